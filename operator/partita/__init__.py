@@ -1,0 +1,5 @@
+"""Partita: declarative GPU sharing for Kubernetes."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,58 @@
+"""Names that the API server, the users and our own parts agree on."""
+
+from typing import Final
+
+__all__ = [
+    "ANNOTATION_APPLICATION",
+    "ANNOTATION_JOB_UID",
+    "ANNOTATION_MEMORY",
+    "ANNOTATION_PROCESSES",
+    "COMPONENT_JOB",
+    "COMPONENT_SERVER",
+    "DEVICE_RESOURCE_PREFIX",
+    "FINALIZER",
+    "GPU_RESOURCE",
+    "GROUP",
+    "LABEL_ATTEMPT",
+    "LABEL_COMPONENT",
+    "LABEL_JOB",
+    "LABEL_PARTITION",
+    "LABEL_SERVER",
+    "MAX_JOB_NAME",
+    "MAX_PARTITION_NAME",
+    "MPS_MAX_CLIENTS",
+    "VERSION",
+]
+
+GROUP: Final = "partita.dev"
+VERSION: Final = "v1alpha1"
+
+FINALIZER: Final = "partita.dev/ledger"
+"""On GPUServers: one with bookings is drained before it goes, whoever deletes it."""
+
+LABEL_COMPONENT: Final = "partita.dev/component"
+LABEL_PARTITION: Final = "partita.dev/partition"
+LABEL_SERVER: Final = "partita.dev/server"
+LABEL_JOB: Final = "partita.dev/job"
+LABEL_ATTEMPT: Final = "partita.dev/attempt"
+COMPONENT_SERVER: Final = "server"
+COMPONENT_JOB: Final = "job"
+
+ANNOTATION_APPLICATION: Final = "partita.dev/application"
+ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"
+ANNOTATION_JOB_UID: Final = "partita.dev/job-uid"
+ANNOTATION_PROCESSES: Final = "partita.dev/processes"
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+"""Resource of NVIDIA's device plugin; a server Pod takes one."""
+DEVICE_RESOURCE_PREFIX: Final = "gpu.partita.dev/"
+"""Resource of the agent's device plugin; the first 8 digits of the GPU's UUID follow."""
+
+MPS_MAX_CLIENTS: Final = 48
+"""Clients of one GPU under MPS (Volta and later): https://docs.nvidia.com/deploy/mps/,
+"Client-Server Connection". Newer drivers allow 60; the smaller bound holds everywhere."""
+
+MAX_PARTITION_NAME: Final = 52
+"""A partition's GPUServers are named `<partition>-<n>`, and that is a label (63 characters)."""
+MAX_JOB_NAME: Final = 57
+"""A job's Pods are named `<job>-<attempt>`, and a Pod's host name has 63 characters."""

@@ -1,0 +1,37 @@
+"""The custom resources as pydantic models; their CRDs are generated from these."""
+
+from partita.models.base import Condition, LabelSelector, Model, ObjectMeta, Resource, set_condition
+from partita.models.job import (
+    Assignment,
+    Attempt,
+    Framework,
+    Outcome,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+)
+from partita.models.partition import GPUPartition, GPUPartitionStatus, SharingMode
+from partita.models.profile import ApplicationProfile
+from partita.models.server import Allocation, GPUServer
+
+__all__ = [
+    "Allocation",
+    "ApplicationProfile",
+    "Assignment",
+    "Attempt",
+    "Condition",
+    "Framework",
+    "GPUPartition",
+    "GPUPartitionStatus",
+    "GPUServer",
+    "LabelSelector",
+    "Model",
+    "ObjectMeta",
+    "Outcome",
+    "Phase",
+    "Resource",
+    "SharedGPUJob",
+    "SharedGPUJobStatus",
+    "SharingMode",
+    "set_condition",
+]

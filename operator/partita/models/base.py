@@ -1,0 +1,338 @@
+"""What all resources share: the model base, metadata, conditions, amounts of memory and time."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+
+from partita.constants import GROUP, VERSION
+
+__all__ = [
+    "Amount",
+    "Condition",
+    "Duration",
+    "LabelSelector",
+    "LabelSelectorRequirement",
+    "Model",
+    "ObjectMeta",
+    "OwnerReference",
+    "Quantity",
+    "Resource",
+    "Time",
+    "format_duration",
+    "format_memory",
+    "format_time",
+    "mebibytes",
+    "parse_duration",
+    "parse_memory",
+    "parse_time",
+    "rule",
+    "seconds_since",
+    "set_condition",
+]
+
+MEBI = 1 << 20
+
+_SUFFIXES = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{s: Decimal(1000) ** i for i, s in enumerate("kMGTPE", start=1)},
+    **{f"{s}i": Decimal(1024) ** i for i, s in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([kMGTPE]i?|Ki|m)?)")
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_memory(value: object) -> int:
+    """Read a Kubernetes quantity as bytes, rounded up.
+
+    Parameters
+    ----------
+    value
+        `4Gi`, `512Mi`, `1e9`, a number of bytes, ...
+
+    Raises
+    ------
+    ValueError
+        If it is no quantity. The grammar is that of
+        https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is no quantity: write an amount such as 4Gi or 512Mi")
+    number, exponent, suffix = match.groups()
+    try:
+        amount = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+        if abs(amount) >= 1 << 63:
+            raise ValueError(f"{value!r} is too large: a quantity is below 8Ei")
+        return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r} is no quantity: write an amount such as 4Gi") from error
+
+
+def format_memory(value: int) -> str:
+    """Write bytes as a quantity: whole gibibytes, else mebibytes, else bytes."""
+    for suffix, unit in (("Gi", 1 << 30), ("Mi", MEBI), ("Ki", 1 << 10)):
+        if value and value % unit == 0:
+            return f"{value // unit}{suffix}"
+    return str(value)
+
+
+def mebibytes(value: int) -> str:
+    """Write bytes as mebibytes, rounded up: the unit in which MPS limits memory."""
+    return f"{-(-value // MEBI)}Mi"
+
+
+def parse_duration(value: object) -> float:
+    """Read `90s`, `20m` or `1h30m` as seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is no such duration.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, str) or _DURATION.fullmatch(value) is None:
+        raise ValueError(f"{value!r} is no duration: write one such as 90s, 20m or 1h30m")
+    return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as the largest units that hold them exactly, milliseconds at the least."""
+    milliseconds = round(seconds * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_time(value: object) -> datetime:
+    """Read an RFC 3339 time; one without an offset is taken as UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value!r} is no time")  # noqa: TRY004 - pydantic wants a ValueError
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def format_time(value: datetime) -> str:
+    """Write a time with microseconds, as Kubernetes' MicroTime is."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+_POSITIVE_QUANTITY = {
+    "rule": "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",
+    "message": "must be an amount of memory above zero: write one such as 512Mi or 4Gi",
+}
+_DURATION_RULE = {
+    "rule": r"self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$')",
+    "message": "must be a duration: write one such as 90s, 20m or 1h30m",
+}
+
+_INT_OR_STRING = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+
+Amount = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    PlainSerializer(format_memory, return_type=str),
+    WithJsonSchema(_INT_OR_STRING),
+]
+"""An amount of memory that was measured or booked, in bytes; on the wire a quantity."""
+
+Quantity = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    Field(gt=0),
+    PlainSerializer(format_memory, return_type=str),
+    WithJsonSchema({**_INT_OR_STRING, "x-kubernetes-validations": [_POSITIVE_QUANTITY]}),
+]
+"""An amount of memory that is asked for, in bytes and above zero; on the wire a quantity."""
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema(
+        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_DURATION_RULE]}
+    ),
+]
+"""A length of time, in seconds; on the wire such as `20m`."""
+
+Time = Annotated[
+    datetime,
+    BeforeValidator(parse_time),
+    PlainSerializer(format_time, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+def rule(expression: str, message: str, *, field: str | None = None) -> dict[str, str]:
+    """One CEL validation rule; the message says what to write instead."""
+    result = {"rule": expression, "message": message}
+    return {**result, "fieldPath": field} if field else result
+
+
+class Model(BaseModel):
+    """Base of all models: camelCase on the wire, docstrings as descriptions."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        use_attribute_docstrings=True,
+        extra="ignore",
+        frozen=True,
+    )
+
+    def dump(self) -> dict[str, Any]:
+        """Write it as the API server wants it: camelCase, without what is unset."""
+        return self.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+class OwnerReference(Model):
+    """The object that this one belongs to and goes with."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Model):
+    """The part of the metadata that Partita reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class Resource(Model):
+    """Base of the four custom resources."""
+
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+
+    @classmethod
+    def parse(cls, body: Any) -> Self:
+        """Read an object of the API server.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            If it does not have the resource's form.
+        """
+        return cls.model_validate(body)
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for a cluster-scoped object."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+    @classmethod
+    def api_version(cls) -> str:
+        """Group and version of all of them."""
+        return f"{GROUP}/{VERSION}"
+
+
+class Condition(Model):
+    """One aspect of an object's state, as in Kubernetes' own conditions."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """What it is about, such as `Ready`."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(max_length=1024)] = ""
+    """A word for programs: why it holds or not."""
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """A sentence for people: why, and what to do."""
+    last_transition_time: Time | None = None
+    """When `status` last changed."""
+    observed_generation: int | None = None
+    """The `metadata.generation` that it speaks of."""
+
+
+def set_condition(
+    conditions: Sequence[Condition], new: Condition, now: datetime
+) -> tuple[Condition, ...]:
+    """Put a condition in place of the one of its type; its time stays unless its status changes."""
+    old = next((c for c in conditions if c.type == new.type), None)
+    since = (
+        old.last_transition_time if old is not None and old.status == new.status else None
+    ) or now
+    new = new.model_copy(update={"last_transition_time": since})
+    if old is None:
+        return (*conditions, new)
+    return tuple(new if c.type == new.type else c for c in conditions)
+
+
+class LabelSelectorRequirement(Model):
+    """One requirement on a label."""
+
+    key: Annotated[str, Field(max_length=317)]
+    """The label's key."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label's value relates to `values`."""
+    values: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    """The values; empty for Exists and DoesNotExist."""
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """Tell whether these labels fulfil it."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value in self.values
+            case "NotIn":
+                return value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+
+
+class LabelSelector(Model):
+    """Selects objects by their labels; an empty selector selects all."""
+
+    match_labels: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
+    """Labels that must have exactly these values."""
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=100)] = ()
+    """Requirements that must all hold."""
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """Tell whether these labels are selected."""
+        return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
+            e.matches(labels) for e in self.match_expressions
+        )
+
+
+def seconds_since(start: datetime | None, now: datetime) -> float:
+    """Seconds from a time that another clock may have written; never negative."""
+    return max(0.0, (now - start) / timedelta(seconds=1)) if start else 0.0

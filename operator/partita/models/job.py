@@ -1,0 +1,348 @@
+"""SharedGPUJob: a program to run once on a slice of a GPU."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from partita.constants import MAX_JOB_NAME
+from partita.models.base import Amount, Condition, Duration, Model, Quantity, Resource, Time, rule
+from partita.models.partition import Name, Percent
+
+__all__ = [
+    "Assignment",
+    "Attempt",
+    "Framework",
+    "OutOfMemoryRetry",
+    "Outcome",
+    "Phase",
+    "PodTemplate",
+    "Retry",
+    "SharedGPUJob",
+    "SharedGPUJobSpec",
+    "SharedGPUJobStatus",
+]
+
+
+class Framework(StrEnum):
+    """Frameworks whose own memory limit is set as well."""
+
+    TENSORFLOW = "TensorFlow"
+    PYTORCH = "PyTorch"
+    JAX = "JAX"
+    CUPY = "CuPy"
+    NONE = "None"
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "Queued"
+    ASSIGNED = "Assigned"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has come to its end."""
+        return self in {Phase.SUCCEEDED, Phase.FAILED}
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    GPU_FAULT = "GPUFault"
+    NODE_LOST = "NodeLost"
+    POD_DELETED = "PodDeleted"
+    PREEMPTED = "Preempted"
+    SUSPENDED = "Suspended"
+    EVICTED = "Evicted"
+
+
+class OutOfMemoryRetry(Model):
+    """What happens when the program dies because its GPU memory was refused."""
+
+    limit: Annotated[int, Field(ge=0, le=100)] = 3
+    """How often it is started again with more memory."""
+    growth_percent: Annotated[int, Field(ge=1, le=1000)] = 50
+    """By how many percent its memory grows each time."""
+
+
+class Retry(Model):
+    """How often a failed job is started again."""
+
+    limit: Annotated[int, Field(ge=0, le=100)] = 3
+    """How often after a failure of the program. Attempts that end through no fault of the
+    program (a GPU fault, a lost node, preemption, suspension) do not count."""
+    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
+    """What happens when the program runs out of GPU memory."""
+
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_CONTAINER = {
+    **_OPEN,
+    "description": "A container, as in a Pod.",
+    "required": ["name"],
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 63,
+            "description": "The container's name.",
+        },
+        "image": {"type": "string", "maxLength": 1024, "description": "The container's image."},
+    },
+}
+_TEMPLATE = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "metadata": {
+            **_OPEN,
+            "description": "Labels and annotations of the job's Pods.",
+            "properties": {
+                key: {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "description": f"The Pods' {key}.",
+                }
+                for key in ("labels", "annotations")
+            },
+        },
+        "spec": {
+            **_OPEN,
+            "description": "The Pod's spec. `restartPolicy` is always Never: write `retry` instead.",
+            "required": ["containers"],
+            "properties": {
+                "containers": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 16,
+                    "description": "The program's containers; each of them sees the GPU.",
+                    "items": _CONTAINER,
+                }
+            },
+        },
+    },
+}
+
+
+class PodTemplate(Model):
+    """A PodTemplateSpec. What Partita does not read is passed on as it stands."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(_TEMPLATE))
+
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    spec: dict[str, Any]
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """The program's containers."""
+        containers: list[dict[str, Any]] = self.spec.get("containers") or []
+        return containers
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that the user wants on the Pods."""
+        return dict(self.metadata.get("labels") or {})
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Annotations that the user wants on the Pods."""
+        return dict(self.metadata.get("annotations") or {})
+
+
+class SharedGPUJobSpec(Model):
+    """What the user wants."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "!has(self.slice) || (!has(self.gpuMemory) && !has(self.threadPercent))",
+                    "a slice has its own memory and threads: "
+                    "write either slice, or gpuMemory and threadPercent",
+                    field=".slice",
+                ),
+            ]
+        }
+    )
+
+    partition: Name
+    """The GPUPartition whose GPUs it runs on."""
+    application: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """What the program is called: the key under which its history is kept."""
+    gpu_memory: Quantity | None = None
+    """GPU memory of the whole job on each of its GPUs (bytes, as a quantity). Unset takes it from
+    the application's history; without history the job runs alone once, to be learnt."""
+    thread_percent: Percent | None = None
+    """Most of a GPU's threads that each process may use, percent; unset is 100."""
+    processes: Annotated[int, Field(ge=1, le=48)] = 1
+    """Processes of each container that use the GPU; the memory is divided by it, for MPS limits
+    each process by itself."""
+    gpus: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs on one node; more than one only in a partition with sharing.mode Exclusive."""
+    slice: Name | None = None
+    """Name of one of the partition's fixed sizes, instead of gpuMemory and threadPercent."""
+    expected_duration: Duration | None = None
+    """How long it runs on an idle GPU; unset takes it from the application's history."""
+    priority: Annotated[int, Field(ge=-1000000, le=1000000)] = 0
+    """Higher goes first. Below zero its kernels also yield to its neighbours' (MPS)."""
+    suspend: bool = False
+    """Do not run it now; a running one is ended and queued again on resume."""
+    framework: Framework = Framework.NONE
+    """The framework, whose own memory limit is then set as well."""
+    retry: Retry = Retry()
+    """How often it is started again."""
+    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    """Seconds after its first start at which it is ended and has failed."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
+    """Seconds after its end at which the job is deleted; unset keeps it."""
+    template: PodTemplate
+    """The Pod to run."""
+
+
+class Assignment(Model):
+    """Where the job runs."""
+
+    servers: tuple[str, ...] = ()
+    """GPUServers on which it is booked."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs."""
+    node: str = ""
+    """The node."""
+    memory: Amount
+    """GPU memory booked on each GPU (bytes, as a quantity)."""
+    thread_percent: int = 100
+    """Percent of each GPU's threads."""
+    pod: str
+    """The Pod."""
+    attempt: int
+    """The attempt."""
+    beside: tuple[str, ...] = ()
+    """Jobs that shared the GPU when it was placed."""
+
+
+class Attempt(Model):
+    """One start of the job."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Counts from 1."""
+    pod: str = ""
+    """The Pod."""
+    node: str = ""
+    """The node."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs."""
+    servers: tuple[str, ...] = ()
+    """GPUServers on which it was booked."""
+    beside: tuple[str, ...] = ()
+    """Jobs that shared the GPU when it was placed."""
+    memory: Amount = 0
+    """GPU memory booked (bytes, as a quantity)."""
+    peak_memory: Amount | None = None
+    """Most GPU memory used (bytes, as a quantity)."""
+    booked_time: Time | None = None
+    """When the memory was booked."""
+    start_time: Time | None = None
+    """When the program started."""
+    end_time: Time | None = None
+    """When it ended."""
+    outcome: Outcome | None = None
+    """How it ended; unset while it runs."""
+    exit_code: int | None = None
+    """Exit code of the program."""
+    message: Annotated[str, Field(max_length=4096)] = ""
+    """What it said last."""
+
+
+class SharedGPUJobStatus(Model):
+    """Where the job stands."""
+
+    observed_generation: int | None = None
+    """The `metadata.generation` that this status speaks of."""
+    phase: Phase | None = None
+    """Where it stands."""
+    reason: Annotated[str, Field(max_length=256)] = ""
+    """A word for programs: why it waits, or how it ended."""
+    message: Annotated[str, Field(max_length=4096)] = ""
+    """A sentence for people: why it waits, or how it ended."""
+    queue_position: Annotated[int, Field(ge=1)] | None = None
+    """Its place in the partition's queue, counted from 1; refreshed every few seconds."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            }
+        ),
+    ] = ()
+    """`Scheduled`: it holds a GPU. `Stalled`: only a change of YAML helps. `Complete`, `Failed`:
+    it has come to this end."""
+    assignment: Assignment | None = None
+    """Where it runs."""
+    attempts: Annotated[
+        tuple[Attempt, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["number"],
+            }
+        ),
+    ] = ()
+    """Its starts, the first ones and the last ones where there were very many."""
+    start_time: Time | None = None
+    """When it first started."""
+    completion_time: Time | None = None
+    """When it came to its end."""
+    peak_memory: Amount | None = None
+    """Most GPU memory used in any attempt (bytes, as a quantity)."""
+    bypasses: Annotated[int, Field(ge=0)] | None = None
+    """Cycles that started jobs from behind it."""
+
+
+_FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")
+
+
+def _frozen_while_running(field: str) -> dict[str, str]:
+    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    same = f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+    idle = (
+        "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
+        "oldSelf.status.phase in ['Queued', 'Suspended']"
+    )
+    return rule(
+        f"{idle} || ({same})",
+        f"{field} cannot change once the job has started: set spec.suspend to true and wait for "
+        "the phase Suspended, or submit a new job",
+        field=f".spec.{field}",
+    )
+
+
+class SharedGPUJob(Resource):
+    """A program to run once on a slice of a GPU."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    f"size(self.metadata.name) <= {MAX_JOB_NAME}",
+                    f"the name is too long: use at most {MAX_JOB_NAME} characters "
+                    "(its Pods are named after it)",
+                ),
+                *map(_frozen_while_running, _FROZEN),
+            ]
+        }
+    )
+
+    spec: SharedGPUJobSpec
+    """What the user wants."""
+    status: SharedGPUJobStatus = SharedGPUJobStatus()
+    """Where the job stands."""

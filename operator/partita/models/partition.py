@@ -1,0 +1,356 @@
+"""GPUPartition: how many GPUs a team shares, how, and by which policy."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from partita.constants import MAX_PARTITION_NAME
+from partita.models.base import (
+    Amount,
+    Condition,
+    Duration,
+    LabelSelector,
+    Model,
+    Quantity,
+    Resource,
+    rule,
+)
+
+__all__ = [
+    "Capacity",
+    "GPUPartition",
+    "GPUPartitionSpec",
+    "GPUPartitionStatus",
+    "GPUSelector",
+    "GPUSummary",
+    "PolicySpec",
+    "PolicyStatus",
+    "QueueStatus",
+    "Quota",
+    "ShadowStatus",
+    "SharingMode",
+    "SharingSpec",
+    "Slice",
+    "Toleration",
+]
+
+Name = Annotated[str, Field(min_length=1, max_length=63)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class SharingMode(StrEnum):
+    """How the jobs on one GPU share it."""
+
+    MPS = "MPS"
+    TIME_SLICING = "TimeSlicing"
+    EXCLUSIVE = "Exclusive"
+
+
+class Toleration(Model):
+    """A taint that the server Pods tolerate, as in a Pod's `tolerations`."""
+
+    key: Annotated[str, Field(max_length=317)] | None = None
+    """The taint's key; unset with operator Exists matches every taint."""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    """How `value` relates to the taint's value."""
+    value: Annotated[str, Field(max_length=63)] | None = None
+    """The taint's value, for operator Equal."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; unset matches every effect."""
+    toleration_seconds: int | None = None
+    """Seconds for which a NoExecute taint is tolerated; unset is for ever."""
+
+
+class GPUSelector(Model):
+    """Which GPUs the partition may take."""
+
+    products: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
+    """Products, as in the node label `nvidia.com/gpu.product`; empty takes any."""
+    min_memory: Quantity | None = None
+    """Least memory of a GPU (bytes, as a quantity); unset takes any."""
+
+
+class SharingSpec(Model):
+    """How the jobs on one GPU share it."""
+
+    mode: SharingMode = SharingMode.MPS
+    """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
+    jobs take turns, memory is booked but not enforced. `Exclusive`: one job at a time."""
+    max_jobs_per_gpu: Annotated[int, Field(serialization_alias="maxJobsPerGPU", ge=1, le=128)] = 16
+    """Most jobs on one GPU at a time. Under MPS a GPU serves 48 client processes in all."""
+    memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
+    """Percent of a GPU's memory that is never booked. A GPU filled past about 93 % starts to
+    fail jobs (Son, Kim and Han, section 3.3)."""
+    oversubscription: bool = False
+    """Give TensorFlow and JAX jobs unified memory, so that one may use more than its booking at
+    the price of speed. Other frameworks cannot have it, and their jobs say so."""
+
+
+class Slice(Model):
+    """A fixed size that a job can take by its name."""
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    ]
+    """What jobs call it."""
+    memory: Quantity
+    """GPU memory of the slice (bytes, as a quantity)."""
+    thread_percent: Percent = 100
+    """Percent of the GPU's threads that the slice may use at most."""
+
+
+class PolicySpec(Model):
+    """Who decides which job runs beside whom."""
+
+    name: Name = "fifo"
+    """The policy in charge, by the name of its entry point in the group `partita.policies`."""
+    parameters: Annotated[
+        dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    ] = Field(default_factory=dict)
+    """The policy's own parameters; a wrong one is named in the condition `PolicyHealthy`."""
+    fallback: Name = "fifo"
+    """The policy that decides in a cycle in which the one in charge fails."""
+    shadow: Annotated[
+        tuple[Name, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = ()
+    """Policies that decide on the same snapshots without effect; see `status.shadow`."""
+    model: Annotated[str, Field(max_length=1024)] | None = None
+    """The model file of a learned policy; unset takes the one that ships with Partita."""
+    max_bypasses: Annotated[int, Field(ge=1, le=10000)] = 100
+    """Cycles that may start jobs from behind a waiting job before a GPU is held for it."""
+
+
+class Quota(Model):
+    """What one namespace may have of the partition."""
+
+    namespace: Name
+    """The namespace."""
+    memory: Quantity | None = None
+    """Most GPU memory that its jobs hold at the same time (bytes, as a quantity)."""
+    jobs: Annotated[int, Field(ge=0)] | None = None
+    """Most jobs that it runs at the same time."""
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Its share in the queue's order, relative to other namespaces of the partition."""
+
+
+class GPUPartitionSpec(Model):
+    """What the platform team wants."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    "!has(self.slices) || size(self.slices) == 0 || self.sharing.mode == 'MPS'",
+                    "slices need sharing.mode: MPS (only MPS enforces their limits): "
+                    "remove slices or set sharing.mode to MPS",
+                    field=".slices",
+                ),
+                rule(
+                    "!self.sharing.oversubscription || self.sharing.mode != 'Exclusive'",
+                    "a job that has its GPU to itself needs no oversubscription: "
+                    "set sharing.oversubscription to false or sharing.mode to MPS",
+                    field=".sharing",
+                ),
+                rule(
+                    "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 48",
+                    "MPS serves at most 48 clients on a GPU: set sharing.maxJobsPerGPU to 48 "
+                    "or less",
+                    field=".sharing.maxJobsPerGPU",
+                ),
+            ]
+        }
+    )
+
+    gpus: Annotated[int, Field(ge=0, le=10000)]
+    """How many whole GPUs to carve out; `kubectl scale` changes it."""
+    node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    """Labels of the nodes whose GPUs may be taken."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
+    """Taints that the server Pods tolerate."""
+    gpu_selector: GPUSelector = GPUSelector()
+    """Which GPUs may be taken."""
+    sharing: SharingSpec = SharingSpec()
+    """How the jobs on one GPU share it."""
+    slices: Annotated[
+        tuple[Slice, ...],
+        Field(
+            max_length=32,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        ),
+    ] = ()
+    """Fixed sizes. Where there are any, every job gets the smallest that holds its request."""
+    policy: PolicySpec = PolicySpec()
+    """Who decides which job runs beside whom."""
+    allowed_namespaces: LabelSelector | None = None
+    """Labels of the namespaces whose jobs are served; unset serves all."""
+    quotas: Annotated[
+        tuple[Quota, ...],
+        Field(
+            max_length=1000,
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["namespace"],
+            },
+        ),
+    ] = ()
+    """What single namespaces may have; one that is not listed is bounded by the GPUs alone."""
+    preemption: Literal["Never", "LowerPriority"] = "Never"
+    """`LowerPriority`: a job that does not fit ends running jobs of lower priority; they are
+    queued again, and it does not count as their failure."""
+    device_injection: Literal["Auto", "CDI", "RuntimeClass"] = "Auto"
+    """How the GPU's device files reach a job's containers: `CDI` by the device plugin's answer,
+    `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
+    drain_timeout: Duration = 600.0
+    """How long a GPU that is given back waits for its jobs before they are queued again."""
+
+    def slice(self, name: str) -> Slice | None:
+        """Return the slice of this name."""
+        return next((s for s in self.slices if s.name == name), None)
+
+    def quota(self, namespace: str) -> Quota | None:
+        """Return the quota of this namespace."""
+        return next((q for q in self.quotas if q.namespace == namespace), None)
+
+
+class Capacity(Model):
+    """An amount of GPUs, memory and jobs."""
+
+    gpus: int = 0
+    """Number of GPUs."""
+    memory: Amount = 0
+    """GPU memory (bytes, as a quantity)."""
+    jobs: int = 0
+    """Number of jobs."""
+
+
+class QueueStatus(Model):
+    """How many jobs of the partition there are."""
+
+    queued: int = 0
+    """Jobs that wait."""
+    running: int = 0
+    """Jobs that hold GPU memory."""
+    suspended: int = 0
+    """Jobs that are suspended."""
+
+
+class PolicyStatus(Model):
+    """The policy in charge."""
+
+    active: str = ""
+    """The policy that decided in the last cycle."""
+    cycles: int = 0
+    """Cycles decided since the policy was last changed."""
+    fallbacks: int = 0
+    """Cycles of these in which the fallback decided."""
+    rejected: int = 0
+    """Placements of these that the guard refused."""
+
+
+class ShadowStatus(Model):
+    """What a shadow policy would have done, since it was added."""
+
+    name: str
+    """The policy."""
+    cycles: int = 0
+    """Cycles in which it decided."""
+    agreed: int = 0
+    """Cycles of these in which its placements were those of the policy in charge."""
+    placements: int = 0
+    """Placements that it would have made."""
+    failures: int = 0
+    """Cycles in which it failed or overran its time."""
+    message: str = ""
+    """Its last failure."""
+
+
+class GPUSummary(Model):
+    """One carved GPU in short."""
+
+    name: str
+    """Its GPUServer."""
+    node: str = ""
+    """The node that it is on."""
+    product: str = ""
+    """The GPU's product."""
+    memory: Amount = 0
+    """Memory that may be booked (bytes, as a quantity)."""
+    allocated: Amount = 0
+    """Memory that is booked (bytes, as a quantity)."""
+    jobs: int = 0
+    """Jobs on it."""
+    state: Literal["Ready", "Starting", "Draining", "Faulted", "Unready", "Mismatched"] = "Starting"
+    """Whether it may take jobs."""
+
+
+class GPUPartitionStatus(Model):
+    """What there is."""
+
+    observed_generation: int | None = None
+    """The `metadata.generation` that this status speaks of."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            }
+        ),
+    ] = ()
+    """`Ready`: all GPUs may take jobs. `Progressing`: GPUs come or go. `Degraded`: something is
+    wrong. `PolicyHealthy`: the policy in charge decides."""
+    gpus: int = 0
+    """GPUs that may take jobs."""
+    capacity: Capacity | None = None
+    """What may be booked."""
+    allocated: Capacity | None = None
+    """What is booked."""
+    queue: QueueStatus | None = None
+    """How many jobs there are."""
+    policy: PolicyStatus | None = None
+    """The policy in charge."""
+    shadow: Annotated[
+        tuple[ShadowStatus, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = ()
+    """What the shadow policies would have done."""
+    gpu_summary: Annotated[
+        tuple[GPUSummary, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }
+        ),
+    ] = ()
+    """The GPUs, one by one."""
+
+
+class GPUPartition(Resource):
+    """A number of whole GPUs that jobs share, and the rules by which they do."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                rule(
+                    f"size(self.metadata.name) <= {MAX_PARTITION_NAME}",
+                    f"the name is too long: use at most {MAX_PARTITION_NAME} characters "
+                    "(its GPU servers are named after it)",
+                ),
+            ]
+        }
+    )
+
+    spec: GPUPartitionSpec
+    """What the platform team wants."""
+    status: GPUPartitionStatus = GPUPartitionStatus()
+    """What there is."""

@@ -1,0 +1,95 @@
+"""ApplicationProfile: what an application used in the past.
+
+The attributes are those of the DqnGPU study (Oh, 2019), Table 2.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from partita.models.base import Amount, Duration, Model, Resource
+
+__all__ = [
+    "ApplicationProfile",
+    "ApplicationProfileSpec",
+    "Environment",
+    "Measurement",
+    "ProfileStep",
+]
+
+Share = Annotated[float, Field(ge=0, le=100)]
+
+
+class ProfileStep(Model):
+    """What the application used during one of the profile's equal time steps."""
+
+    gpu_utilization: Share = 0
+    """GPU utilisation, percent."""
+    gpu_memory: Amount = 0
+    """GPU memory in use (bytes, as a quantity)."""
+    sm_occupancy: Share | None = None
+    """SM occupancy, percent; unset where the GPU cannot tell."""
+    pcie_throughput: Amount | None = None
+    """PCIe throughput (bytes per second, as a quantity); unset where the GPU cannot tell."""
+
+
+class Environment(Model):
+    """Where it was measured."""
+
+    node: str = ""
+    """The node."""
+    product: str = ""
+    """The GPU's product."""
+    architecture: str = ""
+    """The GPU's architecture."""
+    memory: Amount = 0
+    """The GPU's memory (bytes, as a quantity)."""
+    sm_count: int = 0
+    """Streaming multiprocessors."""
+    pcie_bandwidth: Amount = 0
+    """PCIe bandwidth (bytes per second, as a quantity)."""
+
+
+class Measurement(Model):
+    """The profile on one GPU product."""
+
+    environment: Environment = Environment()
+    """Where it was measured."""
+    duration: Duration
+    """Length of a run."""
+    runs: Annotated[int, Field(ge=1)] = 1
+    """Runs that went into it."""
+    steps: Annotated[tuple[ProfileStep, ...], Field(min_length=1, max_length=256)]
+    """Use over equal time steps of the run."""
+
+    @property
+    def peak_memory(self) -> int:
+        """The largest memory of any step, bytes."""
+        return max(step.gpu_memory for step in self.steps)
+
+
+class ApplicationProfileSpec(Model):
+    """What is known of the application."""
+
+    application: Annotated[str, Field(min_length=1, max_length=63)]
+    """Its name, as in a SharedGPUJob's `spec.application`."""
+    type: Annotated[str, Field(max_length=63)] = ""
+    """What kind it is, such as HPC or ML."""
+    input_size: Amount | None = None
+    """Size of its input (bytes, as a quantity)."""
+    input_parameters: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    """Parameters of its input."""
+    measurements: Annotated[tuple[Measurement, ...], Field(max_length=32)] = ()
+    """The profile, one for each GPU product."""
+
+    def measurement(self, product: str = "") -> Measurement | None:
+        """Return what was measured on this product, else what rests on the most runs."""
+        same = [m for m in self.measurements if product and m.environment.product == product]
+        return max(same or self.measurements, key=lambda m: m.runs, default=None)
+
+
+class ApplicationProfile(Resource):
+    """What an application used in the past, per time step. Written by Partita."""
+
+    spec: ApplicationProfileSpec
+    """What is known of the application."""

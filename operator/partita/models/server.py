@@ -1,0 +1,134 @@
+"""GPUServer: one carved GPU, what its agent reports, and the ledger of what is booked on it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from partita.models.base import Amount, Condition, Model, Resource, Time
+from partita.models.partition import Percent, SharingMode
+
+__all__ = [
+    "Allocation",
+    "GPUServer",
+    "GPUServerSpec",
+    "GPUServerStatus",
+    "JobUsage",
+    "MPSStatus",
+    "Usage",
+]
+
+
+class GPUServerSpec(Model):
+    """What the operator wants of the GPU."""
+
+    partition: Annotated[str, Field(min_length=1, max_length=63)]
+    """The GPUPartition that it belongs to."""
+    mode: SharingMode = SharingMode.MPS
+    """How jobs share the GPU."""
+    max_jobs: Annotated[int, Field(ge=1, le=128)] = 16
+    """Devices that the agent's device plugin offers."""
+
+
+class Allocation(Model):
+    """What one job has booked."""
+
+    namespace: str
+    """The job's namespace."""
+    name: str
+    """The job's name."""
+    attempt: Annotated[int, Field(ge=1)]
+    """The attempt that it is booked for."""
+    memory: Amount
+    """GPU memory (bytes, as a quantity)."""
+    thread_percent: Percent = 100
+    """Percent of the GPU's threads."""
+    slots: Annotated[int, Field(ge=1)] = 1
+    """Devices of the agent's device plugin."""
+    clients: Annotated[int, Field(ge=1)] = 1
+    """MPS client processes."""
+    alone: bool = False
+    """Nothing else may be booked beside it."""
+    since: Time
+    """When it was booked."""
+
+
+class MPSStatus(Model):
+    """The MPS control daemon of the GPU."""
+
+    state: Literal["Starting", "Ready", "Faulted", "Stopped"] = "Starting"
+    """What it answers."""
+    clients: Annotated[int, Field(ge=0)] = 0
+    """Client processes connected."""
+
+
+class JobUsage(Model):
+    """What one job uses."""
+
+    memory: Amount = 0
+    """GPU memory now (bytes, as a quantity)."""
+    peak_memory: Amount = 0
+    """Most GPU memory so far (bytes, as a quantity)."""
+
+
+class Usage(Model):
+    """What is used, as the agent measured it last."""
+
+    memory: Amount = 0
+    """GPU memory in use (bytes, as a quantity)."""
+    gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
+    """GPU utilisation, percent."""
+    jobs: dict[str, JobUsage] = Field(default_factory=dict)
+    """Use by job UID."""
+
+
+class GPUServerStatus(Model):
+    """What the agent reports, and what the operator has booked."""
+
+    node: str = ""
+    """The node that the GPU is on."""
+    uuid: str = ""
+    """The GPU's UUID as NVML gives it."""
+    product: str = ""
+    """The GPU's product."""
+    memory: Amount = 0
+    """The GPU's whole memory (bytes, as a quantity)."""
+    sm_count: Annotated[int, Field(ge=0)] = 0
+    """Streaming multiprocessors."""
+    pcie_bandwidth: Amount = 0
+    """PCIe bandwidth (bytes per second, as a quantity)."""
+    driver_version: str = ""
+    """NVIDIA's driver."""
+    mps: MPSStatus | None = None
+    """The MPS control daemon; unset in the other modes."""
+    usage: Usage | None = None
+    """What is used."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            }
+        ),
+    ] = ()
+    """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
+    allocations: dict[str, Allocation] = Field(default_factory=dict)
+    """The ledger: what is booked, by job UID. Only the operator writes it."""
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of this type."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        """Tell whether the condition of this type is True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+
+class GPUServer(Resource):
+    """One carved GPU. Made by the operator, reported on by its agent; deleting it drains it."""
+
+    spec: GPUServerSpec
+    """What the operator wants of the GPU."""
+    status: GPUServerStatus = GPUServerStatus()
+    """What the agent reports, and what the operator has booked."""

@@ -1,0 +1,54 @@
+"""First in, first out: jobs start in queue order on the first GPU that has room.
+
+The baseline and the operator's fallback: it needs no history and answers in a few milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import Field
+
+from partita_policies.room import Room
+from partita_policies.types import Parameters, Placement, Snapshot
+
+__all__ = ["FIFO", "FIFOParameters"]
+
+
+class FIFOParameters(Parameters):
+    """Parameters of `FIFO`."""
+
+    backfill: bool = Field(
+        default=True,
+        description=(
+            "Whether a job that does not fit now is passed over by later ones that do. Without "
+            "it the queue waits for its first job, unless that fits no GPU even when idle."
+        ),
+    )
+
+
+class FIFO:
+    """First fit in queue order, with backfill unless told otherwise."""
+
+    parameters: ClassVar[type[Parameters]] = FIFOParameters
+
+    def __init__(self, parameters: FIFOParameters) -> None:
+        self._backfill = parameters.backfill
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Place each job on the first GPUs that it fits."""
+        room = Room(snapshot.gpus)
+        idle: Room | None = None
+        placements: list[Placement] = []
+        for job in snapshot.jobs:
+            if room.full:
+                break
+            gpu_ids = room.first_fit(job)
+            if gpu_ids is not None:
+                room.take(job, gpu_ids)
+                placements.append(Placement(job.id, gpu_ids))
+            elif not self._backfill:
+                idle = idle or Room(replace(gpu, bookings=()) for gpu in snapshot.gpus)
+                if idle.first_fit(job) is not None:
+                    break
+        return placements

@@ -1,0 +1,214 @@
+"""What a policy sees and answers: plain frozen data, no Kubernetes, no I/O.
+
+Memory is in bytes, durations in seconds, utilisation in percent of one GPU (0 to 100).
+The bounds beside the fields are checked where a recorded snapshot is read
+(`partita_policies.recording`), not on every construction: the operator's models hold them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "GPU",
+    "SCHEMA_VERSION",
+    "Booking",
+    "Job",
+    "Parameters",
+    "Placement",
+    "Policy",
+    "Profile",
+    "Sharing",
+    "Snapshot",
+    "Step",
+]
+
+SCHEMA_VERSION = 1
+"""Version of a recorded `Snapshot`; raised when a field changes its meaning."""
+
+Natural = Annotated[int, Field(ge=0)]
+Bytes = Natural
+Count = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0)]
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+_DATA = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Sharing(StrEnum):
+    """How the jobs on one GPU share it."""
+
+    MPS = "MPS"
+    TIME_SLICING = "TimeSlicing"
+    EXCLUSIVE = "Exclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an application used during one of the equal time steps of its profile.
+
+    The four resources are those of the DqnGPU study, section III.2.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    gpu: Amount
+    """GPU utilisation, percent."""
+    memory: Bytes
+    """GPU memory in use, bytes."""
+    core: Amount = 0.0
+    """SM occupancy, percent."""
+    pcie: Amount = 0.0
+    """PCIe throughput, bytes per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What an application used in the past, measured when it had a GPU to itself."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    application: str
+    duration: Amount
+    """Seconds of one run."""
+    steps: tuple[Step, ...]
+    runs: Count = 1
+    product: str = ""
+    """The GPU product it was measured on; empty when unknown."""
+
+    @property
+    def peak_memory(self) -> int:
+        """The largest memory of any step, bytes."""
+        return max((step.memory for step in self.steps), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A waiting job, with its request already resolved (slices, history, resizes)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    id: str
+    name: str
+    namespace: str
+    memory: Bytes
+    """Bytes to book on each of its GPUs. When `alone`, all of a GPU is booked, and this is the
+    least it must have (0 when nothing is known of the job)."""
+    application: str = ""
+    thread_percent: Percent = 100
+    gpus: Count = 1
+    slots: Count = 1
+    """Device-plugin devices it takes on each GPU (one per container)."""
+    clients: Count = 1
+    """MPS client processes it starts on each GPU."""
+    alone: bool = False
+    """It must have its GPUs to itself (nothing is known of it yet, or the mode is Exclusive)."""
+    priority: int = 0
+    duration: Amount | None = None
+    """Expected seconds on an idle GPU; None when unknown."""
+    waited: Amount = 0.0
+    """Seconds in the queue."""
+    bypasses: Natural = 0
+    """Cycles in which a job behind this one was started and this one was not."""
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A job that holds a part of a GPU."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    job: str
+    """Id of the job."""
+    memory: Bytes
+    """Bytes; when `alone`, all of the GPU counts as booked whatever this says."""
+    application: str = ""
+    namespace: str = ""
+    thread_percent: Percent = 100
+    slots: Count = 1
+    clients: Count = 1
+    alone: bool = False
+    priority: int = 0
+    elapsed: Amount = 0.0
+    """Seconds since it was booked."""
+    duration: Amount | None = None
+    profile: Profile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One carved GPU that may take jobs."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    id: str
+    """Name of its GPUServer."""
+    node: str
+    memory: Bytes
+    """Bytes that may be booked: the capacity less the partition's reserve."""
+    max_jobs: Count
+    """Slots in all."""
+    max_clients: Count = 48
+    """MPS clients of one GPU: 48 on Volta and later
+    (https://docs.nvidia.com/deploy/mps/, "Client-Server Connection")."""
+    product: str = ""
+    sm_count: Natural = 0
+    pcie_bandwidth: Bytes = 0
+    """Bytes per second; 0 when unknown."""
+    bookings: tuple[Booking, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One partition at one moment: everything a policy may look at.
+
+    `jobs` is in queue order: priority first, then fair between namespaces, then by age.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    partition: str
+    time: float
+    """Seconds since the epoch."""
+    jobs: tuple[Job, ...]
+    gpus: tuple[GPU, ...]
+    sharing: Sharing = Sharing.MPS
+    complete: bool = True
+    """False when a listing it was made from had failed; such a one is not replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Start this job now on these GPUs."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    job: str
+    gpus: tuple[str, ...]
+
+
+class Parameters(BaseModel):
+    """Base of a policy's parameters; an unknown one is an error that names it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Decides which waiting jobs start now, and where.
+
+    A policy is built once from its parameters and asked once per cycle, in a worker thread
+    under a time budget. It must not keep state that changes its answer to the same snapshot.
+    """
+
+    parameters: ClassVar[type[Parameters]]
+
+    def __init__(self, parameters: Parameters) -> None: ...
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Return the placements to make now, in the order in which to try them."""
+        ...

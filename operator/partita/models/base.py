@@ -15,12 +15,14 @@ from pydantic import (
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 from partita.constants import GROUP, VERSION
 
 __all__ = [
     "Amount",
     "Condition",
+    "Conditions",
     "Duration",
     "LabelSelector",
     "LabelSelectorRequirement",
@@ -33,11 +35,13 @@ __all__ = [
     "format_duration",
     "format_memory",
     "format_time",
+    "keyed_by",
     "mebibytes",
     "parse_duration",
     "parse_memory",
     "parse_time",
     "rule",
+    "rules",
     "seconds_since",
     "set_condition",
 ]
@@ -187,10 +191,20 @@ Time = Annotated[
 ]
 
 
-def rule(expression: str, message: str, *, field: str | None = None) -> dict[str, str]:
+def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
     """One CEL validation rule; the message says what to write instead."""
-    result = {"rule": expression, "message": message}
+    result: JsonDict = {"rule": expression, "message": message}
     return {**result, "fieldPath": field} if field else result
+
+
+def rules(*validations: JsonDict) -> JsonDict:
+    """Return the schema extension that holds an object's or a field's CEL rules."""
+    return {"x-kubernetes-validations": list(validations)}
+
+
+def keyed_by(key: str) -> JsonDict:
+    """Return the schema extension of a list whose items server-side apply merges by a key."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class Model(BaseModel):
@@ -278,6 +292,9 @@ class Condition(Model):
     """When `status` last changed."""
     observed_generation: int | None = None
     """The `metadata.generation` that it speaks of."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(json_schema_extra=keyed_by("type"))]
 
 
 def set_condition(

@@ -11,13 +11,12 @@ from partita.models.base import Resource
 from partita.models.job import SharedGPUJob
 from partita.models.partition import GPUPartition
 from partita.models.profile import ApplicationProfile
+from partita.models.schema import Schema, structural_schema, without_defaults
 from partita.models.server import GPUServer
 
 __all__ = ["RESOURCES", "CustomResource", "crds", "file_name", "render", "write"]
 
 _HEADER = "# Generated from operator/partita/models by `make crds`; do not edit.\n"
-_DROPPED = {"title", "$defs"}
-_EXCLUSIVE = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,106 +116,19 @@ RESOURCES = (
 )
 
 
-def _structural(node: Any, definitions: dict[str, Any]) -> Any:
-    """Rewrite pydantic's JSON schema as a structural schema.
-
-    References are put in place, `null` alternatives and titles go, and free-form maps keep
-    their content.
-    """
-    if isinstance(node, list):
-        return [_structural(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        target = definitions[node["$ref"].rsplit("/", 1)[1]]
-        return _structural(
-            {**target, **{k: v for k, v in node.items() if k != "$ref"}}, definitions
-        )
-    if "allOf" in node and len(node["allOf"]) == 1:
-        rest = {k: v for k, v in node.items() if k != "allOf"}
-        return _structural({**node["allOf"][0], **rest}, definitions)
-    if "anyOf" in node and not node.get("x-kubernetes-int-or-string"):
-        kept = [option for option in node["anyOf"] if option != {"type": "null"}]
-        if len(kept) == 1:
-            rest = {k: v for k, v in node.items() if k != "anyOf"}
-            if rest.get("default", 0) is None:
-                del rest["default"]
-            return _structural({**kept[0], **rest}, definitions)
-    result = {}
-    for key, value in node.items():
-        if key in _DROPPED:
-            continue
-        if key == "properties":
-            result[key] = {name: _structural(item, definitions) for name, item in value.items()}
-        elif key in _EXCLUSIVE:
-            result[_EXCLUSIVE[key]] = value
-            result[key] = True
-        elif key == "additionalProperties" and value is True:
-            result["x-kubernetes-preserve-unknown-fields"] = True
-        elif key == "default" or key.startswith("x-") or key == "enum":
-            result[key] = value
-        else:
-            result[key] = _structural(value, definitions)
-    if "maxLength" in result and result.get("type") in {"array", "object"}:
-        # pydantic counts a map's entries and a list's items as a length.
-        result["maxItems" if result["type"] == "array" else "maxProperties"] = result.pop(
-            "maxLength"
-        )
-    if "description" in result:
-        result["description"] = " ".join(str(result["description"]).split())
-    return result
-
-
-def _schema(resource: CustomResource) -> dict[str, Any]:
-    raw = resource.model.model_json_schema(by_alias=True, mode="serialization")
-    definitions = raw.get("$defs", {})
-    schema: dict[str, Any] = _structural(raw, definitions)
-    properties = schema["properties"]
-    properties["metadata"] = {"type": "object"}
+def _schema(resource: CustomResource) -> Schema:
+    schema = structural_schema(resource.model)
+    properties = schema["properties"] | {"metadata": {"type": "object"}}
     if resource.has_status:
-        # The API server applies defaults on each write; an absent status stays absent.
-        properties["status"].pop("default", None)
-    _drop_status_defaults(properties.get("status", {}))
-    _require_only_what_must_be_written(schema)
-    return {
-        "type": "object",
-        "description": schema.get("description", ""),
+        properties["status"] = without_defaults(properties["status"])
+    return schema | {
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string", "description": "The version of this form."},
-            "kind": {"type": "string", "description": "The kind of the object."},
+            "apiVersion": {"type": "string", "description": f"Always {GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"Always {resource.kind}."},
             **properties,
         },
-        **{k: v for k, v in schema.items() if k.startswith("x-")},
     }
-
-
-def _drop_status_defaults(node: Any) -> None:
-    """Remove defaults from what the software writes: unset must stay unset."""
-    if isinstance(node, dict):
-        node.pop("default", None)
-        for value in node.values():
-            _drop_status_defaults(value)
-    elif isinstance(node, list):
-        for value in node:
-            _drop_status_defaults(value)
-
-
-def _require_only_what_must_be_written(node: Any) -> None:
-    """Keep `required` for fields without a default (serialisation mode lists all)."""
-    if isinstance(node, dict):
-        properties = node.get("properties")
-        if isinstance(properties, dict) and isinstance(node.get("required"), list):
-            required = [n for n in node["required"] if "default" not in properties.get(n, {})]
-            if required:
-                node["required"] = required
-            else:
-                del node["required"]
-        for value in node.values():
-            _require_only_what_must_be_written(value)
-    elif isinstance(node, list):
-        for value in node:
-            _require_only_what_must_be_written(value)
 
 
 def crds() -> list[dict[str, Any]]:

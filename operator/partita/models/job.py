@@ -4,9 +4,21 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
+from pydantic.config import JsonDict
 
 from partita.constants import MAX_JOB_NAME
-from partita.models.base import Amount, Condition, Duration, Model, Quantity, Resource, Time, rule
+from partita.models.base import (
+    Amount,
+    Conditions,
+    Duration,
+    Model,
+    Quantity,
+    Resource,
+    Time,
+    keyed_by,
+    rule,
+    rules,
+)
 from partita.models.partition import Name, Percent
 
 __all__ = [
@@ -117,7 +129,8 @@ _TEMPLATE = {
         },
         "spec": {
             **_OPEN,
-            "description": "The Pod's spec. `restartPolicy` is always Never: write `retry` instead.",
+            "description": "The Pod's spec. Its `restartPolicy` is always Never: "
+            "write `spec.retry` instead.",
             "required": ["containers"],
             "properties": {
                 "containers": {
@@ -162,16 +175,14 @@ class SharedGPUJobSpec(Model):
     """What the user wants."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "!has(self.slice) || (!has(self.gpuMemory) && !has(self.threadPercent))",
-                    "a slice has its own memory and threads: "
-                    "write either slice, or gpuMemory and threadPercent",
-                    field=".slice",
-                ),
-            ]
-        }
+        json_schema_extra=rules(
+            rule(
+                "!has(self.slice) || (!has(self.gpuMemory) && !has(self.threadPercent))",
+                "a slice has its own memory and threads: "
+                "write either slice, or gpuMemory and threadPercent",
+                field=".slice",
+            ),
+        )
     )
 
     partition: Name
@@ -275,28 +286,12 @@ class SharedGPUJobStatus(Model):
     """A sentence for people: why it waits, or how it ended."""
     queue_position: Annotated[int, Field(ge=1)] | None = None
     """Its place in the partition's queue, counted from 1; refreshed every few seconds."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            }
-        ),
-    ] = ()
+    conditions: Conditions = ()
     """`Scheduled`: it holds a GPU. `Stalled`: only a change of YAML helps. `Complete`, `Failed`:
     it has come to this end."""
     assignment: Assignment | None = None
     """Where it runs."""
-    attempts: Annotated[
-        tuple[Attempt, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["number"],
-            }
-        ),
-    ] = ()
+    attempts: Annotated[tuple[Attempt, ...], Field(json_schema_extra=keyed_by("number"))] = ()
     """Its starts, the first ones and the last ones where there were very many."""
     start_time: Time | None = None
     """When it first started."""
@@ -311,7 +306,7 @@ class SharedGPUJobStatus(Model):
 _FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")
 
 
-def _frozen_while_running(field: str) -> dict[str, str]:
+def _frozen_while_running(field: str) -> JsonDict:
     new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
     same = f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
     idle = (
@@ -330,16 +325,14 @@ class SharedGPUJob(Resource):
     """A program to run once on a slice of a GPU."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    f"size(self.metadata.name) <= {MAX_JOB_NAME}",
-                    f"the name is too long: use at most {MAX_JOB_NAME} characters "
-                    "(its Pods are named after it)",
-                ),
-                *map(_frozen_while_running, _FROZEN),
-            ]
-        }
+        json_schema_extra=rules(
+            rule(
+                f"size(self.metadata.name) <= {MAX_JOB_NAME}",
+                f"the name is too long: use at most {MAX_JOB_NAME} characters "
+                "(its Pods are named after it)",
+            ),
+            *map(_frozen_while_running, _FROZEN),
+        )
     )
 
     spec: SharedGPUJobSpec

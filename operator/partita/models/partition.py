@@ -8,13 +8,15 @@ from pydantic import ConfigDict, Field
 from partita.constants import MAX_PARTITION_NAME
 from partita.models.base import (
     Amount,
-    Condition,
+    Conditions,
     Duration,
     LabelSelector,
     Model,
     Quantity,
     Resource,
+    keyed_by,
     rule,
+    rules,
 )
 
 __all__ = [
@@ -77,7 +79,7 @@ class SharingSpec(Model):
     mode: SharingMode = SharingMode.MPS
     """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
     jobs take turns, memory is booked but not enforced. `Exclusive`: one job at a time."""
-    max_jobs_per_gpu: Annotated[int, Field(serialization_alias="maxJobsPerGPU", ge=1, le=128)] = 16
+    max_jobs_per_gpu: Annotated[int, Field(alias="maxJobsPerGPU", ge=1, le=128)] = 16
     """Most jobs on one GPU at a time. Under MPS a GPU serves 48 client processes in all."""
     memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
     """Percent of a GPU's memory that is never booked. A GPU filled past about 93 % starts to
@@ -138,28 +140,25 @@ class GPUPartitionSpec(Model):
     """What the platform team wants."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    "!has(self.slices) || size(self.slices) == 0 || self.sharing.mode == 'MPS'",
-                    "slices need sharing.mode: MPS (only MPS enforces their limits): "
-                    "remove slices or set sharing.mode to MPS",
-                    field=".slices",
-                ),
-                rule(
-                    "!self.sharing.oversubscription || self.sharing.mode != 'Exclusive'",
-                    "a job that has its GPU to itself needs no oversubscription: "
-                    "set sharing.oversubscription to false or sharing.mode to MPS",
-                    field=".sharing",
-                ),
-                rule(
-                    "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 48",
-                    "MPS serves at most 48 clients on a GPU: set sharing.maxJobsPerGPU to 48 "
-                    "or less",
-                    field=".sharing.maxJobsPerGPU",
-                ),
-            ]
-        }
+        json_schema_extra=rules(
+            rule(
+                "!has(self.slices) || size(self.slices) == 0 || self.sharing.mode == 'MPS'",
+                "slices need sharing.mode: MPS (only MPS enforces their limits): "
+                "remove slices or set sharing.mode to MPS",
+                field=".slices",
+            ),
+            rule(
+                "!self.sharing.oversubscription || self.sharing.mode != 'Exclusive'",
+                "a job that has its GPU to itself needs no oversubscription: "
+                "set sharing.oversubscription to false or sharing.mode to MPS",
+                field=".sharing",
+            ),
+            rule(
+                "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 48",
+                "MPS serves at most 48 clients on a GPU: set sharing.maxJobsPerGPU to 48 or less",
+                field=".sharing.maxJobsPerGPU",
+            ),
+        )
     )
 
     gpus: Annotated[int, Field(ge=0, le=10000)]
@@ -173,14 +172,7 @@ class GPUPartitionSpec(Model):
     sharing: SharingSpec = SharingSpec()
     """How the jobs on one GPU share it."""
     slices: Annotated[
-        tuple[Slice, ...],
-        Field(
-            max_length=32,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            },
-        ),
+        tuple[Slice, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))
     ] = ()
     """Fixed sizes. Where there are any, every job gets the smallest that holds its request."""
     policy: PolicySpec = PolicySpec()
@@ -188,14 +180,7 @@ class GPUPartitionSpec(Model):
     allowed_namespaces: LabelSelector | None = None
     """Labels of the namespaces whose jobs are served; unset serves all."""
     quotas: Annotated[
-        tuple[Quota, ...],
-        Field(
-            max_length=1000,
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["namespace"],
-            },
-        ),
+        tuple[Quota, ...], Field(max_length=1000, json_schema_extra=keyed_by("namespace"))
     ] = ()
     """What single namespaces may have; one that is not listed is bounded by the GPUs alone."""
     preemption: Literal["Never", "LowerPriority"] = "Never"
@@ -292,15 +277,7 @@ class GPUPartitionStatus(Model):
 
     observed_generation: int | None = None
     """The `metadata.generation` that this status speaks of."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            }
-        ),
-    ] = ()
+    conditions: Conditions = ()
     """`Ready`: all GPUs may take jobs. `Progressing`: GPUs come or go. `Degraded`: something is
     wrong. `PolicyHealthy`: the policy in charge decides."""
     gpus: int = 0
@@ -313,25 +290,9 @@ class GPUPartitionStatus(Model):
     """How many jobs there are."""
     policy: PolicyStatus | None = None
     """The policy in charge."""
-    shadow: Annotated[
-        tuple[ShadowStatus, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            }
-        ),
-    ] = ()
+    shadow: Annotated[tuple[ShadowStatus, ...], Field(json_schema_extra=keyed_by("name"))] = ()
     """What the shadow policies would have done."""
-    gpu_summary: Annotated[
-        tuple[GPUSummary, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            }
-        ),
-    ] = ()
+    gpu_summary: Annotated[tuple[GPUSummary, ...], Field(json_schema_extra=keyed_by("name"))] = ()
     """The GPUs, one by one."""
 
 
@@ -339,15 +300,13 @@ class GPUPartition(Resource):
     """A number of whole GPUs that jobs share, and the rules by which they do."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                rule(
-                    f"size(self.metadata.name) <= {MAX_PARTITION_NAME}",
-                    f"the name is too long: use at most {MAX_PARTITION_NAME} characters "
-                    "(its GPU servers are named after it)",
-                ),
-            ]
-        }
+        json_schema_extra=rules(
+            rule(
+                f"size(self.metadata.name) <= {MAX_PARTITION_NAME}",
+                f"the name is too long: use at most {MAX_PARTITION_NAME} characters "
+                "(its GPU servers are named after it)",
+            ),
+        )
     )
 
     spec: GPUPartitionSpec

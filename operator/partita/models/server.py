@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from partita.models.base import Amount, Condition, Model, Resource, Time
+from partita.models.base import Amount, Condition, Conditions, Model, Resource, Time
 from partita.models.partition import Percent, SharingMode
 
 __all__ = [
@@ -102,15 +102,7 @@ class GPUServerStatus(Model):
     """The MPS control daemon; unset in the other modes."""
     usage: Usage | None = None
     """What is used."""
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            json_schema_extra={
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-            }
-        ),
-    ] = ()
+    conditions: Conditions = ()
     """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
     allocations: dict[str, Allocation] = Field(default_factory=dict)
     """The ledger: what is booked, by job UID. Only the operator writes it."""

@@ -1,0 +1,184 @@
+"""The variables that hold a job's processes within what it booked.
+
+Each name stands beside its documentation. `MPS` is
+https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from partita.models import Framework, SharingMode
+from partita.pods.directories import log_directory, pipe_directory
+from partita.pods.grant import Grant
+
+__all__ = ["PYTORCH_FRACTION", "Environment", "environment", "limit_allocator"]
+
+PYTORCH_FRACTION: Final = "per_process_memory_fraction"
+"""Key in PyTorch's allocator options: share of the GPU's whole memory, above 0 and at most 1.
+https://docs.pytorch.org/docs/stable/notes/cuda.html, "Optimizing memory usage with
+PYTORCH_ALLOC_CONF"; added by https://github.com/pytorch/pytorch/pull/161035."""
+
+_UNIFIED_FRACTION: Final = 2.0
+"""Managed memory a JAX process may have, in GPUs: what is beyond one lies in the node's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What every container of a job gets."""
+
+    variables: dict[str, str]
+    """Name to value, in the order in which they are written."""
+    pytorch_fraction: float | None = None
+    """Share for PyTorch, whose variable also holds options of the user."""
+    notices: tuple[str, ...] = ()
+    """Sentences on what could not be had."""
+
+
+def environment(
+    framework: Framework, grant: Grant, *, processes: int = 1, yields: bool = False
+) -> Environment:
+    """Work out the variables of one attempt.
+
+    Parameters
+    ----------
+    framework
+        The framework whose own limit is set as well.
+    grant
+        What the attempt got.
+    processes
+        Client processes of each container; the memory is divided by them, since MPS and all
+        frameworks limit each process by itself.
+    yields
+        Whether the job's kernels give way to its neighbours' (MPS only).
+
+    Notes
+    -----
+    A job with a GPU to itself gets no limit at all: it may use all of it, as its framework likes.
+    """
+    # Which GPUs NVIDIA's runtime shows, by UUID:
+    # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
+    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.uuids)}
+    if grant.whole_gpu:
+        return Environment(variables)
+    if grant.mode is SharingMode.MPS:
+        variables |= _mps(grant, processes=processes, yields=yields)
+    fraction = grant.process_fraction(processes)
+    variables |= _framework(framework, fraction, grant.process_memory(processes))
+    notices: tuple[str, ...] = ()
+    if grant.oversubscription:
+        unified, notices = _unified(framework)
+        variables |= unified
+    pytorch = fraction if framework is Framework.PYTORCH else None
+    return Environment(variables, pytorch, notices)
+
+
+def _mps(grant: Grant, *, processes: int, yields: bool) -> dict[str, str]:
+    (uuid,) = grant.uuids
+    mebibytes = grant.process_memory(processes) >> 20
+    variables = {
+        # MPS, "CUDA_MPS_PIPE_DIRECTORY" and "CUDA_MPS_LOG_DIRECTORY".
+        "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(uuid),
+        "CUDA_MPS_LOG_DIRECTORY": log_directory(uuid),
+        # MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ordinal of the device as the process sees it.
+        # Never the UUID: an entry for a device that it does not see drops every limit.
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mebibytes}M",
+        # MPS, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(grant.thread_percent),
+    }
+    if yields:
+        # MPS, "CUDA_MPS_CLIENT_PRIORITY": 0 is normal, 1 below normal.
+        variables["CUDA_MPS_CLIENT_PRIORITY"] = "1"
+    return variables
+
+
+def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, str]:
+    match framework:
+        case Framework.TENSORFLOW:
+            # Grow instead of taking the whole GPU; there is no variable for an amount.
+            # https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth. What it costs:
+            # Kang and Gil measured 0.6 % (studies/tensorflow-memory-mode.txt).
+            return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+        case Framework.JAX:
+            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction is of the GPU's
+            # whole memory, also under MPS: XLA takes the total of cuMemGetInfo
+            # (xla/pjrt/gpu/gpu_helpers.cc), and a memory limit lowers the free amount there, not
+            # the total. XLA_PYTHON_CLIENT_MEM_FRACTION is its deprecated twin, and the two
+            # together stop the program: jaxlib 0.10.2 raises ValueError ("specified together").
+            # Empty counts as unset and hides what the user or the image says. Preallocating would
+            # take all of it at once: no room within the MPS limit for what CUDA's libraries
+            # allocate beside XLA, and a profile that shows nothing but the booking.
+            return {
+                "XLA_CLIENT_MEM_FRACTION": _decimal(fraction),
+                "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
+                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            }
+        case Framework.CUPY:
+            # Bytes on each device: https://docs.cupy.dev/en/stable/reference/environment.html.
+            return {"CUPY_GPU_MEMORY_LIMIT": str(memory)}
+        case Framework.PYTORCH | Framework.NONE:
+            # PyTorch's also holds options of the user: see `limit_allocator`.
+            return {}
+
+
+def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
+    match framework:
+        case Framework.JAX:
+            # XLA with unified memory takes max(1, fraction) of the GPU's memory
+            # (xla/pjrt/gpu/gpu_helpers.cc), and wants no preallocation with it:
+            # https://github.com/google-deepmind/alphafold3/blob/main/docs/performance.md,
+            # "Unified memory".
+            return {
+                "TF_FORCE_UNIFIED_MEMORY": "true",
+                "XLA_CLIENT_MEM_FRACTION": _decimal(_UNIFIED_FRACTION),
+            }, ()
+        case Framework.TENSORFLOW:
+            # The variable reaches XLA's client only; TensorFlow's own allocator looks at
+            # GPUOptions (tensorflow/core/common_runtime/gpu/gpu_process_state.cc; measured in
+            # https://github.com/tensorflow/tensorflow/issues/57627).
+            return {"TF_FORCE_UNIFIED_MEMORY": "true"}, (
+                "oversubscription in TensorFlow also needs the program's consent: "
+                "set GPUOptions.per_process_gpu_memory_fraction above 1 in it",
+            )
+        case Framework.PYTORCH | Framework.CUPY:
+            return {}, (
+                f"oversubscription cannot be had for {framework}: the job is held to its booking",
+            )
+        case Framework.NONE:
+            return {}, (
+                "oversubscription cannot be had for an unknown framework: set spec.framework to "
+                "TensorFlow or JAX if it is one of them",
+            )
+
+
+def limit_allocator(options: str, fraction: float) -> str:
+    """Add the memory fraction to PyTorch's allocator options, keeping the others.
+
+    Parameters
+    ----------
+    options
+        Options of the user: `key:value` pairs with commas between them; a value may be a list in
+        brackets, with commas of its own.
+    fraction
+        Share of the GPU's whole memory.
+    """
+    kept = [
+        option
+        for option in _split(options)
+        if option and option.partition(":")[0].strip() != PYTORCH_FRACTION
+    ]
+    return ",".join([*kept, f"{PYTORCH_FRACTION}:{_decimal(fraction)}"])
+
+
+def _split(options: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in options:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def _decimal(fraction: float) -> str:
+    return f"{fraction:.6f}".rstrip("0").rstrip(".")

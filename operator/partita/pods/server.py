@@ -1,0 +1,221 @@
+"""The Pod that holds one GPU for a partition.
+
+Its container `agent` requests the one `nvidia.com/gpu`, in every mode: of the two it is the one
+that must know which GPU the Pod got. NVIDIA's device plugin answers that container alone, and the
+agent learns the UUID from what it sees, or from the kubelet's PodResources API
+(https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+"Monitoring device plugin resources"), which holds for each of the plugin's strategies.
+
+Its container `mps` must see the GPU without requesting it. It asks NVIDIA's runtime for all GPUs
+of the node by `NVIDIA_VISIBLE_DEVICES=all`, as the MPS daemon of NVIDIA's own plugin does
+(https://github.com/NVIDIA/k8s-device-plugin, deployments/helm/nvidia-device-plugin/templates/
+daemonset-mps-control-daemon.yml), waits for the UUID that the agent leaves under `/run/partita`,
+and narrows itself to it by `CUDA_VISIBLE_DEVICES=<uuid>`. So where the partition's deviceInjection
+is not RuntimeClass, NVIDIA's runtime has to be the node's default one.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partita.constants import (
+    COMPONENT_SERVER,
+    GPU_RESOURCE,
+    LABEL_COMPONENT,
+    LABEL_PARTITION,
+    LABEL_SERVER,
+)
+from partita.models import GPUPartition, GPUServer, SharingMode
+from partita.models.base import MEBI
+from partita.models.partition import GPUSelector
+from partita.pods.directories import RUN_DIRECTORY, shm_directory
+from partita.pods.job import RUNTIME_CLASS
+
+__all__ = ["ServerPodSettings", "build_server_pod"]
+
+_DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
+"""Where kubelet and device plugins meet, `DevicePluginPath` in k8s.io/kubelet."""
+_POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
+"""Where kubelet tells which devices a Pod got."""
+
+_LABEL_PRODUCT: Final = "nvidia.com/gpu.product"
+_LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
+"""Product, and memory in MiB: labels of GPU feature discovery,
+https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md,
+"Generated Labels"."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPodSettings:
+    """What the operator's own installation decides."""
+
+    namespace: str
+    """The operator's namespace."""
+    image: str
+    """Partita's image; both containers run from it."""
+    service_account: str
+    """The agent's service account."""
+
+
+def build_server_pod(
+    server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
+) -> dict[str, Any]:
+    """Build the Pod that takes one GPU from the cluster and serves it to jobs.
+
+    It sees the node's processes (hostPID): NVML names those that use the GPU by the node's PIDs,
+    and an MPS server knows its clients by theirs.
+    """
+    name = server.metadata.name
+    mode = server.spec.mode
+    containers = [_agent(server, partition, settings)]
+    volumes = [
+        _host_path("run", RUN_DIRECTORY),
+        _host_path("device-plugins", _DEVICE_PLUGINS, kind="Directory"),
+        _host_path("pod-resources", _POD_RESOURCES, kind="Directory"),
+    ]
+    if mode is SharingMode.MPS:
+        containers.insert(0, _mps(server, settings))
+        volumes.append(_host_path("shm", shm_directory(name)))
+    spec: dict[str, Any] = {
+        "serviceAccountName": settings.service_account,
+        "restartPolicy": "Always",
+        "hostPID": True,
+        "containers": containers,
+        "volumes": volumes,
+    }
+    if partition.spec.device_injection == "RuntimeClass":
+        spec["runtimeClassName"] = RUNTIME_CLASS
+    if partition.spec.node_selector:
+        spec["nodeSelector"] = dict(partition.spec.node_selector)
+    if partition.spec.tolerations:
+        spec["tolerations"] = [t.dump() for t in partition.spec.tolerations]
+    if requirements := _requirements(partition.spec.gpu_selector):
+        spec["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": requirements}]
+                }
+            }
+        }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": settings.namespace,
+            "labels": {
+                LABEL_COMPONENT: COMPONENT_SERVER,
+                LABEL_SERVER: name,
+                LABEL_PARTITION: server.spec.partition,
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": server.api_version(),
+                    "kind": "GPUServer",
+                    "name": name,
+                    "uid": server.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": spec,
+    }
+
+
+def _agent(
+    server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
+) -> dict[str, Any]:
+    return {
+        "name": "agent",
+        "image": settings.image,
+        "args": ["agent"],
+        "env": [
+            *_identity(server),
+            _value("PARTITA_MAX_JOBS", str(server.spec.max_jobs)),
+            _value("PARTITA_DEVICE_INJECTION", partition.spec.device_injection),
+            _field("PARTITA_NODE", "spec.nodeName"),
+            _field("PARTITA_POD", "metadata.name"),
+            _field("PARTITA_NAMESPACE", "metadata.namespace"),
+            _DRIVER_CAPABILITIES,
+        ],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "64Mi", GPU_RESOURCE: "1"},
+            "limits": {GPU_RESOURCE: "1"},
+        },
+        # To set the GPU's compute mode one must be the node's administrator: "Requires root
+        # permissions", nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/.
+        "securityContext": _root("SYS_ADMIN"),
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_DIRECTORY},
+            {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},
+            {"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True},
+        ],
+    }
+
+
+def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
+    return {
+        "name": "mps",
+        "image": settings.image,
+        "args": ["agent", "mps"],
+        "env": [
+            *_identity(server),
+            _value("NVIDIA_VISIBLE_DEVICES", "all"),
+            _DRIVER_CAPABILITIES,
+        ],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        # The daemon starts a server under each client's user, and hands it its files.
+        "securityContext": _root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_DIRECTORY},
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - shared with the clients
+        ],
+    }
+
+
+def _identity(server: GPUServer) -> list[dict[str, Any]]:
+    return [
+        _value("PARTITA_SERVER", server.metadata.name),
+        _value("PARTITA_MODE", server.spec.mode),
+    ]
+
+
+def _requirements(selector: GPUSelector) -> list[dict[str, Any]]:
+    """Turn the selector into node requirements; a node has one kind of GPU as a rule.
+
+    Where it has several, the labels speak of one of them: the agent reports which GPU it got.
+    """
+    requirements: list[dict[str, Any]] = []
+    if selector.products:
+        requirements.append(
+            {"key": _LABEL_PRODUCT, "operator": "In", "values": list(selector.products)}
+        )
+    if selector.min_memory is not None:
+        least = -(-selector.min_memory // MEBI)
+        requirements.append({"key": _LABEL_MEMORY, "operator": "Gt", "values": [str(least - 1)]})
+    return requirements
+
+
+def _value(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "value": str(value)}
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+_DRIVER_CAPABILITIES: Final = _value("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
+"""CUDA and MPS, and NVML: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
+latest/docker-specialized.html, "Driver Capabilities"."""
+
+
+def _root(*capabilities: str) -> dict[str, Any]:
+    return {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
+    }
+
+
+def _host_path(name: str, path: str, kind: str = "DirectoryOrCreate") -> dict[str, Any]:
+    return {"name": name, "hostPath": {"path": path, "type": kind}}

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from partita_policies.heights import NONE, Heights
 from partita_policies.types import GPU, Booking, Job
 
 __all__ = ["Free", "Refusal", "Room", "RoomError"]
-
-_NONE = -1
-"""No index; also the height of a GPU that takes nobody, below any amount of memory."""
 
 
 class RoomError(ValueError):
@@ -57,51 +55,6 @@ class Free:
     """Who is on it, by job id."""
 
 
-class _Heights:
-    """Finds the first index whose height is at least so much: a max-tree, O(log n)."""
-
-    def __init__(self, heights: Sequence[int]) -> None:
-        self._size = 1 << max(len(heights) - 1, 0).bit_length()
-        self._tree = [_NONE] * (2 * self._size)
-        self._tree[self._size : self._size + len(heights)] = heights
-        for node in range(self._size - 1, 0, -1):
-            self._tree[node] = max(self._tree[2 * node], self._tree[2 * node + 1])
-
-    def __getitem__(self, index: int) -> int:
-        return self._tree[self._size + index]
-
-    @property
-    def highest(self) -> int:
-        return self._tree[1]
-
-    def set(self, index: int, height: int) -> None:
-        tree, node = self._tree, self._size + index
-        tree[node] = height
-        while node > 1:
-            node >>= 1
-            higher = max(tree[2 * node], tree[2 * node + 1])
-            if tree[node] == higher:
-                return
-            tree[node] = higher
-
-    def first(self, least: int, start: int = 0) -> int:
-        """Return the first index from `start` on of at least this height, or -1."""
-        if start >= self._size:
-            return _NONE
-        tree, node = self._tree, self._size + start if start else 1
-        while tree[node] < least:  # climb to the next subtree on the right
-            while node & 1:
-                node >>= 1
-            if not node:
-                return _NONE
-            node += 1
-        while node < self._size:
-            node *= 2
-            if tree[node] < least:
-                node += 1
-        return node - self._size
-
-
 class Room:
     """The room left on some GPUs, and who takes it, in one decision.
 
@@ -130,8 +83,7 @@ class Room:
         self._nodes: dict[str, list[int]] = {}
         for index, free in enumerate(self._rows):
             self._nodes.setdefault(free.gpu.node, []).append(index)
-        self._shared = _Heights([self._shared_height(free) for free in self._rows])
-        self._idle = _Heights([self._idle_height(free) for free in self._rows])
+        self._heights: tuple[Heights, Heights] | None = None
         self._too_big: dict[tuple[bool, int, int, int], int] = {}
 
     def __getitem__(self, gpu_id: str) -> Free:
@@ -143,12 +95,12 @@ class Room:
     @property
     def full(self) -> bool:
         """Whether no GPU takes another job, however small."""
-        return self._shared.highest == _NONE
+        return self._index_of(alone=False).highest == NONE
 
     @property
     def has_idle(self) -> bool:
         """Whether some GPU has nobody on it."""
-        return self._idle.highest != _NONE
+        return self._index_of(alone=True).highest != NONE
 
     def why_not(self, job: Job, gpu_id: str) -> Refusal | None:
         """Say what keeps a job from one GPU, or None when it may have it."""
@@ -174,20 +126,25 @@ class Room:
         """Say what keeps a job from starting on exactly these GPUs, or None when it may."""
         if job.id in self._where:
             return Refusal.BOOKED
-        if any(gpu_id not in self._free for gpu_id in gpu_ids):
-            return Refusal.UNKNOWN
-        if len(gpu_ids) != job.gpus or len(set(gpu_ids)) != job.gpus:
-            return Refusal.COUNT
-        if len({self._free[gpu_id].gpu.node for gpu_id in gpu_ids}) > 1:
-            return Refusal.NODE
         for gpu_id in gpu_ids:
             refusal = self.why_not(job, gpu_id)
             if refusal is not None:
                 return refusal
+        if not len(gpu_ids) == len(set(gpu_ids)) == job.gpus:
+            return Refusal.COUNT
+        if job.gpus > 1 and len({self._free[gpu_id].gpu.node for gpu_id in gpu_ids}) > 1:
+            return Refusal.NODE
         return None
 
-    def first_fit(self, job: Job) -> tuple[str, ...] | None:
+    def first_fit(self, job: Job, node: str | None = None) -> tuple[str, ...] | None:
         """Find the first GPUs, in the snapshot's order, that the job may have now.
+
+        Parameters
+        ----------
+        job
+            A job that holds nothing.
+        node
+            Look on this node alone.
 
         Returns
         -------
@@ -196,6 +153,8 @@ class Room:
         """
         if job.id in self._where:
             return None
+        if node is not None:
+            return self._on_node(job, self._nodes.get(node, ()))
         kind = (job.alone, job.gpus, job.slots, job.clients)
         too_big = self._too_big.get(kind)
         if too_big is not None and job.memory >= too_big:
@@ -251,23 +210,32 @@ class Room:
         self._where.setdefault(job_id, []).append(free.gpu.id)
 
     def _reindex(self, gpu_id: str, free: Free) -> None:
-        index = self._index[gpu_id]
-        self._shared.set(index, self._shared_height(free))
-        self._idle.set(index, self._idle_height(free))
+        if self._heights is not None:
+            shared, idle = self._heights
+            index = self._index[gpu_id]
+            shared.set(index, self._shared_height(free))
+            idle.set(index, self._idle_height(free))
+
+    def _index_of(self, *, alone: bool) -> Heights:
+        if self._heights is None:
+            shared = Heights([self._shared_height(free) for free in self._rows])
+            idle = Heights([self._idle_height(free) for free in self._rows])
+            self._heights = (shared, idle)
+        return self._heights[alone]
 
     @staticmethod
     def _shared_height(free: Free) -> int:
         taken = free.alone or free.slots < 1 or free.clients < 1
-        return _NONE if taken else max(free.memory, _NONE)
+        return NONE if taken else max(free.memory, NONE)
 
     @staticmethod
     def _idle_height(free: Free) -> int:
-        return _NONE if free.holders else free.gpu.memory
+        return NONE if free.holders else free.gpu.memory
 
     def _first_one(self, job: Job) -> tuple[str, ...] | None:
-        heights = self._idle if job.alone else self._shared
+        heights = self._index_of(alone=job.alone)
         index = heights.first(job.memory)
-        while index != _NONE:
+        while index != NONE:
             gpu_id = self._rows[index].gpu.id
             if self.why_not(job, gpu_id) is None:
                 return (gpu_id,)
@@ -275,14 +243,18 @@ class Room:
         return None
 
     def _first_node(self, job: Job) -> tuple[str, ...] | None:
-        heights = self._idle if job.alone else self._shared
-        if heights.highest < job.memory:
+        if self._index_of(alone=job.alone).highest < job.memory:
             return None
         for members in self._nodes.values():
-            if len(members) < job.gpus:
-                continue
-            high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
-            fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
-            if len(fitting) >= job.gpus:
-                return tuple(fitting[: job.gpus])
+            found = self._on_node(job, members)
+            if found is not None:
+                return found
         return None
+
+    def _on_node(self, job: Job, members: Sequence[int]) -> tuple[str, ...] | None:
+        if len(members) < job.gpus:
+            return None
+        heights = self._index_of(alone=job.alone)
+        high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
+        fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
+        return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None

@@ -109,8 +109,8 @@ class Job:
     priority: int = 0
     duration: Amount | None = None
     """Expected seconds on an idle GPU; None when unknown."""
-    waited: Amount = 0.0
-    """Seconds in the queue."""
+    submitted: Amount = 0.0
+    """When it was created, seconds since the epoch."""
     bypasses: Natural = 0
     """Cycles in which a job behind this one was started and this one was not."""
     profile: Profile | None = None

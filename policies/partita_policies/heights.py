@@ -1,0 +1,64 @@
+"""Finds the first of a row of numbers that is large enough."""
+
+from collections.abc import Sequence
+
+__all__ = ["NONE", "Heights"]
+
+NONE = -1
+"""No index; also the height of what is never high enough."""
+
+
+class Heights:
+    """A row of heights, and the first of them that is high enough: a max-tree, O(log n).
+
+    Parameters
+    ----------
+    heights
+        Natural numbers, or `NONE` for what is never high enough.
+    """
+
+    def __init__(self, heights: Sequence[int]) -> None:
+        self._size = 1 << max(len(heights) - 1, 0).bit_length()
+        self._tree = [NONE] * (2 * self._size)
+        self._tree[self._size : self._size + len(heights)] = heights
+        for node in range(self._size - 1, 0, -1):
+            self._tree[node] = max(self._tree[2 * node], self._tree[2 * node + 1])
+
+    def __getitem__(self, index: int) -> int:
+        return self._tree[self._size + index]
+
+    @property
+    def highest(self) -> int:
+        """The largest height; `NONE` when there is nothing."""
+        return self._tree[1]
+
+    def set(self, index: int, height: int) -> None:
+        """Change one height."""
+        tree, node = self._tree, self._size + index
+        if tree[node] == height:
+            return
+        tree[node] = height
+        while node > 1:
+            node >>= 1
+            higher = max(tree[2 * node], tree[2 * node + 1])
+            if tree[node] == higher:
+                return
+            tree[node] = higher
+
+    def first(self, least: int, start: int = 0) -> int:
+        """Return the first index from `start` on of at least this height (0 or more), or `NONE`."""
+        tree, size = self._tree, self._size
+        if start >= size:
+            return NONE
+        node = size + start if start else 1
+        while tree[node] < least:  # climb to the next subtree on the right
+            while node & 1:
+                node >>= 1
+            if not node:
+                return NONE
+            node += 1
+        while node < size:
+            node *= 2
+            if tree[node] < least:
+                node += 1
+        return node - size

@@ -1,0 +1,116 @@
+"""Waiting jobs grouped by what they ask for.
+
+A queue of thousands of jobs holds far fewer kinds of them, and jobs of one kind fit alike, so a
+policy that weighs jobs against each other weighs their kinds.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from partita_policies.heights import NONE, Heights
+from partita_policies.room import Free
+from partita_policies.types import Job
+
+__all__ = ["Kind", "Kinds"]
+
+Trait = TypeVar("Trait", bound=Hashable)
+
+_Shape = tuple[int, int, bool, int]
+_ORDER = attrgetter("order")
+
+
+class Kind(Generic[Trait]):
+    """Jobs that ask for the same."""
+
+    __slots__ = ("form", "order", "place", "trait", "waiting")
+
+    def __init__(self, order: int, jobs: list[Job], trait: Trait) -> None:
+        self.order = order
+        """Its place among the kinds: that of its first job in the queue."""
+        self.trait = trait
+        self.waiting = jobs
+        """The next one is at the end."""
+        self.form: _Form[Trait]
+        self.place: int
+
+
+class _Form(Generic[Trait]):
+    """Kinds alike in all but memory, with an index over that."""
+
+    def __init__(self, kinds: list[Kind[Trait]]) -> None:
+        first = kinds[0].waiting[-1]
+        self.alone, self.slots, self.clients = first.alone, first.slots, first.clients
+        self.kinds = kinds
+        memory = [kind.waiting[-1].memory for kind in kinds]
+        self.largest = max(memory)
+        self.spared = Heights([self.largest - amount for amount in memory])
+        for place, kind in enumerate(kinds):
+            kind.form, kind.place = self, place
+
+    def fitting(self, free: Free) -> Iterator[Kind[Trait]]:
+        if free.alone or (self.alone and free.holders):
+            return
+        if self.slots > free.slots or self.clients > free.clients or free.memory < 0:
+            return
+        kinds, largest, first = self.kinds, self.largest, self.spared.first
+        place = first(max(largest - free.memory, 0))
+        while place != NONE:
+            yield kinds[place]
+            place = first(max(largest - free.memory, 0), place + 1)
+
+
+class Kinds(Generic[Trait]):
+    """The kinds of the jobs that wait; iterates over them in order.
+
+    Parameters
+    ----------
+    jobs
+        In the order in which they are to be considered.
+    trait
+        What, beside room and priority, tells two kinds apart for the policy.
+    """
+
+    def __init__(self, jobs: Iterable[Job], trait: Callable[[Job], Trait]) -> None:
+        groups: dict[tuple[_Shape, int, int, Trait], list[Job]] = {}
+        for job in jobs:
+            form = (job.slots, job.clients, job.alone, job.gpus)
+            key = (form, job.memory, job.priority, trait(job))
+            members = groups.get(key)
+            if members is None:
+                groups[key] = [job]
+            else:
+                members.append(job)
+        forms: dict[_Shape, list[Kind[Trait]]] = {}
+        self._kinds: list[Kind[Trait]] = []
+        for order, ((form, _, _, of_jobs), members) in enumerate(groups.items()):
+            members.reverse()
+            kind = Kind(order, members, of_jobs)
+            self._kinds.append(kind)
+            forms.setdefault(form, []).append(kind)
+        self._forms = [_Form(members) for members in forms.values()]
+        self._waiting = len(self._kinds)
+
+    def __bool__(self) -> bool:
+        return self._waiting > 0
+
+    def __iter__(self) -> Iterator[Kind[Trait]]:
+        return iter(self._kinds)
+
+    def fitting(self, free: Free) -> Iterator[Kind[Trait]]:
+        """Yield, in order, the kinds whose jobs have room in what is left of a GPU.
+
+        When room is taken there meanwhile, those that no longer have memory are left out, but
+        other limits, and the other GPUs of a job on several, are for the caller to check.
+        """
+        if len(self._forms) == 1:
+            return self._forms[0].fitting(free)
+        return heapq.merge(*(form.fitting(free) for form in self._forms), key=_ORDER)
+
+    def start(self, kind: Kind[Trait]) -> None:
+        """Take the next job of a kind out of the queue."""
+        kind.waiting.pop()
+        if not kind.waiting:
+            self._waiting -= 1
+            kind.form.spared.set(kind.place, NONE)

@@ -1,0 +1,61 @@
+"""Shortest job first, one job per GPU: the single-placement baseline of the DqnGPU study.
+
+Source: J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
+(2019), section V.1: jobs are placed in the order of increasing run time. The order is optimal
+for the mean completion time of jobs that do not share (W. E. Smith, "Various optimizers for
+single-stage production", Naval Research Logistics Quarterly 3, 1956).
+
+Departures from the study: several GPUs, a priority comes before the run time, and jobs of
+unknown run time come last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import ClassVar
+
+from pydantic import Field
+
+from partita_policies.room import Room
+from partita_policies.types import Job, Parameters, Placement, Snapshot
+
+__all__ = ["SJF", "SJFParameters"]
+
+
+class SJFParameters(Parameters):
+    """Parameters of `SJF`."""
+
+    exclusive: bool = Field(
+        default=True,
+        description=(
+            "Whether a job starts only on a GPU where nobody is, as in the study. Without it, "
+            "jobs share GPUs as far as there is room."
+        ),
+    )
+
+
+class SJF:
+    """Shortest expected duration first, on the first GPU that has room."""
+
+    parameters: ClassVar[type[Parameters]] = SJFParameters
+
+    def __init__(self, parameters: SJFParameters) -> None:
+        self._exclusive = parameters.exclusive
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Place the jobs from the highest priority and the shortest duration on."""
+        room = Room(snapshot.gpus)
+        placements: list[Placement] = []
+        for job in sorted(snapshot.jobs, key=_urgency):
+            if room.full or (self._exclusive and not room.has_idle):
+                break
+            wanted = replace(job, alone=True) if self._exclusive else job
+            gpu_ids = room.first_fit(wanted)
+            if gpu_ids is not None:
+                room.take(wanted, gpu_ids)
+                placements.append(Placement(job.id, gpu_ids))
+        return placements
+
+
+def _urgency(job: Job) -> tuple[int, float]:
+    return (-job.priority, inf if job.duration is None else job.duration)

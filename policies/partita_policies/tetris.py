@@ -1,0 +1,234 @@
+"""Multi-resource packing by alignment, weighed against short remaining work.
+
+Source: R. Grandl, G. Ananthanarayanan, S. Kandula, S. Rao, A. Akella, "Multi-Resource Packing
+for Cluster Schedulers", SIGCOMM 2014 (https://doi.org/10.1145/2619239.2626334): a machine with
+room takes, of the tasks that fit on every resource, the one with the highest score. The score is
+the dot product of the task's demands and the machine's free resources, both as shares of the
+machine, less epsilon times the work that remains (duration times demands, summed over the
+resources), where epsilon brings the averages of the two terms to one scale.
+
+The resources here: GPU memory and MPS threads as requested, and from the application's profile,
+where there is one, GPU utilisation, SM occupancy and PCIe throughput. Departures from the paper:
+
+- Means, not peaks, of the profile by default: nearly every training job peaks at 100 % GPU
+  utilisation for some step, so that by their peaks no two would ever share.
+- Threads never forbid (MPS lets their sum exceed 100 %, and 100 is the default); profiled
+  resources forbid only beside others, so no job is too large for an idle GPU.
+- Only the first `window` kinds of jobs that have room are weighed, and of these only the highest
+  priority; no fairness knob, for the queue's order is fair already.
+- A job on several GPUs is weighed by one of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from math import inf
+from operator import itemgetter
+from typing import ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from partita_policies.kinds import Kind, Kinds
+from partita_policies.room import Free, Room, RoomError
+from partita_policies.types import GPU, Booking, Job, Parameters, Placement, Profile, Snapshot
+
+__all__ = ["Tetris", "TetrisParameters"]
+
+_SCORE = itemgetter(0)
+_WHOLE = -1
+_IDLE = (0.0, 0.0, 0.0)
+
+
+class TetrisParameters(Parameters):
+    """Parameters of `Tetris`."""
+
+    remaining_work: float = Field(
+        default=1.0,
+        ge=0,
+        description=(
+            "Weight of short remaining work against packing (the paper's m): 0 packs alone, "
+            "large values approach shortest job first."
+        ),
+    )
+    usage: Literal["mean", "peak"] = Field(
+        default="mean",
+        description="Which of a profile's steps a job is taken to need all the time.",
+    )
+    window: int = Field(
+        default=12,
+        ge=1,
+        description="How many kinds of jobs with room, from the front, are weighed for a GPU.",
+    )
+
+
+class _Use(NamedTuple):
+    """What a job asks of a GPU beside memory, and for how long."""
+
+    threads: int
+    gpu: float
+    core: float
+    pcie: float
+    duration: float | None
+
+
+class _Need(NamedTuple):
+    """What the jobs of one kind ask for, at hand for the scoring."""
+
+    memory: int
+    """`_WHOLE` when they must be alone."""
+    use: _Use
+    penalty: float
+    """Epsilon times the work that remains."""
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left of a GPU beside memory; below zero when more is asked of it."""
+
+    threads: float
+    gpu: float
+    core: float
+    pcie: float
+
+    def take(self, use: _Use) -> None:
+        self.threads -= use.threads
+        self.gpu -= use.gpu
+        self.core -= use.core
+        self.pcie -= use.pcie
+
+
+_Scored = tuple[float, Kind[_Use]]
+
+
+class Tetris:
+    """Each GPU takes the best aligned of the jobs that fit, until none does."""
+
+    parameters: ClassVar[type[Parameters]] = TetrisParameters
+
+    def __init__(self, parameters: TetrisParameters) -> None:
+        self._weight = parameters.remaining_work
+        self._window = parameters.window
+        self._peak = parameters.usage == "peak"
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Fill the GPUs in their order, each with the jobs that align best with it."""
+        decision = _Decision(snapshot, self._weight, peak=self._peak)
+        placements: list[Placement] = []
+        for gpu in snapshot.gpus:
+            placements.extend(decision.fill(gpu, self._window))
+            if not decision.kinds:
+                break
+        return placements
+
+
+class _Decision:
+    """What is still to be had and to be placed in one decision."""
+
+    def __init__(self, snapshot: Snapshot, weight: float, *, peak: bool) -> None:
+        self._peak = peak
+        self._profiled: dict[int, tuple[float, float, float]] = {}
+        self._room = Room(snapshot.gpus)
+        self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
+        jobs = sorted(snapshot.jobs, key=lambda job: -job.priority)
+        self.kinds = Kinds(jobs, self._use)
+        self._needs = self._needs_of(snapshot.gpus, weight)
+
+    def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
+        """Place jobs on a GPU, the best score first, until none of them has room."""
+        free = self._room[gpu.id]
+        stream = self.kinds.fitting(free)
+        scored = self._scored(islice(stream, window), free)
+        while scored:
+            best = max(self._most_urgent(scored), key=_SCORE)
+            placement = self._start(best[1], gpu)
+            if placement is None:
+                scored.remove(best)
+                continue
+            yield placement
+            if not (free.slots and free.clients):
+                return
+            known = [kind for _, kind in scored if kind.waiting]
+            scored = self._scored(chain(known, islice(stream, window - len(known))), free)
+
+    def _scored(self, kinds: Iterable[Kind[_Use]], free: Free) -> list[_Scored]:
+        """Return the score of those of the kinds that fit what is left of a GPU."""
+        gpu, room, shared, left = free.gpu, free.memory, bool(free.holders), self._left[free.gpu.id]
+        by_memory = room / gpu.memory**2 if gpu.memory else 0.0
+        by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
+        by_gpu = max(left.gpu, 0.0) / 1e4
+        by_pcie = max(left.pcie, 0.0) / gpu.pcie_bandwidth**2 if gpu.pcie_bandwidth else 0.0
+        scored: list[_Scored] = []
+        needs = self._needs
+        for kind in kinds:
+            memory, (threads, busy, core, pcie, _), penalty = needs[kind.order]
+            if memory > room or (
+                shared and (busy > left.gpu or core > left.core or pcie > left.pcie)
+            ):
+                continue
+            fit = (gpu.memory if memory == _WHOLE else memory) * by_memory + threads * by_threads
+            fit += busy * by_gpu + core * by_core + pcie * by_pcie
+            scored.append((fit - penalty, kind))
+        return scored
+
+    @staticmethod
+    def _most_urgent(scored: list[_Scored]) -> list[_Scored]:
+        highest = scored[0][1].waiting[-1].priority
+        if scored[-1][1].waiting[-1].priority == highest:
+            return scored
+        return [some for some in scored if some[1].waiting[-1].priority == highest]
+
+    def _start(self, kind: Kind[_Use], gpu: GPU) -> Placement | None:
+        job = kind.waiting[-1]
+        gpu_ids = (gpu.id,) if job.gpus == 1 else self._room.first_fit(job, gpu.node) or ()
+        try:
+            self._room.take(job, gpu_ids)
+        except RoomError:
+            return None
+        self.kinds.start(kind)
+        for gpu_id in gpu_ids:
+            self._left[gpu_id].take(kind.trait)
+        return Placement(job.id, gpu_ids)
+
+    def _needs_of(self, gpus: Sequence[GPU], weight: float) -> list[_Need]:
+        memory = max((gpu.memory for gpu in gpus), default=0) or 1
+        pcie = max((gpu.pcie_bandwidth for gpu in gpus), default=0) or inf
+        works: list[float | None] = []
+        total = 0.0
+        for kind in self.kinds:
+            job, use = kind.waiting[-1], kind.trait
+            # In shares of the largest GPU: how well it aligns with that when nobody is there.
+            size = 1.0 if job.alone else job.memory / memory
+            size += (use.threads + use.gpu + use.core) / 100 + use.pcie / pcie
+            total += size
+            works.append(None if job.duration is None else job.duration * size * job.gpus)
+        known = [work for work in works if work]
+        mean_work = sum(known) / len(known) if known else 1.0
+        epsilon = weight * total / max(len(works), 1) / mean_work
+        return [
+            _Need(
+                _WHOLE if kind.waiting[-1].alone else kind.waiting[-1].memory,
+                kind.trait,
+                epsilon * (mean_work if work is None else work),
+            )
+            for kind, work in zip(self.kinds, works, strict=True)
+        ]
+
+    def _left_of(self, gpu: GPU) -> _Left:
+        left = _Left(100.0, 100.0, 100.0, gpu.pcie_bandwidth or inf)
+        for booking in gpu.bookings:
+            left.take(self._use(booking))
+        return left
+
+    def _use(self, job: Job | Booking) -> _Use:
+        threads = 100 if job.alone else job.thread_percent
+        measured = self._measured(job.profile) if job.profile else _IDLE
+        return _Use(threads, *measured, job.duration)
+
+    def _measured(self, profile: Profile) -> tuple[float, float, float]:
+        known = self._profiled.get(id(profile))
+        if known is None:
+            rows = [(step.gpu, step.core, step.pcie) for step in profile.steps] or [_IDLE]
+            columns = zip(*rows, strict=True)
+            gpu, core, pcie = (max(c) if self._peak else sum(c) / len(c) for c in columns)
+            known = self._profiled[id(profile)] = (gpu, core, pcie)
+        return known

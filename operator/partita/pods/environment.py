@@ -136,8 +136,10 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
             # GPUOptions (tensorflow/core/common_runtime/gpu/gpu_process_state.cc; measured in
             # https://github.com/tensorflow/tensorflow/issues/57627).
             return {"TF_FORCE_UNIFIED_MEMORY": "true"}, (
-                "oversubscription in TensorFlow also needs the program's consent: "
-                "set GPUOptions.per_process_gpu_memory_fraction above 1 in it",
+                (
+                    "oversubscription in TensorFlow needs the program's consent too: set "
+                    "GPUOptions.per_process_gpu_memory_fraction above 1 in it"
+                ),
             )
         case Framework.PYTORCH | Framework.CUPY:
             return {}, (
@@ -145,8 +147,10 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
             )
         case Framework.NONE:
             return {}, (
-                "oversubscription cannot be had for an unknown framework: set spec.framework to "
-                "TensorFlow or JAX if it is one of them",
+                (
+                    "oversubscription cannot be had for an unknown framework: set spec.framework "
+                    "to TensorFlow or JAX if it is one of them"
+                ),
             )
 
 

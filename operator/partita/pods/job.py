@@ -23,6 +23,7 @@ from partita.models.base import mebibytes
 from partita.models.job import PodTemplate
 from partita.pods.environment import PYTORCH_FRACTION, Environment, environment, limit_allocator
 from partita.pods.grant import Grant, device_resource
+from partita.pods.template import TemplateError, template_problems
 
 __all__ = ["RUNTIME_CLASS", "JobPod", "build_job_pod", "device_slots", "pod_name"]
 
@@ -58,11 +59,16 @@ def build_job_pod(job: SharedGPUJob, grant: Grant) -> JobPod:
     that Pod Security `restricted` forbids
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/): pipes and shared
     memory are mounted by the agent's device plugin, not by a volume of the Pod.
+
+    Raises
+    ------
+    TemplateError
+        If the template is none; its text says what to write instead.
     """
     spec = job.spec
-    ours = environment(
-        spec.framework, grant, processes=spec.processes, yields=spec.priority < 0
-    )
+    if problems := template_problems(spec.template):
+        raise TemplateError("; ".join(problems))
+    ours = environment(spec.framework, grant, processes=spec.processes, yields=spec.priority < 0)
     build = _Build(grant, ours)
     pod_spec = build.spec(spec.template)
     template = spec.template
@@ -107,8 +113,8 @@ def build_job_pod(job: SharedGPUJob, grant: Grant) -> JobPod:
 def device_slots(template: PodTemplate) -> int:
     """Count the devices of each GPU that the Pod takes, as the scheduler counts them.
 
-    Containers run together with the sidecars, init containers one after the other beside the
-    sidecars started before them:
+    Of a template without problems. Containers run together with the sidecars, init containers one
+    after the other beside the sidecars started before them:
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/, "Resource sharing
     within containers".
     """
@@ -166,16 +172,16 @@ class _Build:
         (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
         Container.envFrom).
         """
-        users: list[dict[str, Any]] = [e for e in container.get("env") or [] if e]
+        users: list[dict[str, Any]] = container.get("env") or []
         ours = {**self.ours.variables, **self._allocator(container, users)}
         merged: dict[str, dict[str, Any]] = {
             name: {"name": name, "value": value}
             for name, value in ours.items()
-            if all(e.get("name") != name for e in users)
+            if all(e["name"] != name for e in users)
         }
         rest: list[dict[str, Any]] = []
         for entry in users:
-            name = entry.get("name", "")
+            name = entry["name"]
             if name not in ours:
                 rest.append(entry)
                 continue
@@ -185,9 +191,7 @@ class _Build:
                 rest.append({"name": name, "value": ours[name]})
         return [*merged.values(), *rest]
 
-    def _allocator(
-        self, container: dict[str, Any], users: list[dict[str, Any]]
-    ) -> dict[str, str]:
+    def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
         """Limit PyTorch's allocator.
 
         PyTorch 2.10 reads PYTORCH_CUDA_ALLOC_CONF before PYTORCH_ALLOC_CONF
@@ -204,9 +208,9 @@ class _Build:
         variables = {_ALLOCATOR: limit_allocator(new or old or "", fraction)}
         if old and PYTORCH_FRACTION in old:
             variables[_OLD_ALLOCATOR] = limit_allocator(old, fraction)
-        elif any(e.get("name") == _OLD_ALLOCATOR for e in users):
+        elif any(e["name"] == _OLD_ALLOCATOR for e in users):
             self.notices.append(
-                f"container {container.get('name')} sets {_OLD_ALLOCATOR}, so PyTorch's own "
+                f"container {container['name']} sets {_OLD_ALLOCATOR}, so PyTorch's own "
                 f"memory limit may not be set: write its options to {_ALLOCATOR} (PyTorch 2.10)"
             )
         return variables
@@ -214,9 +218,9 @@ class _Build:
     def _extends(self, entry: dict[str, Any]) -> bool:
         """Tell whether ours only adds to what the user wrote."""
         return (
-            entry.get("name") == _ALLOCATOR
-            and "value" in entry
-            and PYTORCH_FRACTION not in entry["value"]
+            entry["name"] == _ALLOCATOR
+            and "valueFrom" not in entry
+            and PYTORCH_FRACTION not in (entry.get("value") or "")
         )
 
     def _resources(self, container: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +235,7 @@ class _Build:
         if removed:
             # Left in place, the Pod would take a whole GPU beside its slice.
             self.notices.append(
-                f"container {container.get('name')} requests {', '.join(sorted(removed))}, which "
+                f"container {container['name']} requests {', '.join(sorted(removed))}, which "
                 "is removed: a job gets its GPU from the partition"
             )
         return resources
@@ -246,4 +250,4 @@ def _gpu_resources(amounts: dict[str, Any]) -> Iterator[str]:
 
 def _literal(users: list[dict[str, Any]], name: str) -> str | None:
     """Return what the user wrote for a variable; the last entry counts, as in Kubernetes."""
-    return next((e.get("value") for e in reversed(users) if e.get("name") == name), None)
+    return next((e.get("value") for e in reversed(users) if e["name"] == name), None)

@@ -1,13 +1,53 @@
 """How a job's Pod ended, read from its status."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from partita.models import Outcome
+from partita.models.base import parse_time
+from partita.pods.memory_errors import is_gpu_out_of_memory
 
-__all__ = ["PodOutcome", "read_outcome"]
+__all__ = ["MAX_MESSAGE", "PodOutcome", "read_outcome"]
+
+MAX_MESSAGE: Final = 2048
+"""Characters of a message that are kept, from its end; kubelet cuts a log at as many bytes."""
+
+_LOST: Final = frozenset({"NodeLost", "Shutdown", "NodeShutdown", "Terminated"})
+"""`status.reason` of a Pod whose node went: unreachable, or shut down in good order (`Terminated`,
+before 1.22 `Shutdown`):
+https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/."""
+_LOST_DISRUPTIONS: Final = frozenset({"DeletionByPodGC"})
+"""Reasons of the condition DisruptionTarget when the node is no more; with all others (preemption,
+taint, API, kubelet) the Pod was sent away:
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions."""
+_EVICTED: Final = frozenset({"Evicted", "Preempting"})
+"""Sent away by kubelet, for want of a node's resource or for a critical Pod:
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/."""
+_REJECTED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"})
+"""Never let in by kubelet, as with the `OutOf<resource>` reasons (pkg/kubelet/lifecycle): the
+node's devices or resources had changed since the scheduler looked."""
+
+_STUCK: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+        "SignatureValidationFailed",
+    }
+)
+"""Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
+pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
+
+_HOST_MEMORY_HINT: Final = (
+    "over its memory limit (the node's memory, not the GPU's): raise resources.limits.memory"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,21 +55,178 @@ class PodOutcome:
     """Where a Pod stands, and how it ended."""
 
     finished: bool = False
-    """Whether the Pod is over; all below but `stuck` and the start speak of a finished one."""
+    """Whether the Pod is over."""
     outcome: Outcome | None = None
     """How it ended; None while it is not over."""
     exit_code: int | None = None
-    """Exit code of the container that decided it."""
+    """Exit code of the container that decided it; None where no program ended."""
     message: str = ""
     """What the program, or Kubernetes, said last; what to do where we know."""
     started_at: datetime | None = None
-    """When its first container started."""
+    """When its first container started, an init container only where no other did."""
     finished_at: datetime | None = None
     """When its last container ended; never before `started_at`."""
     running: bool = False
     """Whether a container of the program runs now."""
     stuck: str = ""
-    """Why a Pod that is not over cannot start (image pull, configuration); empty if it can."""
+    """Why a Pod that is not over does not start (image, configuration, no node); else empty."""
 
 
-def read_outcome(status: Mapping[str, Any]) -> PodOutcome: ...
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How one container ended."""
+
+    container: str
+    exit_code: int
+    reason: str
+    message: str
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
+    """Read the status of a job's Pod.
+
+    Parameters
+    ----------
+    status
+        `status` of the Pod as the API server gives it; empty for one just created.
+
+    Notes
+    -----
+    The Pod's phase alone says that it is over. Which container decided is then the first that
+    failed; an attempt ran out of GPU memory where any that failed said so. A container killed for
+    the node's memory (`OOMKilled`) never counts as that, whatever its log says.
+    """
+    main = list(_ends(status.get("containerStatuses")))
+    ends = main or list(_ends(status.get("initContainerStatuses")))
+    started = _first(_starts(status.get("containerStatuses"))) or _first(
+        _starts(status.get("initContainerStatuses"))
+    )
+    phase = status.get("phase")
+    if phase not in {"Succeeded", "Failed"}:
+        running = any(c.get("running") for c in _states(status.get("containerStatuses")))
+        stuck = "" if running else _stuck(status)
+        return PodOutcome(started_at=started, running=running, stuck=stuck)
+    finished = max((e.finished_at for e in ends if e.finished_at), default=None)
+    if started and finished:
+        finished = max(started, finished)
+    outcome, exit_code, message = (
+        (Outcome.SUCCEEDED, 0, "") if phase == "Succeeded" else _failure(status, main)
+    )
+    return PodOutcome(
+        finished=True,
+        outcome=outcome,
+        exit_code=exit_code,
+        message=message[-MAX_MESSAGE:],
+        started_at=started,
+        finished_at=finished,
+    )
+
+
+def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int | None, str]:
+    failed = [e for e in main if e.exit_code] or [
+        e for e in _ends(status.get("initContainerStatuses")) if e.exit_code
+    ]
+    failed.sort(key=lambda e: e.finished_at or datetime.max.replace(tzinfo=UTC))
+    code = failed[0].exit_code if failed else None
+    if (taken := _taken_away(status, failed)) is not None:
+        outcome, message = taken
+        return outcome, code, message
+    for end in failed:
+        if end.reason != "OOMKilled" and is_gpu_out_of_memory(end.message):
+            return Outcome.OUT_OF_MEMORY, end.exit_code, _said(end, len(failed))
+    if failed:
+        return Outcome.FAILED, code, _said(failed[0], len(failed))
+    return Outcome.FAILED, code, _kubernetes_said(status)
+
+
+def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome, str] | None:
+    """Tell whether Kubernetes ended the Pod, rather than its program itself."""
+    reason = str(status.get("reason") or "")
+    if reason in _LOST:
+        return Outcome.NODE_LOST, _kubernetes_said(status)
+    if reason == "DeadlineExceeded":
+        # The template's own activeDeadlineSeconds: kubelet ends the Pod with this reason.
+        return Outcome.DEADLINE_EXCEEDED, _kubernetes_said(status)
+    if reason in _EVICTED | _REJECTED or reason.startswith("OutOf"):
+        return Outcome.EVICTED, _kubernetes_said(status)
+    disruption = _condition(status, "DisruptionTarget")
+    if disruption.get("status") == "True":
+        why = f"{disruption.get('reason') or 'Disrupted'}: {disruption.get('message') or ''}"
+        lost = disruption.get("reason") in _LOST_DISRUPTIONS
+        return (Outcome.NODE_LOST if lost else Outcome.EVICTED), why.rstrip(": ")
+    if failed and all(e.reason == "ContainerStatusUnknown" for e in failed):
+        # kubelet found the Pod without its containers, as after the node's restart.
+        return Outcome.NODE_LOST, _said(failed[0], len(failed))
+    return None
+
+
+def _said(end: _End, count: int) -> str:
+    if end.reason == "OOMKilled":
+        said = f"the container {end.container} was killed for going {_HOST_MEMORY_HINT}"
+        return f"{said}\n{end.message}".strip()
+    said = end.message.strip() or f"{end.reason or 'Error'}, exit code {end.exit_code}"
+    return f"{end.container}: {said[-MAX_MESSAGE + 80 :]}" if count > 1 else said
+
+
+def _kubernetes_said(status: Mapping[str, Any]) -> str:
+    parts = (status.get("reason"), status.get("message"))
+    return ": ".join(str(p) for p in parts if p) or "the Pod failed without saying why"
+
+
+def _stuck(status: Mapping[str, Any]) -> str:
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(kind) or []:
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in _STUCK:
+                said = waiting.get("message") or ""
+                return f"container {container.get('name')} cannot start: " + (
+                    f"{waiting['reason']}: {said}" if said else waiting["reason"]
+                )
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return f"no node takes the Pod: {scheduled.get('message') or 'Unschedulable'}"
+    return ""
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
+
+
+def _states(statuses: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
+    for container in statuses or []:
+        yield container.get("state") or {}
+
+
+def _ends(statuses: list[dict[str, Any]] | None) -> Iterator[_End]:
+    for container in statuses or []:
+        ended = (container.get("state") or {}).get("terminated")
+        if ended:
+            yield _End(
+                container=container.get("name") or "",
+                exit_code=int(ended.get("exitCode") or 0),
+                reason=ended.get("reason") or "",
+                message=ended.get("message") or "",
+                started_at=_time(ended.get("startedAt")),
+                finished_at=_time(ended.get("finishedAt")),
+            )
+
+
+def _starts(statuses: list[dict[str, Any]] | None) -> Iterator[datetime | None]:
+    for state in _states(statuses):
+        current = state.get("running") or state.get("terminated") or {}
+        yield _time(current.get("startedAt"))
+
+
+def _first(times: Iterator[datetime | None]) -> datetime | None:
+    return min((t for t in times if t), default=None)
+
+
+def _time(value: object) -> datetime | None:
+    """Read a time; kubelet leaves it out, or writes zero, for a container it lost sight of."""
+    try:
+        time = parse_time(value)
+    except ValueError:
+        return None
+    return time if time.timestamp() > 0 else None

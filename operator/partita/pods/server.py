@@ -144,6 +144,7 @@ def _agent(
         },
         # To set the GPU's compute mode one must be the node's administrator: "Requires root
         # permissions", nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/.
+        # With SYS_ADMIN, allowPrivilegeEscalation cannot be false.
         "securityContext": _root("SYS_ADMIN"),
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_DIRECTORY},
@@ -165,7 +166,10 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
         ],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         # The daemon starts a server under each client's user, and hands it its files.
-        "securityContext": _root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
+        "securityContext": {
+            **_root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
+            "allowPrivilegeEscalation": False,
+        },
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_DIRECTORY},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - shared with the clients
@@ -210,11 +214,7 @@ latest/docker-specialized.html, "Driver Capabilities"."""
 
 
 def _root(*capabilities: str) -> dict[str, Any]:
-    return {
-        "runAsUser": 0,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
-    }
+    return {"runAsUser": 0, "capabilities": {"drop": ["ALL"], "add": list(capabilities)}}
 
 
 def _host_path(name: str, path: str, kind: str = "DirectoryOrCreate") -> dict[str, Any]:

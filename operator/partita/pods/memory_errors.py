@@ -1,0 +1,61 @@
+"""How programs say that the GPU's memory was refused to them.
+
+Only text that names the GPU counts: `MemoryError`, `std::bad_alloc`, TensorFlow's allocator `cpu`
+and gRPC's own RESOURCE_EXHAUSTED speak of other things.
+"""
+
+import re
+from typing import Final
+
+__all__ = ["is_gpu_out_of_memory"]
+
+_PATTERNS: Final = (
+    # CUDA's driver API; Numba, TensorFlow and JAX print the name as it is.
+    # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html, CUDA_ERROR_OUT_OF_MEMORY
+    r"CUDA_ERROR_OUT_OF_MEMORY",
+    # CUDA's runtime API; CuPy and RMM print the name.
+    # https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+    r"cudaErrorMemoryAllocation",
+    # cudaGetErrorString gives "out of memory", which most programs print after the word CUDA:
+    # PyTorch `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...`
+    # (c10/cuda/CUDACachingAllocator.cpp), also under its old name torch.cuda.OutOfMemoryError;
+    # `CUDA error: out of memory`; TensorRT `Cuda Runtime (out of memory)`; llama.cpp `cudaMalloc
+    # failed: out of memory`; NCCL `Cuda failure 2 'out of memory'`
+    # (https://github.com/NVIDIA/TensorRT-LLM/issues/1670).
+    r"(?i:cuda)[^\n]{0,120}(?i:out of memory)",
+    # TensorFlow: `OOM when allocating tensor with shape[...] and type float on
+    # /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc`
+    # (https://github.com/tensorflow/tensorflow/issues/136).
+    r"OOM when allocating tensor[^\n]*(?i:device:GPU|allocator GPU)",
+    # The same allocator's warning before: `Allocator (GPU_0_bfc) ran out of memory trying to ...`
+    # (xla/tsl/framework/bfc_allocator.cc).
+    r"Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate(?![^\n]*not a failure)",
+    # XLA, as JAX shows it: `XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to
+    # allocate N bytes` (https://github.com/google-deepmind/alphafold/issues/1023), and
+    # `RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal
+    # 0` (https://github.com/ecmwf-lab/ai-models-graphcast/issues/18).
+    r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request)",
+    # CuPy over CUPY_GPU_MEMORY_LIMIT: `cupy.cuda.memory.OutOfMemoryError: Out of memory allocating
+    # N bytes (allocated so far: ...)` (cupy/cuda/memory.pyx).
+    r"cupy\.cuda\.memory\.OutOfMemoryError",
+    # RMM (cuDF, cuML): `std::bad_alloc: out_of_memory: RMM failure at: ...`
+    # (https://github.com/rapidsai/rmm, include/rmm/detail/error.hpp).
+    r"out_of_memory: (?:CUDA error|RMM failure)",
+    # cuBLAS and its kin could not allocate, "usually caused by a cudaMalloc() failure":
+    # https://docs.nvidia.com/cuda/cublas/#cublasstatus-t.
+    r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
+    # NCCL, on the line after its CUDA error: `NCCL WARN Failed to CUDA calloc 6291456 bytes`
+    # (https://github.com/NVIDIA/nccl/issues/1235).
+    r"NCCL WARN Failed to CUDA (?:calloc|malloc)",
+    # ONNX Runtime's GPU arena: `Failed to allocate memory for requested buffer of size N`, which
+    # its CPU arena says too, so only beside its CUDA provider
+    # (onnxruntime/core/framework/bfc_arena.cc).
+    r"(?i:CUDAExecutionProvider)[\s\S]*Failed to allocate memory for requested",
+)
+
+_GPU_OUT_OF_MEMORY: Final = re.compile("|".join(_PATTERNS))
+
+
+def is_gpu_out_of_memory(text: str) -> bool:
+    """Tell whether a failed program's last words say that it ran out of GPU memory."""
+    return _GPU_OUT_OF_MEMORY.search(text) is not None

@@ -1,0 +1,72 @@
+"""What a job's template must look like for us to build a Pod from it.
+
+The CRD checks little of it (a Pod's whole schema would be a hundred times as long), and the API
+server checks the Pod only once we create it. Checked here is what we touch.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from partita.models.job import PodTemplate
+
+__all__ = ["TemplateError", "template_problems"]
+
+
+class TemplateError(ValueError):
+    """A template from which no Pod can be made; the message says what to write instead."""
+
+
+def template_problems(template: PodTemplate) -> tuple[str, ...]:
+    """Find what is wrong with a template; each sentence begins with the field's path."""
+    return (*_metadata(template.metadata), *_spec(template.spec))
+
+
+def _metadata(metadata: dict[str, Any]) -> Iterator[str]:
+    for kind in ("labels", "annotations"):
+        values = metadata.get(kind) or {}
+        path = f"template.metadata.{kind}"
+        if not isinstance(values, dict):
+            yield f"{path} is no mapping: write key: value pairs"
+        elif not all(isinstance(v, str) for v in values.values()):
+            yield f"{path} has a value that is no string: put it in quotes"
+
+
+def _spec(spec: dict[str, Any]) -> Iterator[str]:
+    if not spec.get("containers"):
+        yield "template.spec.containers is empty: write at least one container"
+    if not isinstance(spec.get("restartPolicy") or "", str):
+        yield "template.spec.restartPolicy is no string: leave it out"
+    if not isinstance(spec.get("runtimeClassName") or "", str):
+        yield "template.spec.runtimeClassName is no string: write the name of a RuntimeClass"
+    for kind in ("initContainers", "containers"):
+        containers = spec.get(kind) or []
+        if not isinstance(containers, list):
+            yield f"template.spec.{kind} is no list: write one container per item"
+            continue
+        for index, container in enumerate(containers):
+            path = f"template.spec.{kind}[{index}]"
+            if not isinstance(container, dict) or not container.get("name"):
+                yield f"{path} has no name: write name, image and what else it needs"
+                continue
+            yield from _env(container.get("env") or [], f"{path}.env")
+            yield from _resources(container.get("resources") or {}, f"{path}.resources")
+
+
+def _env(env: object, path: str) -> Iterator[str]:
+    if not isinstance(env, list):
+        yield f"{path} is no list: write items with name and value"
+        return
+    for index, entry in enumerate(env):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            yield f"{path}[{index}] has no name: write name and value"
+        elif not isinstance(entry.get("value") or "", str):
+            yield f"{path}[{index}] ({entry['name']}) has a value that is no string: quote it"
+
+
+def _resources(resources: object, path: str) -> Iterator[str]:
+    if not isinstance(resources, dict):
+        yield f"{path} is no mapping: write requests and limits"
+        return
+    for kind in ("requests", "limits"):
+        if not isinstance(resources.get(kind) or {}, dict):
+            yield f"{path}.{kind} is no mapping: write resource: amount pairs"

@@ -1,0 +1,83 @@
+# Every target sets itself up; nothing but make and a Python 3.11, 3.12 or 3.13 needs to be there.
+# What more a target needs stands beside it in `make help`.
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PY   := $(BIN)/python
+PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
+RUNTIME := $(VENV)/.runtime
+DEV     := $(VENV)/.dev
+UV      := .cache/uv/bin/uv
+UV_VERSION := 0.13.9
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-apiserver bench-operator lint format crds lock hooks clean
+
+help: ## Show this
+	@echo 'Partita: declarative GPU sharing for Kubernetes'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Start with `make demo`; it needs no cluster, no GPU and no Go.'
+	@echo 'ARGS is passed on:   make demo ARGS=--serve'
+	@echo '                     make test ARGS="tests/models --no-cov -x"'
+	@echo 'PYTHON names another Python, for the first call: make demo PYTHON=/path/to/python3.12'
+
+demo: $(RUNTIME) ## Watch jobs share simulated GPUs through the real operator, within a minute
+	@$(BIN)/partita demo $(ARGS)
+
+test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %)
+	@$(PY) -m pytest --cov $(ARGS)
+
+test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real one (needs Go, or KUBEBUILDER_ASSETS)
+	@$(PY) -m pytest --server apiserver $(ARGS)
+
+bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
+	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
+
+lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/mypy tools tests/support
+	@$(BIN)/lint-imports
+	@$(PY) tools/repository.py
+
+format: $(DEV) ## Fix what ruff can fix
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+crds: $(RUNTIME) ## Generate crds/ from the models
+	@$(PY) tools/crds.py
+
+lock: $(UV) ## Resolve requirements/ anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
+	@$(PY) tools/lock.py $(UV) $(ARGS)
+
+hooks: $(DEV) ## Run the checks before each git commit, from now on
+	@$(BIN)/pre-commit install
+
+clean: ## Remove all that make has made
+	rm -rf $(VENV) .cache build dist .coverage .coverage.* .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find operator policies tests tools -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps: what they stand for is installed again only when its inputs change.
+$(PY):
+	@sh tools/venv.sh $(VENV)
+
+$(RUNTIME): requirements/base.txt pyproject.toml | $(PY)
+	@echo 'Installing what Partita needs into $(VENV)'
+	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/base.txt
+	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUNTIME)
+	@echo 'Installing the development tools into $(VENV)'
+	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/dev.txt
+	@touch $@
+
+$(UV): Makefile | $(PY)
+	@$(PY) -m venv .cache/uv
+	@.cache/uv/bin/pip --quiet --disable-pip-version-check install uv==$(UV_VERSION)
+	@touch $@

@@ -1,0 +1,95 @@
+"""What `make lint` checks beside the linters: rules of this repository that no tool knows.
+
+It only reads. Each finding says where, what is wrong and what to do.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lock import FILES, ROOT, header
+from partita.models import crd
+
+__all__ = ["main"]
+
+MAX_MODULE_LINES = 400
+SOURCE_ROOTS = ("operator", "policies")
+FOREIGN = {"build", "dist", "__pycache__"}
+"""Folders that hold nothing written here; those with a leading dot are left out, too."""
+TEXT = {"", ".cfg", ".ini", ".md", ".mod", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+
+FORBIDDEN = {
+    re.compile(r"\b(?:TODO|FIXME|NotImplementedError)\b"): "is unfinished: finish it or remove it",
+    re.compile(r"(?<![\w.$}>~-])/(?:work|root|home/\w+|Users/\w+)/"): "is a path of one machine",
+    re.compile(
+        r"//[\w.-]*(?:pypi\.org|pythonhosted\.org|(?:proxy|sum)\.golang\.org|npmjs\.org"
+        r"|crates\.io|deb\.debian\.org)"
+    ): "names a download address: versions and hashes are enough",
+}
+"""What no file may hold, and why."""
+
+
+def main() -> int:
+    """Print every finding; return the exit code."""
+    findings = [*stale_crds(), *stale_locks(), *shadowing_packages(), *contents()]
+    for finding in findings:
+        print(finding)
+    print(f"Repository rules: {len(findings)} findings" if findings else "Repository rules hold")
+    return bool(findings)
+
+
+def stale_crds() -> Iterator[str]:
+    """CRDs that are not what the models say."""
+    wanted = {crd.file_name(definition): crd.render(definition) for definition in crd.crds()}
+    found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*")}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            yield f"crds/{name}: differs from the models: run make crds, remove what has no model"
+
+
+def stale_locks() -> Iterator[str]:
+    """Lock files that were resolved from another pyproject.toml."""
+    for name in FILES:
+        path = ROOT / name
+        if not path.exists() or not path.read_text(encoding="utf-8").startswith(header()):
+            yield f"{name}: older than the dependencies in pyproject.toml: run make lock"
+
+
+def shadowing_packages() -> Iterator[str]:
+    """Source roots that have become packages; `operator` would shadow the standard library's."""
+    for folder in SOURCE_ROOTS:
+        if (ROOT / folder / "__init__.py").exists():
+            yield f"{folder}/__init__.py: {folder}/ is no package: remove the file"
+
+
+def contents() -> Iterator[str]:
+    """Modules that are too long, and words that no file may hold."""
+    for path in files():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        name = path.relative_to(ROOT)
+        if name.parts[0] in SOURCE_ROOTS and name.suffix == ".py" and len(lines) > MAX_MODULE_LINES:
+            yield f"{name}: {len(lines)} lines: split it, {MAX_MODULE_LINES} are the most"
+        if path == Path(__file__):
+            continue
+        for number, line in enumerate(lines, start=1):
+            for pattern, reason in FORBIDDEN.items():
+                if match := pattern.search(line):
+                    yield f"{name}:{number}: {match[0]!r} {reason}"
+
+
+def files() -> Iterator[Path]:
+    """Return the text files that were written here."""
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(
+            f for f in folders if f not in FOREIGN and (f == ".ci" or not f.startswith("."))
+        )
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix in TEXT and path.is_file() and not name.startswith(".coverage"):
+                yield path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

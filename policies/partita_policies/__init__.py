@@ -1,5 +1,40 @@
-"""Scheduling policies for shared GPUs: which waiting jobs start now, and where."""
+"""Scheduling policies for shared GPUs: which waiting jobs start now, and where.
 
+A policy is a class with a model of its parameters and one method. This one starts the largest
+jobs first::
+
+    from partita_policies import Parameters, Placement, Room
+
+    class LargestFirst:
+        parameters = Parameters
+
+        def __init__(self, parameters): ...
+
+        def decide(self, snapshot):
+            room, placements = Room(snapshot.gpus), []
+            for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, -job.memory)):
+                if gpus := room.first_fit(job):
+                    room.take(job, gpus)
+                    placements.append(Placement(job.id, gpus))
+            return placements
+
+Offer it from your own distribution (``pyproject.toml``)::
+
+    [project.entry-points."partita.policies"]
+    largest-first = "my_package:LargestFirst"
+
+check it in your tests with ``check_policy(LargestFirst)``, install it beside the operator, and
+write ``policy: {name: largest-first}`` in a GPUPartition. For parameters, derive a model from
+`Parameters` (see `partita_policies.fifo`). Nothing here knows of Kubernetes.
+"""
+
+from partita_policies.checks import (
+    CheckReport,
+    Complaint,
+    PolicyCheckError,
+    check_policy,
+    complaints_about,
+)
 from partita_policies.errors import (
     PolicyError,
     PolicyImportError,
@@ -7,8 +42,16 @@ from partita_policies.errors import (
     PolicyStartError,
     UnknownPolicyError,
 )
-from partita_policies.registry import available, create
-from partita_policies.room import Refusal, Room, RoomError
+from partita_policies.recording import SnapshotError, dump_snapshot, load_snapshot
+from partita_policies.registry import (
+    ENTRY_POINT_GROUP,
+    PolicySource,
+    available,
+    create,
+    load,
+    parse_parameters,
+)
+from partita_policies.room import Free, Refusal, Room, RoomError
 from partita_policies.types import (
     GPU,
     SCHEMA_VERSION,
@@ -24,16 +67,22 @@ from partita_policies.types import (
 )
 
 __all__ = [
+    "ENTRY_POINT_GROUP",
     "GPU",
     "SCHEMA_VERSION",
     "Booking",
+    "CheckReport",
+    "Complaint",
+    "Free",
     "Job",
     "Parameters",
     "Placement",
     "Policy",
+    "PolicyCheckError",
     "PolicyError",
     "PolicyImportError",
     "PolicyParametersError",
+    "PolicySource",
     "PolicyStartError",
     "Profile",
     "Refusal",
@@ -41,8 +90,15 @@ __all__ = [
     "RoomError",
     "Sharing",
     "Snapshot",
+    "SnapshotError",
     "Step",
     "UnknownPolicyError",
     "available",
+    "check_policy",
+    "complaints_about",
     "create",
+    "dump_snapshot",
+    "load",
+    "load_snapshot",
+    "parse_parameters",
 ]

@@ -1,0 +1,64 @@
+"""Snapshots as JSON, to be kept and replayed under another policy.
+
+Reading is strict: what this version does not understand is an error, never a guess.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from partita_policies.types import SCHEMA_VERSION, Snapshot
+
+__all__ = ["SnapshotError", "dump_snapshot", "load_snapshot"]
+
+_ADAPTER: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
+_REQUIRED = ("partition", "time", "sharing", "complete", "jobs", "gpus")
+"""Stated in every recording: a default for `complete` would pass off half a listing as whole."""
+_SHOWN = 5
+
+
+class SnapshotError(ValueError):
+    """A recording that cannot be read; the message says where and what was expected."""
+
+
+def dump_snapshot(snapshot: Snapshot) -> dict[str, JsonValue]:
+    """Return a snapshot as JSON values, with the version of their schema."""
+    document: dict[str, Any] = _ADAPTER.dump_python(snapshot, mode="json")
+    return {"schema": SCHEMA_VERSION, **document}
+
+
+def load_snapshot(document: Mapping[str, JsonValue]) -> Snapshot:
+    """Read what `dump_snapshot` returned.
+
+    An incomplete snapshot is returned as such; whether to replay it is the caller's decision.
+
+    Raises
+    ------
+    SnapshotError
+        Another schema version, a missing or unknown field, or a value that is none.
+    """
+    fields = dict(document)
+    version = fields.pop("schema", None)
+    if version != SCHEMA_VERSION:
+        raise SnapshotError(
+            f"schema: a snapshot of version {SCHEMA_VERSION} was expected, not {version!r}; "
+            "replay it with the release of Partita that recorded it"
+        )
+    missing = [name for name in _REQUIRED if name not in fields]
+    if missing:
+        raise SnapshotError(f"missing: {', '.join(missing)}")
+    try:
+        return _ADAPTER.validate_json(json.dumps(fields), strict=True)
+    except ValidationError as error:
+        raise SnapshotError(_summary(error)) from error
+
+
+def _summary(error: ValidationError) -> str:
+    problems = [
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+        for problem in error.errors(include_url=False)
+    ]
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return "; ".join(problems[:_SHOWN]) + more

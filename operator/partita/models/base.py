@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -50,13 +50,18 @@ MEBI = 1 << 20
 
 _SUFFIXES = {
     "": Decimal(1),
-    "m": Decimal("0.001"),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
     **{s: Decimal(1000) ** i for i, s in enumerate("kMGTPE", start=1)},
     **{f"{s}i": Decimal(1024) ** i for i, s in enumerate("KMGTPE", start=1)},
 }
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([kMGTPE]i?|Ki|m)?)")
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE])?)"
+)
+# At most 7 digits: even four parts of them, added to a time, make a time that Python can hold.
+_DURATION_PART = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}){{1,4}}")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -85,8 +90,8 @@ def parse_memory(value: object) -> int:
         if abs(amount) >= 1 << 63:
             raise ValueError(f"{value!r} is too large: a quantity is below 8Ei")
         return int(amount.to_integral_value(rounding="ROUND_CEILING"))
-    except InvalidOperation as error:
-        raise ValueError(f"{value!r} is no quantity: write an amount such as 4Gi") from error
+    except ArithmeticError as error:
+        raise ValueError(f"{value!r} is too large: a quantity is below 8Ei") from error
 
 
 def format_memory(value: int) -> str:
@@ -147,7 +152,7 @@ _POSITIVE_QUANTITY = {
     "message": "must be an amount of memory above zero: write one such as 512Mi or 4Gi",
 }
 _DURATION_RULE = {
-    "rule": r"self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$')",
+    "rule": r"self.matches('^([0-9]{1,7}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$')",
     "message": "must be a duration: write one such as 90s, 20m or 1h30m",
 }
 
@@ -313,6 +318,22 @@ def set_condition(
 
 class LabelSelectorRequirement(Model):
     """One requirement on a label."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.operator in ['Exists', 'DoesNotExist'] || "
+                "(has(self.values) && size(self.values) > 0)",
+                "operators In and NotIn compare with values: write at least one in values, "
+                "or use Exists or DoesNotExist",
+            ),
+            rule(
+                "self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
+                "operators Exists and DoesNotExist compare with nothing: remove values, "
+                "or use In or NotIn",
+            ),
+        )
+    )
 
     key: Annotated[str, Field(max_length=317)]
     """The label's key."""

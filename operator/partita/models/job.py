@@ -100,7 +100,7 @@ _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONTAINER = {
     **_OPEN,
     "description": "A container, as in a Pod.",
-    "required": ["name"],
+    "required": ["name", "image"],
     "properties": {
         "name": {
             "type": "string",
@@ -108,7 +108,12 @@ _CONTAINER = {
             "maxLength": 63,
             "description": "The container's name.",
         },
-        "image": {"type": "string", "maxLength": 1024, "description": "The container's image."},
+        "image": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1024,
+            "description": "The container's image.",
+        },
     },
 }
 _TEMPLATE = {
@@ -137,6 +142,7 @@ _TEMPLATE = {
                     "type": "array",
                     "minItems": 1,
                     "maxItems": 16,
+                    **keyed_by("name"),
                     "description": "The program's containers; each of them sees the GPU.",
                     "items": _CONTAINER,
                 }
@@ -216,7 +222,7 @@ class SharedGPUJobSpec(Model):
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """Seconds after its end at which the job is deleted; unset keeps it."""
     template: PodTemplate
-    """The Pod to run."""
+    """The Pod to run; a change takes effect with the next start."""
 
 
 class Assignment(Model):

@@ -52,6 +52,26 @@ class SharingMode(StrEnum):
 class Toleration(Model):
     """A taint that the server Pods tolerate, as in a Pod's `tolerations`."""
 
+    # What the API server would refuse in a Pod, said where it is written.
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.key) || self.operator == 'Exists'",
+                "a toleration of every taint has no value to compare: "
+                "write a key, or operator: Exists",
+            ),
+            rule(
+                "!has(self.value) || self.operator == 'Equal'",
+                "operator Exists compares no value: remove value, or write operator: Equal",
+            ),
+            rule(
+                "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                "tolerationSeconds is for taints that end Pods: "
+                "write effect: NoExecute, or remove tolerationSeconds",
+            ),
+        )
+    )
+
     key: Annotated[str, Field(max_length=317)] | None = None
     """The taint's key; unset with operator Exists matches every taint."""
     operator: Literal["Equal", "Exists"] = "Equal"

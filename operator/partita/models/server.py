@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from partita.models.base import Amount, Condition, Conditions, Model, Resource, Time
+from partita.models.base import Amount, Condition, Conditions, Model, Resource, Time, rule, rules
 from partita.models.partition import Percent, SharingMode
 
 __all__ = [
@@ -21,7 +21,20 @@ __all__ = [
 class GPUServerSpec(Model):
     """What the operator wants of the GPU."""
 
-    partition: Annotated[str, Field(min_length=1, max_length=63)]
+    partition: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            json_schema_extra=rules(
+                rule(
+                    "self == oldSelf",
+                    "a GPU server stays in its partition: "
+                    "delete it, and scale up the partition that shall have the GPU",
+                )
+            ),
+        ),
+    ]
     """The GPUPartition that it belongs to."""
     mode: SharingMode = SharingMode.MPS
     """How jobs share the GPU."""

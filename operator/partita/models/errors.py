@@ -1,0 +1,75 @@
+"""What is wrong with an object, told to the person who wrote it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+__all__ = ["describe"]
+
+_MOST_TOLD = 5
+_LONGEST_QUOTE = 60
+
+_MESSAGES = {
+    "missing": "is missing: write it",
+    "greater_than": "must be above {gt}, not {input}: write a larger amount",
+    "greater_than_equal": "must be at least {ge}, not {input}: write a larger number",
+    "less_than_equal": "must be at most {le}, not {input}: write a smaller number",
+    "string_too_short": "must not be empty: write a text",
+    "string_too_long": "is too long: write at most {max_length} characters",
+    "too_short": "needs at least {min_length} of them: write more",
+    "too_long": "has too many: write at most {max_length}",
+    "enum": "must be {expected}, not {input}: write one of these",
+    "literal_error": "must be {expected}, not {input}: write one of these",
+    "string_type": "must be a text, not {input}: write it in quotes",
+    "string_pattern_mismatch": "must match {pattern}, not be {input}: write such a text",
+    "bool_type": "must be true or false, not {input}: write one of these",
+    "bool_parsing": "must be true or false, not {input}: write one of these",
+    "int_type": "must be a whole number, not {input}: write one",
+    "int_parsing": "must be a whole number, not {input}: write one",
+    "int_from_float": "must be a whole number, not {input}: write one",
+    "float_type": "must be a number, not {input}: write one",
+    "float_parsing": "must be a number, not {input}: write one",
+    "tuple_type": "must be a list: write its items with a leading dash each",
+    "dict_type": "must be a mapping: write keys and values below it",
+    "model_type": "must be a mapping: write its fields below it",
+    "value_error": "{error}",
+}
+"""By pydantic's error types, https://docs.pydantic.dev/latest/errors/validation_errors/."""
+
+
+def describe(error: ValidationError) -> str:
+    """Say in a short sentence what is wrong where, and what to write instead.
+
+    Parameters
+    ----------
+    error
+        What a model raised on reading an object of the API server or a file.
+
+    Returns
+    -------
+    str
+        Such as `spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi`;
+        several are joined by semicolons.
+    """
+    errors = error.errors(include_url=False)
+    told = [f"{_path(e['loc'])}: {_message(e)}" for e in errors[:_MOST_TOLD]]
+    if len(errors) > _MOST_TOLD:
+        told.append(f"and {len(errors) - _MOST_TOLD} more")
+    return "; ".join(told)
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """Write a place as users know it from kubectl: `spec.slices[0].memory`."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return path.removeprefix(".") or "the object"
+
+
+def _message(error: Any) -> str:
+    template = _MESSAGES.get(error["type"])
+    if template is None:
+        return f"{error['msg']}: write something else"
+    written = repr(error["input"])
+    if len(written) > _LONGEST_QUOTE:
+        written = written[:_LONGEST_QUOTE] + "..."
+    return template.format(input=written, **error.get("ctx", {}))

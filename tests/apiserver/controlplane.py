@@ -1,0 +1,213 @@
+"""A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
+
+No kubelet, scheduler or network: objects only, which is what the tests of the API need. Of the
+controllers only garbage collection and namespace deletion run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import shutil
+import ssl
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Self
+
+from apiserver.processes import NotReadyError, ServerProcess, free_port
+
+__all__ = ["CLUSTER_NAME", "ControlPlane"]
+
+CLUSTER_NAME = "partita-test"
+"""The kubeconfig's cluster; the test tiers refuse any that is not named for tests."""
+
+CONTROLLERS = ("garbage-collector-controller", "namespace-controller")
+
+START_SECONDS = 60
+"""How long each server may take to become ready; about 3 s is usual on 2 cores."""
+
+PORT_ATTEMPTS = 3
+"""A free port can be taken before the server binds it; then another is tried."""
+
+FOLDER_PREFIX = "partita-apiserver-"
+
+
+class ControlPlane:
+    """A control plane in a folder of its own, for use as a context manager.
+
+    Parameters
+    ----------
+    assets
+        Folder with the binaries, see `apiserver.build.assets`.
+
+    Attributes
+    ----------
+    url
+        Base URL of the API server (https, loopback).
+    token
+        Bearer token of a user in ``system:masters``.
+    kubeconfig
+        Path of a kubeconfig for that user.
+    certificate
+        Path of the certificate to trust.
+    """
+
+    def __init__(self, assets: Path) -> None:
+        self._assets = assets
+        self._processes: list[ServerProcess] = []
+        self._folder = Path()
+        self._lock: IO[str] | None = None
+        self.url = ""
+        self.token = secrets.token_hex(16)
+        self.kubeconfig = Path()
+        self.certificate = Path()
+
+    def __enter__(self) -> Self:
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        self._lock = (self._folder / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self._start(self._folder)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+        self._processes.clear()
+        if self._lock is not None:
+            self._lock.close()
+            shutil.rmtree(self._folder)
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes that run now."""
+        return [process.pid for process in self._processes if process.pid is not None]
+
+    def _start(self, folder: Path) -> None:
+        etcd = f"unix://{folder}/etcd.sock"
+        self._run(
+            "etcd",
+            f"--data-dir={folder}/etcd",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls=unix://{folder}/peer.sock",
+            f"--initial-advertise-peer-urls=unix://{folder}/peer.sock",
+            f"--initial-cluster=default=unix://{folder}/peer.sock",
+            "--log-level=warn",
+            ready=(folder / "etcd.sock").exists,
+        )
+        tokens = folder / "tokens.csv"
+        tokens.write_text(f'{self.token},partita-test,partita-test,"system:masters"\n')
+        certificates = folder / "certificates"
+        self.certificate = certificates / "apiserver.crt"
+        port = self._run_on_a_port(
+            "kube-apiserver",
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            # It refuses to publish a loopback address as an endpoint; nobody here needs one.
+            "--endpoint-reconciler-type=none",
+            # The API server makes itself a certificate and key there, before it reads the key
+            # for service-account tokens: one pair serves both, and nothing else need make keys.
+            f"--cert-dir={certificates}",
+            f"--service-account-signing-key-file={certificates}/apiserver.key",
+            f"--service-account-key-file={certificates}/apiserver.key",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # Their controllers do not run: no namespace would have the account that the one
+            # demands, and nobody would remove the not-ready taint that the other adds to nodes.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--allow-privileged",
+            certificate=self.certificate,
+        )
+        self.url = f"https://127.0.0.1:{port}"
+        self.kubeconfig = folder / "kubeconfig"
+        self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
+        self._run_on_a_port(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={folder}/controller-manager",
+            f"--controllers={','.join(CONTROLLERS)}",
+            "--leader-elect=false",
+            certificate=folder / "controller-manager" / "kube-controller-manager.crt",
+        )
+
+    def _run(self, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
+        log = self._folder / f"{name}.log"
+        process = ServerProcess([self._assets / name, *arguments], log=log)
+        process.start(ready, seconds=START_SECONDS)
+        self._processes.append(process)
+
+    def _run_on_a_port(self, name: str, *arguments: str, certificate: Path) -> int:
+        """Start a server that serves ``/healthz`` over TLS on a free port; return the port."""
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            port = free_port()
+            url = f"https://127.0.0.1:{port}/healthz"
+            try:
+                self._run(
+                    name,
+                    *arguments,
+                    f"--secure-port={port}",
+                    ready=lambda url=url: _healthy(url, certificate, self.token),
+                )
+            except NotReadyError as error:
+                if attempt == PORT_ATTEMPTS or "address already in use" not in str(error):
+                    raise
+            else:
+                return port
+        raise AssertionError("unreachable")
+
+    def _kubeconfig(self) -> dict[str, object]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": CLUSTER_NAME,
+                    "cluster": {"server": self.url, "certificate-authority": str(self.certificate)},
+                }
+            ],
+            "users": [{"name": CLUSTER_NAME, "user": {"token": self.token}}],
+            "contexts": [
+                {
+                    "name": CLUSTER_NAME,
+                    "context": {"cluster": CLUSTER_NAME, "user": CLUSTER_NAME},
+                }
+            ],
+            "current-context": CLUSTER_NAME,
+        }
+
+
+def _healthy(url: str, certificate: Path, token: str) -> bool:
+    if not certificate.exists():
+        return False
+    try:
+        trust = ssl.create_default_context(cafile=str(certificate))
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, context=trust, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, ssl.SSLError, urllib.error.URLError):
+        return False
+
+
+def _sweep() -> None:
+    """Remove the folders of control planes whose test run was killed: nobody holds their lock."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        try:
+            with (folder / "lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # in use, or another's

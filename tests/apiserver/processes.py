@@ -1,0 +1,121 @@
+"""Start a server as a child process, wait until it is ready, and leave nothing behind.
+
+In the manner of controller-runtime's ``internal/testing/process``: poll readiness under a
+deadline, stop with TERM, then KILL, and only what was started here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+__all__ = ["NotReadyError", "ServerProcess", "free_port", "poll"]
+
+PR_SET_PDEATHSIG = 1
+"""``prctl`` option: the signal the kernel sends this process when its parent ends (Linux)."""
+
+POLL_SECONDS = 0.05
+
+
+class NotReadyError(Exception):
+    """A server ended, or did not become ready in time; the message has the end of its log."""
+
+
+def free_port() -> int:
+    """Return a loopback TCP port that nothing listens on now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def poll(condition: Callable[[], bool], seconds: float) -> bool:
+    """Ask until ``condition`` holds or ``seconds`` have passed; return whether it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+class ServerProcess:
+    """One server in its own session, tied to the life of this process.
+
+    The command runs behind this module as a launcher, which asks the kernel to kill it when this
+    process ends in any way, and then becomes the command: its pid stays the same. Start it from
+    a thread that outlives it: to the kernel the parent is the thread.
+    """
+
+    def __init__(self, command: Sequence[str | Path], *, log: Path) -> None:
+        self.name = Path(command[0]).name
+        self.log = log
+        self._command = [str(part) for part in command]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id while it runs."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process is not None and running else None
+
+    def start(self, ready: Callable[[], bool], *, seconds: float) -> None:
+        """Start it and return when ``ready()`` holds.
+
+        Raises
+        ------
+        NotReadyError
+            It ended, or was not ready within ``seconds``; it is not running any more then.
+        """
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-S", __file__, str(os.getpid()), *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process = self._process
+        if poll(lambda: process.poll() is not None or ready(), seconds) and process.poll() is None:
+            return
+        code = process.poll()
+        self.stop(grace=0)
+        how = f"was not ready within {seconds:g} s" if code is None else f"ended with code {code}"
+        raise NotReadyError(f"{self.name} {how}. The end of its log:\n{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        """Return the last lines of its output."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self, *, grace: float = 5) -> None:
+        """Send TERM, and KILL to its whole session after ``grace`` seconds; then reap it."""
+        process = self._process
+        if process is None:
+            return
+        if process.poll() is None and grace > 0:
+            process.terminate()
+            poll(lambda: process.poll() is not None, grace)
+        if process.poll() is None:
+            # Not reaped yet, so the number still names this session and no stranger's.
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self._process = None
+
+
+def _become(parent: int, command: Sequence[str]) -> None:
+    """Tie this process to its parent's life, then become ``command``."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == parent:  # else it ended before the kernel was asked
+        os.execvp(command[0], list(command))
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])

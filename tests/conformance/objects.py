@@ -1,0 +1,284 @@
+"""The kinds and objects that the conformance suite works with.
+
+``Widget`` (namespaced) uses every feature of a CRD that partita's own use; ``Gadget`` is
+cluster-scoped and plain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "GADGETS",
+    "GADGET_CRD",
+    "GROUP",
+    "WIDGET_CRD",
+    "causes",
+    "config_map",
+    "crd",
+    "gadget",
+    "pod",
+    "widget",
+    "widgets",
+]
+
+GROUP = "conformance.partita.dev"
+GADGETS = f"/apis/{GROUP}/v1/gadgets"
+
+
+def widgets(namespace: str, name: str = "") -> str:
+    """Return the path of the namespace's widgets, or of one."""
+    path = f"/apis/{GROUP}/v1/namespaces/{namespace}/widgets"
+    return f"{path}/{name}" if name else path
+
+
+def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
+    """Return a valid Widget with these spec fields."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": {"size": "small"} | spec,
+    }
+
+
+def gadget(name: str = "g", **metadata: Any) -> dict[str, Any]:
+    """Return a valid Gadget with these metadata fields."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "Gadget",
+        "metadata": {"name": name} | metadata,
+    }
+
+
+def config_map(name: str = "c", data: dict[str, str] | None = None, **metadata: Any) -> Any:
+    """Return a ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name} | metadata,
+        "data": data or {},
+    }
+
+
+def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    """Return a Pod of one container."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "example.org/image:1"}]} | spec,
+    }
+
+
+def causes(body: dict[str, Any]) -> set[tuple[str, str]]:
+    """Return a Status' causes as pairs of reason and field.
+
+    Left out are those about no field or the wrong one (``<nil>``, ``.spec.x``): kube-apiserver
+    adds such to some causes, as when a bound is checked on a value of the wrong type.
+    """
+    found = (body.get("details") or {}).get("causes") or ()
+    pairs = {(cause.get("reason", ""), cause.get("field", "")) for cause in found}
+    return {(reason, field) for reason, field in pairs if field != "<nil>" and field[:1] != "."}
+
+
+def crd(plural: str, kind: str, *, scope: str, version: dict[str, Any], **names: Any) -> Any:
+    """Return a CustomResourceDefinition of one version, ``v1``."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": scope,
+            "names": {
+                "plural": plural,
+                "singular": kind.lower(),
+                "kind": kind,
+                "listKind": f"{kind}List",
+            }
+            | names,
+            "versions": [{"name": "v1", "served": True, "storage": True} | version],
+        },
+    }
+
+
+SPEC_SCHEMA = {
+    "type": "object",
+    "description": "What is wanted of the widget.",
+    "required": ["size"],
+    "x-kubernetes-validations": [
+        {
+            "rule": "!has(self.minimum) || !has(self.maximum) || self.minimum <= self.maximum",
+            "message": "write a minimum of at most the maximum",
+            "fieldPath": ".minimum",
+        },
+        {
+            "rule": "has(self.color) == has(oldSelf.color)",
+            "message": "color cannot be added or removed; make another widget",
+            "reason": "FieldValueForbidden",
+        },
+    ],
+    "properties": {
+        "size": {"type": "string", "enum": ["small", "large"], "description": "How big it is."},
+        "replicas": {
+            "type": "integer",
+            "format": "int32",
+            "minimum": 0,
+            "maximum": 10,
+            "default": 1,
+        },
+        "color": {
+            "type": "string",
+            "maxLength": 20,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self == oldSelf",
+                    "message": "color cannot be changed; make another widget",
+                }
+            ],
+        },
+        "label": {
+            "type": "string",
+            "pattern": "^[a-z]+$",
+            "minLength": 2,
+            "maxLength": 5,
+            "x-kubernetes-validations": [
+                {"rule": "self != 'none'", "messageExpression": "'leave it out, not ' + self"}
+            ],
+        },
+        "minimum": {"type": "integer"},
+        "maximum": {"type": "integer"},
+        "ratio": {"type": "number", "exclusiveMinimum": True, "minimum": 0},
+        "amount": {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 20,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-validations": [
+                {
+                    "rule": "isQuantity(string(self)) "
+                    "&& quantity(string(self)).isGreaterThan(quantity('0'))",
+                    "message": "write a quantity above zero, such as 4Gi",
+                }
+            ],
+        },
+        "note": {"type": "string", "nullable": True},
+        "since": {"type": "string", "format": "date-time"},
+        "options": {
+            "type": "object",
+            "default": {},
+            "properties": {"mode": {"type": "string", "default": "fast"}},
+        },
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 3},
+        "ports": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "port": {"type": "integer"}},
+            },
+        },
+        "tags": {
+            "type": "array",
+            "x-kubernetes-list-type": "set",
+            "maxItems": 3,
+            "items": {"type": "string", "maxLength": 10},
+        },
+        "steps": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+        "template": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {"known": {"type": "integer"}},
+        },
+    },
+}
+
+WIDGET_CRD = crd(
+    "widgets",
+    "Widget",
+    scope="Namespaced",
+    shortNames=["wdg"],
+    categories=["conformance"],
+    version={
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": "A widget to test with.",
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": SPEC_SCHEMA,
+                    "status": {
+                        "type": "object",
+                        "properties": {
+                            "phase": {"type": "string", "enum": ["On", "Off"]},
+                            "replicas": {"type": "integer"},
+                            "selector": {"type": "string"},
+                            "used": {
+                                "type": "object",
+                                "additionalProperties": {
+                                    "type": "object",
+                                    "properties": {"memory": {"type": "integer"}},
+                                },
+                            },
+                            "conditions": {
+                                "type": "array",
+                                "x-kubernetes-list-type": "map",
+                                "x-kubernetes-list-map-keys": ["type"],
+                                "items": {
+                                    "type": "object",
+                                    "required": ["type", "status"],
+                                    "properties": {
+                                        "type": {"type": "string"},
+                                        "status": {"type": "string"},
+                                        "reason": {"type": "string"},
+                                    },
+                                },
+                            },
+                        },
+                    },
+                },
+            }
+        },
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": "Size", "type": "string", "jsonPath": ".spec.size"},
+            {"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas"},
+            {
+                "name": "Ready",
+                "type": "string",
+                "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
+            },
+            {"name": "Color", "type": "string", "jsonPath": ".spec.color", "priority": 1},
+            {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        ],
+        "selectableFields": [{"jsonPath": ".spec.size"}],
+    },
+)
+
+GADGET_CRD = crd(
+    "gadgets",
+    "Gadget",
+    scope="Cluster",
+    version={
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "spec": {"type": "object", "properties": {"value": {"type": "integer"}}}
+                },
+            }
+        }
+    },
+)

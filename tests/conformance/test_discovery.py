@@ -1,0 +1,171 @@
+"""What a client learns about the server before it knows any kind."""
+
+from __future__ import annotations
+
+import pytest
+from support.api import Api
+
+from conformance.objects import GROUP
+
+
+async def test_version_names_a_kubernetes_release(api: Api):
+    version = (await api.get("/version")).ok().body
+    assert version["major"] == "1"
+    assert version["gitVersion"].startswith("v1.")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez"])
+async def test_says_that_it_is_well(api: Api, path: str):
+    answer = await api.get(path)
+    assert (answer.status, answer.body) == (200, "ok")
+
+
+async def test_lists_the_core_versions(api: Api):
+    body = (await api.get("/api")).ok().body
+    assert body["kind"] == "APIVersions"
+    assert body["versions"] == ["v1"]
+
+
+async def test_lists_groups_with_their_versions(api: Api):
+    body = (await api.get("/apis")).ok().body
+    assert body["kind"] == "APIGroupList"
+    groups = {group["name"]: group for group in body["groups"]}
+    assert {"apiextensions.k8s.io", "coordination.k8s.io", GROUP} <= set(groups)
+    version = {"groupVersion": f"{GROUP}/v1", "version": "v1"}
+    assert groups[GROUP]["versions"] == [version]
+    assert groups[GROUP]["preferredVersion"] == version
+
+
+async def test_answers_for_one_group(api: Api):
+    body = (await api.get(f"/apis/{GROUP}")).ok().body
+    assert body["kind"] == "APIGroup"
+    assert body["name"] == GROUP
+    assert body["preferredVersion"]["groupVersion"] == f"{GROUP}/v1"
+
+
+async def resources(api: Api, path: str) -> dict[str, dict]:
+    body = (await api.get(path)).ok().body
+    assert body["kind"] == "APIResourceList"
+    assert body["groupVersion"] == path.removeprefix("/apis/").removeprefix("/api/")
+    return {resource["name"]: resource for resource in body["resources"]}
+
+
+ALL_VERBS = {
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+}
+
+
+async def test_describes_custom_resources_and_their_subresources(api: Api):
+    found = await resources(api, f"/apis/{GROUP}/v1")
+    assert set(found) == {"widgets", "widgets/status", "widgets/scale", "gadgets"}
+    widgets = found["widgets"]
+    assert widgets["namespaced"] is True
+    assert widgets["kind"] == "Widget"
+    assert widgets["singularName"] == "widget"
+    assert widgets["shortNames"] == ["wdg"]
+    assert widgets["categories"] == ["conformance"]
+    assert set(widgets["verbs"]) == ALL_VERBS
+    assert found["gadgets"]["namespaced"] is False
+    assert set(found["widgets/status"]["verbs"]) == {"get", "patch", "update"}
+    scale = found["widgets/scale"]
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "namespaced", "short"),
+    [
+        ("pods", "Pod", True, ["po"]),
+        ("nodes", "Node", False, ["no"]),
+        ("namespaces", "Namespace", False, ["ns"]),
+        ("events", "Event", True, ["ev"]),
+        ("configmaps", "ConfigMap", True, ["cm"]),
+    ],
+)
+async def test_describes_core_resources(
+    api: Api, name: str, kind: str, namespaced: bool, short: list[str]
+):
+    found = (await resources(api, "/api/v1"))[name]
+    assert (found["kind"], found["namespaced"], found["shortNames"]) == (kind, namespaced, short)
+    assert {"create", "delete", "get", "list", "patch", "update", "watch"} <= set(found["verbs"])
+
+
+async def test_describes_the_subresources_of_pods(api: Api):
+    found = await resources(api, "/api/v1")
+    assert found["pods/binding"]["kind"] == "Binding"
+    assert found["pods/binding"]["verbs"] == ["create"]
+    assert {"get", "patch", "update"} <= set(found["pods/status"]["verbs"])
+    assert {"get", "patch", "update"} <= set(found["nodes/status"]["verbs"])
+
+
+async def test_describes_leases(api: Api):
+    assert (await resources(api, "/apis/coordination.k8s.io/v1"))["leases"]["kind"] == "Lease"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/apis/nothing.example.org",
+        "/apis/nothing.example.org/v1",
+        f"/apis/{GROUP}/v2/gadgets",
+        f"/apis/{GROUP}/v1/nothings",
+        "/api/v1/nothings",
+        "/nothing",
+    ],
+)
+async def test_has_no_page_for_what_it_does_not_serve(api: Api, path: str):
+    assert (await api.get(path)).status == 404
+
+
+async def test_openapi_v3_index_points_at_each_group_version(api: Api):
+    paths = (await api.get("/openapi/v3")).ok().body["paths"]
+    for key in ("api/v1", f"apis/{GROUP}/v1", "apis/coordination.k8s.io/v1"):
+        assert paths[key]["serverRelativeURL"].startswith(f"/openapi/v3/{key}")
+
+
+async def schema_of(api: Api, group_version: str, kind: str) -> tuple[dict, dict]:
+    paths = (await api.get("/openapi/v3")).ok().body["paths"]
+    document = (await api.call("GET", paths[group_version]["serverRelativeURL"])).ok().body
+    assert document["openapi"].startswith("3.0")
+    schemas = document["components"]["schemas"]
+    group, _, version = group_version.removeprefix("apis/").removeprefix("api/").rpartition("/")
+    wanted = {"group": group, "kind": kind, "version": version}
+    found = [s for s in schemas.values() if wanted in s.get("x-kubernetes-group-version-kind", ())]
+    assert len(found) == 1
+    return found[0], document
+
+
+async def test_openapi_v3_describes_custom_fields(api: Api):
+    schema, _ = await schema_of(api, f"apis/{GROUP}/v1", "Widget")
+    assert schema["description"] == "A widget to test with."
+    spec = schema["properties"]["spec"]
+    assert spec["description"] == "What is wanted of the widget."
+    assert spec["properties"]["size"]["description"] == "How big it is."
+    assert spec["properties"]["size"]["enum"] == ["small", "large"]
+    assert spec["properties"]["replicas"]["default"] == 1
+    assert spec["required"] == ["size"]
+    assert {"apiVersion", "kind", "metadata", "spec", "status"} <= set(schema["properties"])
+
+
+async def test_openapi_v3_has_the_paths_of_custom_resources(api: Api):
+    _, document = await schema_of(api, f"apis/{GROUP}/v1", "Widget")
+    path = f"/apis/{GROUP}/v1/namespaces/{{namespace}}/widgets"
+    assert {path, f"{path}/{{name}}", f"{path}/{{name}}/status"} <= set(document["paths"])
+    post = document["paths"][path]["post"]
+    assert post["x-kubernetes-group-version-kind"] == {
+        "group": GROUP,
+        "kind": "Widget",
+        "version": "v1",
+    }
+
+
+async def test_openapi_v3_describes_pods(api: Api):
+    schema, document = await schema_of(api, "api/v1", "Pod")
+    assert set(schema["properties"]) >= {"apiVersion", "kind", "metadata", "spec", "status"}
+    assert "/api/v1/namespaces/{namespace}/pods" in document["paths"]

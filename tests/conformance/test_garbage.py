@@ -1,0 +1,196 @@
+"""Garbage collection by owner references, and namespaces' ends.
+
+A real controller manager learns of a new kind only every 30 s, hence the long limits; nothing
+here waits for a fixed time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.api import Api
+
+from conformance.objects import GADGETS, config_map, gadget, widget, widgets
+
+pytestmark = pytest.mark.timeout(120)
+
+PATIENCE_SECONDS = 90
+
+
+def owned_by(owner: dict[str, Any], *, block: bool = True) -> list[dict[str, Any]]:
+    """Return owner references to ``owner``."""
+    return [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": block,
+        }
+    ]
+
+
+async def family(api: Api, namespace: str, **metadata: Any) -> tuple[str, str]:
+    """Create a Widget that owns a ConfigMap ``c``; return both paths."""
+    owner = (await api.post(widgets(namespace), widget("owner"))).ok().body
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    child = config_map(ownerReferences=owned_by(owner), **metadata)
+    (await api.post(path, child)).ok()
+    return widgets(namespace, "owner"), f"{path}/c"
+
+
+@pytest.mark.parametrize("policy", [None, "Background"])
+async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: str | None):
+    owner, child = await family(api, namespace)
+    (await api.delete(owner, {"propagationPolicy": policy} if policy else None)).ok()
+    assert (await api.get(owner)).status == 404
+    await api.gone(child, PATIENCE_SECONDS)
+
+
+async def test_a_whole_line_follows(api: Api, namespace: str):
+    owner, child = await family(api, namespace)
+    parent = (await api.get(child)).body
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    grandchild = config_map("d", ownerReferences=owned_by(parent))
+    (await api.post(path, grandchild)).ok()
+    (await api.delete(owner)).ok()
+    await api.gone(f"{path}/d", PATIENCE_SECONDS)
+
+
+async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str):
+    owner, child = await family(api, namespace, finalizers=["partita.dev/hold"])
+    deleted = await api.delete(owner, propagationPolicy="Foreground")
+    assert deleted.status == 200
+    held = (await api.get(owner)).ok().body["metadata"]
+    assert held["finalizers"] == ["foregroundDeletion"]
+    assert held["deletionTimestamp"]
+    async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
+        while True:  # until the collector has come to the dependent
+            _, obj = await watch.next(PATIENCE_SECONDS)
+            if obj["metadata"]["name"] == "c" and "deletionTimestamp" in obj["metadata"]:
+                break
+    assert (await api.get(owner)).status == 200
+    (await api.patch(child, {"metadata": {"finalizers": None}})).ok()
+    await api.gone(owner, PATIENCE_SECONDS)
+    assert (await api.get(child)).status == 404
+
+
+async def test_orphaned_dependents_lose_their_reference(api: Api, namespace: str):
+    owner, child = await family(api, namespace)
+    (await api.delete(owner, {"propagationPolicy": "Orphan"})).ok()
+    await api.gone(owner, PATIENCE_SECONDS)
+    assert "ownerReferences" not in (await api.get(child)).ok().body["metadata"]
+
+
+async def test_a_cluster_scoped_owner_has_dependents_in_namespaces(api: Api, namespace: str):
+    name = f"owner-of-{namespace}"
+    owner = (await api.post(GADGETS, gadget(name))).ok().body
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    (await api.post(path, config_map(ownerReferences=owned_by(owner)))).ok()
+    (await api.post(widgets(namespace), widget("kept"))).ok()
+    (await api.delete(f"{GADGETS}/{name}")).ok()
+    await api.gone(f"{path}/c", PATIENCE_SECONDS)
+    assert (await api.get(widgets(namespace, "kept"))).status == 200
+
+
+async def test_a_dependent_stays_until_its_last_owner_goes(api: Api, namespace: str):
+    owner, child = await family(api, namespace)
+    other = (await api.post(widgets(namespace), widget("other"))).ok().body
+    references = (await api.get(child)).body["metadata"]["ownerReferences"]
+    second = owned_by(other)
+    second[0]["controller"] = False
+    patch = {"metadata": {"ownerReferences": references + second}}
+    (await api.patch(child, patch)).ok()
+    (await api.delete(owner)).ok()
+    async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
+        while True:  # the collector drops the reference to the owner that has gone
+            _, obj = await watch.next(PATIENCE_SECONDS)
+            if obj["metadata"]["name"] == "c" and len(obj["metadata"]["ownerReferences"]) == 1:
+                break
+    assert obj["metadata"]["ownerReferences"][0]["name"] == "other"
+    (await api.delete(widgets(namespace, "other"))).ok()
+    await api.gone(child, PATIENCE_SECONDS)
+
+
+async def test_an_object_whose_owner_never_was_is_collected(api: Api, namespace: str):
+    ghost = widget("ghost")
+    ghost["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    (await api.post(path, config_map(ownerReferences=owned_by(ghost)))).ok()
+    await api.gone(f"{path}/c", PATIENCE_SECONDS)
+
+
+async def test_an_owner_made_anew_is_another_owner(api: Api, namespace: str):
+    owner, child = await family(api, namespace, finalizers=["partita.dev/hold"])
+    (await api.delete(owner)).ok()
+    (await api.post(widgets(namespace), widget("owner"))).ok()
+    (await api.patch(child, {"metadata": {"finalizers": None}})).ok()
+    await api.gone(child, PATIENCE_SECONDS)
+    assert (await api.get(owner)).status == 200
+
+
+async def test_two_controllers_are_refused(api: Api, namespace: str):
+    owner = (await api.post(widgets(namespace), widget("owner"))).ok().body
+    other = (await api.post(widgets(namespace), widget("other"))).ok().body
+    both = config_map(ownerReferences=owned_by(owner) + owned_by(other))
+    answer = await api.post(f"/api/v1/namespaces/{namespace}/configmaps", both)
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+
+
+async def new_namespace(api: Api, name: str) -> dict[str, Any]:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return (await api.post("/api/v1/namespaces", body)).ok().body
+
+
+async def test_a_namespace_is_active_and_labelled(api: Api, namespace: str):
+    body = (await api.get(f"/api/v1/namespaces/{namespace}")).ok().body
+    assert body["status"]["phase"] == "Active"
+    assert body["spec"]["finalizers"] == ["kubernetes"]
+    assert body["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
+
+
+async def test_a_namespace_takes_its_objects_with_it(api: Api):
+    await new_namespace(api, "passing")
+    (await api.post(widgets("passing"), widget())).ok()
+    path = "/api/v1/namespaces/passing"
+    (await api.post(f"{path}/configmaps", config_map())).ok()
+    (await api.delete(path)).ok()
+    await api.gone(path, PATIENCE_SECONDS)
+    assert (await api.get(widgets("passing"))).ok().body["items"] == []
+    await new_namespace(api, "passing")
+    assert (await api.get(f"{path}/configmaps/c")).status == 404
+    await api.delete(path)
+
+
+async def test_a_terminating_namespace_takes_nothing_new(api: Api):
+    await new_namespace(api, "ending")
+    path = "/api/v1/namespaces/ending"
+    obj = widget()
+    obj["metadata"]["finalizers"] = ["partita.dev/hold"]
+    (await api.post(widgets("ending"), obj)).ok()
+    (await api.delete(path)).ok()
+    assert (await api.get(path)).body["status"]["phase"] == "Terminating"
+    refused = await api.post(widgets("ending"), widget("late"))
+    assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
+    cause = refused.body["details"]["causes"][0]
+    assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
+    assert "is being terminated" in refused.body["message"]
+
+    async with api.watch(widgets("ending"), resourceVersion="0") as watch:
+        while "deletionTimestamp" not in (await watch.next(PATIENCE_SECONDS))[1]["metadata"]:
+            pass
+    (await api.patch(widgets("ending", "w"), {"metadata": {"finalizers": None}})).ok()
+    await api.gone(path, PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("kind", ["widgets", "configmaps"])
+async def test_a_missing_namespace_is_not_found(api: Api, kind: str):
+    if kind == "widgets":
+        answer = await api.post(widgets("missing"), widget())
+    else:
+        answer = await api.post("/api/v1/namespaces/missing/configmaps", config_map())
+    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
+    assert answer.body["message"] == 'namespaces "missing" not found'
+    assert answer.body["details"] == {"name": "missing", "kind": "namespaces"}

@@ -1,0 +1,136 @@
+"""The three kinds of patch that are no server-side apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.api import JSON_PATCH, MERGE, STRATEGIC, Api
+
+from conformance.objects import config_map, pod, widget, widgets
+
+
+async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):
+    path = widgets(namespace, "w")
+    obj = widget(labels={"a": "1", "b": "2"}, steps=[1, 2, 3], note="x")
+    (await api.post(widgets(namespace), obj)).ok()
+    patch = {"spec": {"labels": {"a": None, "c": "3"}, "steps": [4], "note": None}}
+    spec = (await api.patch(path, patch)).ok().body["spec"]
+    assert spec["labels"] == {"b": "2", "c": "3"}
+    assert spec["steps"] == [4]
+    assert "note" not in spec
+
+
+async def test_merge_patch_of_a_map_entry_leaves_the_others(api: Api, namespace: str):
+    path = f"{widgets(namespace, 'w')}/status"
+    (await api.post(widgets(namespace), widget())).ok()
+    (await api.patch(path, {"status": {"used": {"a": {"memory": 1}, "b": {"memory": 2}}}})).ok()
+    status = (await api.patch(path, {"status": {"used": {"a": None}}})).ok().body["status"]
+    assert status["used"] == {"b": {"memory": 2}}
+
+
+async def test_json_patch_applies_its_operations_in_order(api: Api, namespace: str):
+    path = widgets(namespace, "w")
+    (await api.post(widgets(namespace), widget(steps=[1, 2], labels={"a/b": "1"}))).ok()
+    operations = [
+        {"op": "test", "path": "/spec/size", "value": "small"},
+        {"op": "add", "path": "/spec/steps/-", "value": 3},
+        {"op": "add", "path": "/spec/steps/0", "value": 0},
+        {"op": "remove", "path": "/spec/steps/1"},
+        {"op": "replace", "path": "/spec/labels/a~1b", "value": "2"},
+        {"op": "copy", "from": "/spec/size", "path": "/spec/note"},
+        {"op": "move", "from": "/spec/note", "path": "/spec/labels/moved"},
+    ]
+    spec = (await api.patch(path, operations, JSON_PATCH)).ok().body["spec"]
+    assert spec["steps"] == [0, 2, 3]
+    assert spec["labels"] == {"a/b": "2", "moved": "small"}
+    assert "note" not in spec
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/spec/size", "value": "large"},
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "add", "path": "/spec/nothing/below", "value": 1},
+    ],
+)
+async def test_json_patch_that_cannot_apply_changes_nothing(
+    api: Api, namespace: str, operation: dict[str, Any]
+):
+    path = widgets(namespace, "w")
+    before = (await api.post(widgets(namespace), widget())).ok().body
+    operations = [{"op": "replace", "path": "/spec/replicas", "value": 7}, operation]
+    answer = await api.patch(path, operations, JSON_PATCH)
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert (await api.get(path)).body == before
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [(JSON_PATCH, "{}"), (JSON_PATCH, "["), (MERGE, "["), (MERGE, "")],
+)
+async def test_a_malformed_patch_is_a_bad_request(
+    api: Api, namespace: str, content_type: str, body: str
+):
+    (await api.post(widgets(namespace), widget())).ok()
+    answer = await api.patch(widgets(namespace, "w"), body, content_type)
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize("content_type", [STRATEGIC, "application/json", "text/plain"])
+async def test_custom_kinds_refuse_other_types_of_patch(
+    api: Api, namespace: str, content_type: str
+):
+    (await api.post(widgets(namespace), widget())).ok()
+    answer = await api.patch(widgets(namespace, "w"), {}, content_type)
+    assert (answer.status, answer.body["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_a_patch_cannot_move_an_object(api: Api, namespace: str):
+    (await api.post(widgets(namespace), widget())).ok()
+    answer = await api.patch(widgets(namespace, "w"), {"metadata": {"name": "other"}})
+    assert answer.status in {400, 422}
+    assert (await api.get(widgets(namespace, "w"))).status == 200
+
+
+async def test_strategic_patch_merges_lists_by_their_key(api: Api, namespace: str):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    containers = [{"name": name, "image": f"example.org/{name}:1"} for name in ("a", "b")]
+    (await api.post(path, pod(containers=containers))).ok()
+    patch = {"spec": {"containers": [{"name": "b", "image": "example.org/b:2"}]}}
+    spec = (await api.patch(f"{path}/p", patch, STRATEGIC)).ok().body["spec"]
+    images = {container["name"]: container["image"] for container in spec["containers"]}
+    assert images == {"a": "example.org/a:1", "b": "example.org/b:2"}
+
+
+async def test_strategic_patch_merges_conditions_by_type(api: Api, namespace: str):
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    (await api.post(path, pod())).ok()
+    for kind, status in (("Ready", "False"), ("Initialized", "True"), ("Ready", "True")):
+        patch = {"status": {"conditions": [{"type": kind, "status": status}]}}
+        answer = await api.patch(f"{path}/p/status", patch, STRATEGIC)
+    conditions = {c["type"]: c["status"] for c in answer.ok().body["status"]["conditions"]}
+    assert conditions == {"Ready": "True", "Initialized": "True"}
+    gone = {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}}
+    answer = await api.patch(f"{path}/p/status", gone, STRATEGIC)
+    assert [c["type"] for c in answer.ok().body["status"]["conditions"]] == ["Initialized"]
+
+
+async def test_strategic_patch_adds_to_and_takes_from_finalizers(api: Api, namespace: str):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    (await api.post(path, config_map(finalizers=["partita.dev/a"]))).ok()
+    more = {"metadata": {"finalizers": ["partita.dev/b"]}}
+    answer = await api.patch(f"{path}/c", more, STRATEGIC)
+    assert set(answer.ok().body["metadata"]["finalizers"]) == {"partita.dev/a", "partita.dev/b"}
+    less = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["partita.dev/a"]}}
+    answer = await api.patch(f"{path}/c", less, STRATEGIC)
+    assert answer.ok().body["metadata"]["finalizers"] == ["partita.dev/b"]
+    (await api.patch(f"{path}/c", {"metadata": {"finalizers": None}}, STRATEGIC)).ok()
+
+
+async def test_strategic_patch_removes_by_null(api: Api, namespace: str):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    (await api.post(path, config_map(data={"a": "1", "b": "2"}))).ok()
+    answer = await api.patch(f"{path}/c", {"data": {"a": None, "c": "3"}}, STRATEGIC)
+    assert answer.ok().body["data"] == {"b": "2", "c": "3"}

@@ -1,0 +1,1 @@
+"""What several suites share: API servers, clients and faults."""

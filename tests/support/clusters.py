@@ -1,0 +1,242 @@
+"""The API server that a test run works against: partita's embedded one, or a real one.
+
+``pytest --server embedded|apiserver`` chooses for the whole run, so that one suite holds both to
+the same behaviour. A pytest plug-in: ``tests/conftest.py`` names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from support.api import Api
+from support.kubectl import Kubectl
+
+__all__ = [
+    "ApiServer",
+    "NotForTestsError",
+    "api",
+    "api_server",
+    "check_for_tests",
+    "kubectl",
+    "namespace",
+]
+
+
+class NotForTestsError(Exception):
+    """A kubeconfig leads to a cluster that is not named for tests."""
+
+
+def check_for_tests(kubeconfig: Path) -> None:
+    """Refuse a kubeconfig whose current cluster is not one for tests.
+
+    Its name must be ``partita-embedded`` or begin with ``partita-test``: the tiers create and
+    delete cluster-wide objects, so somebody's own cluster must never be taken by accident.
+
+    Raises
+    ------
+    NotForTestsError
+        It is another cluster, or the file has no current one.
+    """
+    config = yaml.safe_load(kubeconfig.read_text()) or {}
+    current = config.get("current-context")
+    name = next(
+        (c["context"]["cluster"] for c in config.get("contexts") or () if c["name"] == current),
+        None,
+    )
+    if name is None:
+        raise NotForTestsError(f"{kubeconfig} has no current context that names a cluster.")
+    if name != "partita-embedded" and not name.startswith("partita-test"):
+        raise NotForTestsError(
+            f"{kubeconfig} leads to the cluster {name!r}; tests run only on one named "
+            "partita-test* or partita-embedded."
+        )
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """An API server that runs now.
+
+    Attributes
+    ----------
+    kind
+        ``embedded`` or ``apiserver``.
+    url
+        Base URL without a slash at its end.
+    kubeconfig
+        Path of a kubeconfig of an administrator.
+    token
+        That administrator's bearer token, where the server asks for one.
+    certificate
+        What to trust, where the server speaks TLS.
+    """
+
+    kind: str
+    url: str
+    kubeconfig: Path
+    token: str | None = None
+    certificate: Path | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        """Return a new client session that carries the token; the caller closes it."""
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return aiohttp.ClientSession(headers=headers)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return what to trust, or None for plain HTTP."""
+        if self.certificate is None:
+            return None
+        return ssl.create_default_context(cafile=str(self.certificate))
+
+    def api(self, session: aiohttp.ClientSession) -> Api:
+        """Return a client over ``session``."""
+        return Api(session, self.url, ssl_context=self.ssl_context())
+
+
+@contextmanager
+def embedded_server(folder: Path) -> Iterator[ApiServer]:
+    """Run the embedded API server on a loop of its own thread, beside the tests' loops."""
+    from partita.embedded.server import EmbeddedAPIServer
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="embedded API server", daemon=True)
+    thread.start()
+
+    def call(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=30)
+
+    server = EmbeddedAPIServer()
+    try:
+        call(server.start())
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        yield ApiServer(kind="embedded", url=server.url.rstrip("/"), kubeconfig=kubeconfig)
+        call(server.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def real_server() -> Iterator[ApiServer]:
+    """Run etcd, kube-apiserver and kube-controller-manager."""
+    from apiserver.build import assets
+    from apiserver.controlplane import ControlPlane
+
+    with ControlPlane(assets()) as plane:
+        yield ApiServer(
+            kind="apiserver",
+            url=plane.url,
+            kubeconfig=plane.kubeconfig,
+            token=plane.token,
+            certificate=plane.certificate,
+        )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server",
+        choices=["embedded", "apiserver"],
+        default="embedded",
+        help="API server to test against: partita's embedded one, or a real kube-apiserver "
+        "(built by tests/apiserver/build.py).",
+    )
+
+
+def find_kubectl() -> Path | None:
+    """Return the kubectl built with the control plane, or the one on PATH, or None."""
+    from apiserver.build import cached
+
+    if (folder := cached()) is not None:
+        return folder / "kubectl"
+    found = shutil.which("kubectl")
+    return Path(found) if found else None
+
+
+NOT_RUN = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NOT_RUN] = {}
+    if config.getoption("--server") == "apiserver" and not config.option.collectonly:
+        from apiserver.build import cached
+
+        # Building takes minutes, longer than a test may; it is a step of its own.
+        if cached() is None:
+            raise pytest.UsageError(
+                "The real control plane is not built: run `python tests/apiserver/build.py`, or "
+                "set KUBEBUILDER_ASSETS."
+            )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a missing kubectl, to be told at the end."""
+    if find_kubectl() is not None:
+        return
+    without = [item for item in items if "kubectl" in getattr(item, "fixturenames", ())]
+    if without:
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if item not in without]
+        reason = "kubectl is not on PATH and tests/apiserver/build.py has not built it"
+        config.stash[NOT_RUN][reason] = len(without)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for reason, count in config.stash[NOT_RUN].items():
+        terminalreporter.write_line(f"NOT RUN: {count} tests, because {reason}.", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def api_server(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    """The API server of this run, the same for all tests."""
+    if pytestconfig.getoption("--server") == "apiserver":
+        running = real_server()
+    else:
+        running = embedded_server(tmp_path_factory.mktemp("embedded"))
+    with running as server:
+        check_for_tests(server.kubeconfig)
+        yield server
+
+
+@pytest.fixture
+async def api(api_server: ApiServer) -> AsyncIterator[Api]:
+    """A plain client of the API server."""
+    async with api_server.session() as session:
+        yield api_server.api(session)
+
+
+@pytest.fixture
+async def namespace(api: Api) -> AsyncIterator[str]:
+    """A fresh namespace, whose deletion is asked for (not awaited) at the test's end."""
+    created = await api.post(
+        "/api/v1/namespaces",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "test-"}},
+    )
+    name = created.ok().body["metadata"]["name"]
+    yield name
+    await api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Runs kubectl on the API server; tests that ask for it are left out where there is none."""
+    binary = find_kubectl()
+    assert binary is not None  # noqa: S101 - such tests were left out
+    return Kubectl(binary, api_server.kubeconfig, home=tmp_path_factory.mktemp("kubectl"))

@@ -1,0 +1,60 @@
+"""Run the real kubectl on a test's API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Kubectl", "Result"]
+
+DEADLINE_SECONDS = 40
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    def ok(self) -> str:
+        """Return what it printed; fail the test when it failed."""
+        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"  # noqa: S101
+        return self.out
+
+
+class Kubectl:
+    """A kubectl bound to a kubeconfig, with a home folder (and discovery cache) of its own."""
+
+    def __init__(self, binary: Path, kubeconfig: Path, *, home: Path) -> None:
+        self._command = [str(binary), f"--kubeconfig={kubeconfig}", f"--cache-dir={home}/cache"]
+        self._environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(home)}
+
+    async def __call__(self, *arguments: str, stdin: str = "") -> Result:
+        """Run it to its end."""
+        async with self.running(*arguments) as process, asyncio.timeout(DEADLINE_SECONDS):
+            out, err = await process.communicate(stdin.encode())
+            return Result(process.returncode or 0, out.decode(), err.decode())
+
+    @contextlib.asynccontextmanager
+    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Start it, and end it on leaving the context if it still runs."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=self._environment,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()

@@ -1,0 +1,193 @@
+"""What the server says it serves: API groups, resources, OpenAPI v3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from partita.embedded.builtins import models_schema
+from partita.embedded.resources import Resource
+
+__all__ = [
+    "VERSION", "aggregated", "group", "group_list", "openapi", "openapi_index", "resource_list",
+]  # fmt: skip
+
+# The version of Kubernetes whose behaviour the conformance suite compares with.
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
+           "platform": "python/embedded"}  # fmt: skip
+_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+_OBJECT_META = "V1ObjectMeta"
+
+
+def _subresources(resource: Resource) -> list[tuple[str, list[str], dict[str, str]]]:
+    """Return the subresources with their verbs and the kind they speak."""
+    own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    known = {
+        "status": (["get", "patch", "update"], own),
+        "scale": (["get", "patch", "update"], _SCALE),
+        "binding": (["create"], {"group": "", "version": "v1", "kind": "Binding"}),
+        "finalize": (["update"], own),
+    }
+    return [(name, *known[name]) for name in sorted(resource.subresources)]
+
+
+def resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str, Any]:
+    """Return the `APIResourceList` of one group version."""
+    entries: list[dict[str, Any]] = []
+    for r in resources:
+        entry: dict[str, Any] = {
+            "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced,
+            "kind": r.kind, "verbs": _VERBS, "storageVersionHash": "",
+        }  # fmt: skip
+        if r.short_names:
+            entry["shortNames"] = list(r.short_names)
+        if r.categories:
+            entry["categories"] = list(r.categories)
+        entries.append(entry)
+        for name, verbs, speaks in _subresources(r):
+            sub = {"name": f"{r.plural}/{name}", "singularName": "", "namespaced": r.namespaced,
+                   "kind": speaks["kind"], "verbs": verbs}  # fmt: skip
+            if (speaks["group"], speaks["version"]) != (r.group, r.version):
+                sub |= {"group": speaks["group"], "version": speaks["version"]}
+            entries.append(sub)
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version,
+            "resources": entries}  # fmt: skip
+
+
+def group(name: str, versions: Iterable[str]) -> dict[str, Any]:
+    """Return the `APIGroup` of a named group."""
+    entries = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": entries,
+            "preferredVersion": entries[0]}  # fmt: skip
+
+
+def group_list(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the `APIGroupList`."""
+    bare = [{k: v for k, v in g.items() if k not in ("kind", "apiVersion")} for g in groups]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
+
+
+def aggregated(groups: dict[str, dict[str, list[Resource]]]) -> dict[str, Any]:
+    """Return the aggregated discovery document (apidiscovery.k8s.io/v2) of some groups."""
+    items = []
+    for name, versions in groups.items():
+        entries = []
+        for version, resources in versions.items():
+            described = []
+            for r in resources:
+                entry: dict[str, Any] = {
+                    "resource": r.plural,
+                    "responseKind": {"group": r.group, "version": r.version, "kind": r.kind},
+                    "scope": "Namespaced" if r.namespaced else "Cluster",
+                    "singularResource": r.singular,
+                    "verbs": _VERBS,
+                }
+                if r.short_names:
+                    entry["shortNames"] = list(r.short_names)
+                if r.categories:
+                    entry["categories"] = list(r.categories)
+                if r.subresources:
+                    entry["subresources"] = [
+                        {"subresource": s, "responseKind": speaks, "verbs": verbs}
+                        for s, verbs, speaks in _subresources(r)
+                    ]
+                described.append(entry)
+            entries.append({"version": version, "resources": described, "freshness": "Current"})
+        items.append({"metadata": {"name": name, "creationTimestamp": None}, "versions": entries})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {}, "items": items}  # fmt: skip
+
+
+def openapi_index(resources: Iterable[Resource], stamp: int) -> dict[str, Any]:
+    """Return where the OpenAPI document of each group version is."""
+    paths = {}
+    for r in resources:
+        path = f"apis/{r.api_version}" if r.group else f"api/{r.version}"
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={stamp}"}
+    return {"paths": paths}
+
+
+def openapi(resources: Iterable[Resource]) -> dict[str, Any]:
+    """Return the OpenAPI v3 document of one group version."""
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    models = models_schema()
+    for r in resources:
+        gvk = {"group": r.group, "version": r.version, "kind": r.kind}
+        name = ".".join([*reversed((r.group or "core").split(".")), r.version, r.kind])
+        raw = dict(r.schema.raw)
+        raw["x-kubernetes-group-version-kind"] = [gvk]
+        raw["properties"] = dict(raw["properties"])
+        raw["properties"]["metadata"] = {"allOf": [_ref(_OBJECT_META)]}
+        schemas[name] = _with_merge_keys(raw)
+        paths |= _paths(r, gvk, name)
+    pending = [_OBJECT_META, *_references(schemas)]
+    while pending:
+        model = pending.pop()
+        if model not in schemas:
+            schemas[model] = _with_merge_keys(models[model])
+            pending += _references(schemas[model])
+    return {"openapi": "3.0.0", "info": {"title": "Partita embedded", "version": "v1"},
+            "paths": paths, "components": {"schemas": schemas}}  # fmt: skip
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"].rpartition("/")[2]] if isinstance(value.get("$ref"), str) else []
+        return own + [n for v in value.values() for n in _references(v)]
+    if isinstance(value, list):
+        return [n for v in value for n in _references(v)]
+    return []
+
+
+def _with_merge_keys(value: Any) -> Any:
+    """Add what kubectl needs to compute a strategic merge patch."""
+    if isinstance(value, list):
+        return [_with_merge_keys(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    out = {k: _with_merge_keys(v) for k, v in value.items()}
+    if isinstance(keys := out.get("x-kubernetes-list-map-keys"), list):
+        out["x-kubernetes-patch-merge-key"] = keys[0]
+        out["x-kubernetes-patch-strategy"] = "merge"
+    return out
+
+
+def _paths(r: Resource, gvk: dict[str, str], name: str) -> dict[str, Any]:
+    """Return the operations; kubectl looks up there which query parameters are understood."""
+    base = f"/apis/{r.api_version}" if r.group else f"/api/{r.version}"
+    if r.namespaced:
+        base += "/namespaces/{namespace}"
+    url = f"{base}/{r.plural}"
+    writing = [
+        {"name": n, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+        for n in ("dryRun", "fieldManager", "fieldValidation")
+    ]
+    body = {"content": {"application/json": {"schema": _ref(name)}}}
+
+    def operation(action: str, *, write: bool) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "operationId": f"{action}{r.kind}",
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk,
+            "responses": {"200": {"description": "OK", **body}},
+        }
+        if write:
+            out["parameters"] = writing
+            out["requestBody"] = body
+        return out
+
+    return {
+        url: {"get": operation("list", write=False), "post": operation("post", write=True)},
+        f"{url}/{{name}}": {
+            "get": operation("get", write=False),
+            "put": operation("put", write=True),
+            "patch": operation("patch", write=True),
+            "delete": operation("delete", write=False),
+        },
+    }

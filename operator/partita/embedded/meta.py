@@ -1,0 +1,124 @@
+"""Names, labels and the parts of metadata that the server itself writes."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from partita.embedded.errors import FieldError
+
+__all__ = ["check_metadata", "generated_name", "new_uid", "now"]
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_ANNOTATIONS_LIMIT = 256 * 1024  # bytes, all annotations together
+# Without vowels and look-alikes (apimachinery, util/rand).
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def now(plus: float = 0) -> str:
+    """Return the time as Kubernetes writes it, `plus` seconds from now."""
+    moment = datetime.now(UTC) + timedelta(seconds=plus)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def new_uid() -> str:
+    """Return a UID for a new object."""
+    return str(uuid.uuid4())
+
+
+def generated_name(prefix: str) -> str:
+    """Return a name for ``generateName``."""
+    return prefix[:58] + "".join(random.choices(_ALPHABET, k=5))  # noqa: S311 - not a secret
+
+
+def check_metadata(
+    meta: dict[str, Any], old: dict[str, Any] | None, *, label: bool
+) -> list[FieldError]:
+    """Return the violations in an object's metadata.
+
+    Parameters
+    ----------
+    old
+        The metadata it replaces; `None` on creation.
+    label
+        The name must be a DNS label rather than a DNS subdomain.
+    """
+    errors = [] if old is not None else _check_name(meta["name"], label=label)
+    for key, value in (meta.get("labels") or {}).items():
+        errors += _check_key(key, ("metadata", "labels"))
+        if len(value) > 63:
+            errors.append(_bad(("metadata", "labels"), value, "must be no more than 63 bytes"))
+        elif _VALUE.fullmatch(value) is None:
+            errors.append(_bad(("metadata", "labels"), value, (
+                "a valid label must be an empty string or consist of alphanumeric characters, "
+                "'-', '_' or '.', and must start and end with an alphanumeric character "
+                "(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")))  # fmt: skip
+    total = 0
+    for key, value in (meta.get("annotations") or {}).items():
+        errors += _check_key(key, ("metadata", "annotations"))
+        total += len(key) + len(value)
+    if total > _ANNOTATIONS_LIMIT:
+        detail = f"may not be more than {_ANNOTATIONS_LIMIT} bytes"
+        errors.append(FieldError(("metadata", "annotations"), "Too long", detail))
+    controllers = [o for o in meta.get("ownerReferences") or () if o.get("controller")]
+    if len(controllers) > 1:
+        errors.append(_bad(("metadata", "ownerReferences"), meta["ownerReferences"],
+                           "Only one reference can have Controller set to true"))  # fmt: skip
+    for key in meta.get("finalizers") or ():
+        errors += _check_key(key, ("metadata", "finalizers"))
+    if old is not None and "deletionTimestamp" in old:
+        added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+        if added:
+            shown = ", ".join(f'"{f}"' for f in added)
+            errors.append(FieldError(("metadata", "finalizers"), "Forbidden", (
+                "no new finalizers can be added if the object is being deleted, found new "
+                f"finalizers []string{{{shown}}}")))  # fmt: skip
+    return errors
+
+
+def _bad(path: tuple[str, ...], value: Any, detail: str) -> FieldError:
+    return FieldError(path, "Invalid value", detail, value)
+
+
+def _check_name(name: str, *, label: bool) -> list[FieldError]:
+    place = ("metadata", "name")
+    limit, pattern = (63, _LABEL) if label else (253, _SUBDOMAIN)
+    errors = []
+    if len(name) > limit:
+        errors.append(_bad(place, name, f"must be no more than {limit} bytes"))
+    if re.fullmatch(pattern, name) is None:
+        what, characters, example = (
+            ("label", "characters or '-'", "'my-name',  or '123-abc'") if label
+            else ("subdomain", "characters, '-' or '.'", "'example.com'")
+        )  # fmt: skip
+        errors.append(_bad(place, name, (
+            f"a lowercase RFC 1123 {what} must consist of lower case alphanumeric {characters}, "
+            f"and must start and end with an alphanumeric character (e.g. {example}, regex used "
+            f"for validation is '{pattern}')")))  # fmt: skip
+    return errors
+
+
+def _check_key(key: str, place: tuple[str, ...]) -> list[FieldError]:
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > 253 or re.fullmatch(_SUBDOMAIN, prefix) is None):
+        detail = (
+            "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+            "characters, '-' or '.', and must start and end with an alphanumeric character "
+            f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+        )
+        return [_bad(place, key, detail)]
+    if len(name) > 63 or _NAME_PART.fullmatch(name) is None:
+        detail = (
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
+            "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
+            "'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+        )
+        return [_bad(place, key, detail)]
+    return []

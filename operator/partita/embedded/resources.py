@@ -1,0 +1,147 @@
+"""What the server serves: one `Resource` for each kind, built-in or from a CRD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from partita.embedded.errors import FieldError
+from partita.embedded.schema import CRDValidator, Schema
+from partita.embedded.store import Collection
+from partita.embedded.tables import AGE, Column, compile_path
+
+__all__ = ["Resource", "custom_resource", "extractor"]
+
+
+def _nothing(_obj: dict[str, Any], _old: dict[str, Any] | None) -> None:
+    """Do nothing: the kind has no defaults but its schema's."""
+
+
+def _no_errors(_obj: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
+    return []
+
+
+@dataclass(eq=False, slots=True)
+class Resource:
+    """One kind as it is served in one version.
+
+    Attributes
+    ----------
+    collection
+        Its objects; shared by all versions.
+    subresources
+        Such as ``status``, ``scale`` or ``binding``.
+    selectable
+        The fields it can be selected by, beside name and namespace.
+    prepare
+        Fills in what depends on other fields, before validation; gets the object and, on
+        updates, the old one.
+    check
+        Returns violations the schema cannot express.
+    generation
+        ``metadata.generation`` is kept.
+    unconditional
+        An update without a resourceVersion is allowed.
+    custom
+        It comes from a CRD.
+    scale
+        The paths of replicas, if it has a scale subresource.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    schema: Schema
+    collection: Collection
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: frozenset[str] = frozenset()
+    selectable: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = (AGE,)
+    prepare: Callable[[dict[str, Any], dict[str, Any] | None], None] = _nothing
+    check: Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]] = _no_errors
+    generation: bool = False
+    unconditional: bool = True
+    custom: bool = False
+    scale: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects carry them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """All fields it can be selected by."""
+        return frozenset({"metadata.name", "metadata.namespace", *self.selectable})
+
+
+def extractor(selectable: tuple[str, ...]) -> Callable[[dict[str, Any]], dict[str, str]]:
+    """Return a function that takes the selectable fields out of an object."""
+    paths = [(name, name.split(".")) for name in selectable]
+
+    def extract(obj: dict[str, Any]) -> dict[str, str]:
+        out = {}
+        for name, parts in paths:
+            value: Any = obj
+            for part in parts:
+                value = value.get(part) if isinstance(value, dict) else None
+            if value is not None:
+                out[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        return out
+
+    return extract
+
+
+def custom_resource(
+    crd: Mapping[str, Any], version: Mapping[str, Any], collection: Collection
+) -> Resource:
+    """Return the resource that one version of a CRD describes.
+
+    Raises
+    ------
+    SchemaError
+        Its schema cannot be compiled.
+    ValueError
+        A printer column's path cannot be compiled.
+    """
+    spec = crd["spec"]
+    names = spec["names"]
+    subresources = version.get("subresources") or {}
+    columns = tuple(
+        Column(
+            c["name"], c["type"], compile_path(c["jsonPath"]), c.get("priority", 0),
+            c.get("format", ""), c.get("description", ""),
+        )
+        for c in version.get("additionalPrinterColumns", ())
+    )  # fmt: skip
+    return Resource(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        schema=CRDValidator(version["schema"]["openAPIV3Schema"]).schema,
+        collection=collection,
+        singular=names.get("singular") or names["kind"].lower(),
+        list_kind=names.get("listKind") or names["kind"] + "List",
+        short_names=tuple(names.get("shortNames", ())),
+        categories=tuple(names.get("categories", ())),
+        subresources=frozenset(subresources),
+        selectable=selectable_fields(version),
+        columns=columns or (AGE,),
+        generation=True,
+        unconditional=False,
+        custom=True,
+        scale=subresources.get("scale") or {},
+    )
+
+
+def selectable_fields(version: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields that a CRD version declares as selectable."""
+    return tuple(f["jsonPath"].removeprefix(".") for f in version.get("selectableFields", ()))

@@ -174,6 +174,9 @@ def limit_allocator(options: str, fraction: float) -> str:
 
 
 def _split(options: str) -> list[str]:
+    if options.count("[") != options.count("]"):
+        # PyTorch will refuse it; an open bracket must not swallow what we add.
+        return [part.strip() for part in options.split(",")]
     parts, depth = [""], 0
     for character in options:
         depth += (character == "[") - (character == "]")

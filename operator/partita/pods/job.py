@@ -136,7 +136,7 @@ class _Build:
 
     def spec(self, template: PodTemplate) -> dict[str, Any]:
         spec: dict[str, Any] = deepcopy(template.spec)
-        if (policy := spec.get("restartPolicy")) not in {None, "Never"}:
+        if (policy := spec.get("restartPolicy")) and policy != "Never":
             self.notices.append(
                 f"restartPolicy {policy} is replaced by Never: write spec.retry instead"
             )
@@ -145,9 +145,9 @@ class _Build:
             # It would pass the scheduler by, and with it the count of the GPU's devices.
             self.notices.append("nodeName is removed: the node follows from the job's GPU")
         if self.grant.device_injection == "RuntimeClass":
-            if spec.get("runtimeClassName") not in {None, RUNTIME_CLASS}:
+            if (own := spec.get("runtimeClassName")) and own != RUNTIME_CLASS:
                 self.notices.append(
-                    f"runtimeClassName {spec['runtimeClassName']} is replaced by {RUNTIME_CLASS}: "
+                    f"runtimeClassName {own} is replaced by {RUNTIME_CLASS}: "
                     "the partition's deviceInjection is RuntimeClass"
                 )
             spec["runtimeClassName"] = RUNTIME_CLASS
@@ -185,7 +185,8 @@ class _Build:
             if name not in ours:
                 rest.append(entry)
                 continue
-            if entry.get("value") != ours[name] and not self._extends(entry):
+            same = "valueFrom" not in entry and (entry.get("value") or "") == ours[name]
+            if not same and not self._extends(entry):
                 self.overridden.add(name)
             if not any(e["name"] == name for e in rest):
                 rest.append({"name": name, "value": ours[name]})

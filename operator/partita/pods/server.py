@@ -42,6 +42,9 @@ _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
 """Product, and memory in MiB: labels of GPU feature discovery,
 https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md,
 "Generated Labels"."""
+_DRIVER_CAPABILITIES: Final = "compute,utility"
+"""CUDA and MPS, and NVML: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
+latest/docker-specialized.html, "Driver Capabilities"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def _agent(
     return {
         "name": "agent",
         "image": settings.image,
-        "args": ["agent"],
+        "command": ["partita", "agent"],
         "env": [
             *_identity(server),
             _value("PARTITA_MAX_JOBS", str(server.spec.max_jobs)),
@@ -136,7 +139,7 @@ def _agent(
             _field("PARTITA_NODE", "spec.nodeName"),
             _field("PARTITA_POD", "metadata.name"),
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
-            _DRIVER_CAPABILITIES,
+            _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
         "resources": {
             "requests": {"cpu": "10m", "memory": "64Mi", GPU_RESOURCE: "1"},
@@ -158,11 +161,11 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
     return {
         "name": "mps",
         "image": settings.image,
-        "args": ["agent", "mps"],
+        "command": ["partita", "agent", "mps"],
         "env": [
             *_identity(server),
             _value("NVIDIA_VISIBLE_DEVICES", "all"),
-            _DRIVER_CAPABILITIES,
+            _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         # The daemon starts a server under each client's user, and hands it its files.
@@ -206,11 +209,6 @@ def _value(name: str, value: str) -> dict[str, Any]:
 
 def _field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-_DRIVER_CAPABILITIES: Final = _value("NVIDIA_DRIVER_CAPABILITIES", "compute,utility")
-"""CUDA and MPS, and NVML: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
-latest/docker-specialized.html, "Driver Capabilities"."""
 
 
 def _root(*capabilities: str) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""Jobs and grants for the tests, and what Kubernetes demands of a Pod."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client
+import yaml
+
+from partita.models import SharedGPUJob, SharingMode
+from partita.models.base import parse_memory
+from partita.pods import Grant
+
+GOLDEN = Path(__file__).parent / "golden"
+UUID = "GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1"
+GI = 1 << 30
+
+
+def a_grant(**changes: Any) -> Grant:
+    values: dict[str, Any] = {
+        "attempt": 1,
+        "servers": ("a100-0",),
+        "uuids": (UUID,),
+        "node": "node-1",
+        "memory": 8 * GI,
+        "total_memory": 40 * GI,
+        "mode": SharingMode.MPS,
+    }
+    return Grant(**(values | changes))
+
+
+def a_job(
+    *, template: dict[str, Any] | None = None, env: list[dict[str, Any]] | None = None, **spec: Any
+) -> SharedGPUJob:
+    container: dict[str, Any] = {"name": "main", "image": "train"}
+    if env is not None:
+        container["env"] = env
+    return SharedGPUJob.parse(
+        {
+            "metadata": {"name": "train", "namespace": "vision", "uid": "u-1"},
+            "spec": {
+                "partition": "a100",
+                "template": template or {"spec": {"containers": [container]}},
+                **spec,
+            },
+        }
+    )
+
+
+def read_job(case: Path) -> SharedGPUJob:
+    return SharedGPUJob.parse(yaml.safe_load((case / "job.yaml").read_text()))
+
+
+def read_grant(case: Path) -> Grant:
+    raw = yaml.safe_load((case / "grant.yaml").read_text())
+    return Grant(
+        attempt=raw["attempt"],
+        servers=tuple(raw["servers"]),
+        uuids=tuple(raw["uuids"]),
+        node=raw["node"],
+        memory=parse_memory(raw["memory"]),
+        total_memory=parse_memory(raw["totalMemory"]),
+        thread_percent=raw["threadPercent"],
+        mode=SharingMode(raw["mode"]),
+        oversubscription=raw.get("oversubscription", False),
+        device_injection=raw.get("deviceInjection", "Auto"),
+    )
+
+
+def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    spec = pod["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def env_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {e["name"]: e.get("value", e.get("valueFrom")) for e in container["env"]}
+
+
+def restricted_violations(pod: dict[str, Any]) -> set[str]:
+    """Check Pod Security `restricted`, v1.30.
+
+    Control by control from https://kubernetes.io/docs/concepts/security/pod-security-standards/.
+    """
+    spec, found = pod["spec"], set()
+    found |= {k for k in ("hostNetwork", "hostPID", "hostIPC") if spec.get(k)}
+    allowed = {
+        "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
+        "projected", "secret", "name",
+    }  # fmt: skip
+    found |= {f"volume {k}" for v in spec.get("volumes", []) for k in v if k not in allowed}
+    of_pod = spec.get("securityContext") or {}
+    found |= {"sysctls"} if of_pod.get("sysctls") else set()
+    for container in containers_of(pod):
+        own = container.get("securityContext") or {}
+        capabilities = own.get("capabilities") or {}
+        both = {**of_pod, **own}
+        checks = {
+            "privileged": bool(own.get("privileged")),
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is not False,
+            "runAsNonRoot": both.get("runAsNonRoot") is not True,
+            "runAsUser": both.get("runAsUser") == 0,
+            "drop": "ALL" not in (capabilities.get("drop") or []),
+            "add": bool(set(capabilities.get("add") or []) - {"NET_BIND_SERVICE"}),
+            "seccompProfile": (both.get("seccompProfile") or {}).get("type")
+            not in {"RuntimeDefault", "Localhost"},
+            "hostPort": any(p.get("hostPort") for p in container.get("ports", [])),
+            "procMount": own.get("procMount") not in {None, "Default"},
+            "seLinuxOptions": bool(both.get("seLinuxOptions")),
+        }
+        found |= {name for name, bad in checks.items() if bad}
+    return found
+
+
+def shape_errors(value: Any, kind: str = "V1Pod", path: str = "pod") -> list[str]:
+    """Compare a value with the types of the official client, which are the API's."""
+    if kind.startswith("List["):
+        parts = enumerate(value) if isinstance(value, list) else None
+        return _all(parts, kind[5:-1], path)
+    if kind.startswith("Dict[str, "):
+        parts = value.items() if isinstance(value, dict) else None
+        return _all(parts, kind[10:-1], path)
+    model = getattr(kubernetes.client.models, kind, None)
+    if model is None:
+        plain = {"str": str, "int": int, "bool": bool, "object": object}[kind]
+        return [] if isinstance(value, plain) else [f"{path} is no {kind}: {value!r}"]
+    if not isinstance(value, dict):
+        return [f"{path} is no mapping"]
+    names = {wire: model.openapi_types[field] for field, wire in model.attribute_map.items()}
+    errors = [f"{path}.{key} is unknown" for key in value if key not in names]
+    for key, inner in value.items():
+        if key in names:
+            errors += shape_errors(inner, names[key], f"{path}.{key}")
+    return errors
+
+
+def _all(parts: Any, kind: str, path: str) -> list[str]:
+    if parts is None:
+        return [f"{path} is of another kind"]
+    return [e for key, part in parts for e in shape_errors(part, kind, f"{path}.{key}")]

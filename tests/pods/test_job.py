@@ -1,0 +1,203 @@
+"""A job's Pod, whatever the user's template says."""
+
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partita.models import Framework, SharingMode
+from partita.models.job import PodTemplate
+from partita.pods import TemplateError, build_job_pod, device_slots, template_problems
+from pods.builders import (
+    GOLDEN,
+    a_grant,
+    a_job,
+    containers_of,
+    env_of,
+    read_grant,
+    read_job,
+    restricted_violations,
+    shape_errors,
+)
+
+CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))
+OURS = (
+    "NVIDIA_VISIBLE_DEVICES",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "CUPY_GPU_MEMORY_LIMIT",
+)
+entries = st.one_of(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from([*OURS, "HOME", "DATA"])}, optional={"value": st.text()}
+    ),
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(OURS),
+            "valueFrom": st.just({"secretKeyRef": {"name": "s", "key": "k"}}),
+        }
+    ),
+)
+
+
+@given(
+    env=st.lists(entries, max_size=8),
+    framework=st.sampled_from(Framework),
+    mode=st.sampled_from(SharingMode),
+)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_whatever_the_user_s_variables_ours_win_exactly_once(env, framework, mode):
+    job, grant = a_job(env=env, framework=framework), a_grant(mode=mode)
+    plain = build_job_pod(a_job(framework=framework), grant).manifest
+    built = build_job_pod(job, grant)
+    (container,), (bare,) = containers_of(built.manifest), containers_of(plain)
+    ours = env_of(bare)
+    names = [e["name"] for e in container["env"]]
+    for name, value in ours.items():
+        assert names.count(name) == 1
+        if name != "PYTORCH_ALLOC_CONF":
+            assert env_of(container)[name] == value
+        else:
+            assert env_of(container)[name].endswith(value)
+    users = [e for e in env if e["name"] not in ours and e["name"] != "PYTORCH_CUDA_ALLOC_CONF"]
+    kept = [e for e in container["env"] if e["name"] not in ours]
+    assert [e for e in kept if e["name"] != "PYTORCH_CUDA_ALLOC_CONF"] == users
+    assert set(built.overridden) <= {e["name"] for e in env}
+
+
+@given(env=st.lists(entries, max_size=4), framework=st.sampled_from(Framework))
+@settings(deadline=None)
+def test_the_template_is_left_as_it_is_and_the_pod_is_the_same_each_time(env, framework):
+    job = a_job(env=env, framework=framework)
+    before = copy.deepcopy(job.dump())
+    first, second = (build_job_pod(job, a_grant()) for _ in range(2))
+    assert first == second
+    first.manifest["spec"]["containers"][0]["env"].clear()
+    assert job.dump() == before
+    assert second == build_job_pod(job, a_grant())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_pod_has_the_shape_that_kubernetes_wants(case):
+    assert shape_errors(build_job_pod(read_job(case), read_grant(case)).manifest) == []
+
+
+def test_nothing_is_added_that_pod_security_restricted_forbids():
+    restricted = GOLDEN / "restricted"
+    template = {"spec": read_job(restricted).spec.template.spec}
+    assert restricted_violations(template) == set()
+    for framework in Framework:
+        for mode in SharingMode:
+            for injection in ("Auto", "CDI", "RuntimeClass"):
+                job = a_job(template=template, framework=framework, priority=-1)
+                grant = a_grant(mode=mode, device_injection=injection)
+                assert restricted_violations(build_job_pod(job, grant).manifest) == set()
+
+
+def test_the_check_of_pod_security_sees_what_is_forbidden():
+    pod = {"spec": {"hostPID": True, "containers": [{"name": "a"}]}}
+    assert {"hostPID", "runAsNonRoot", "drop", "seccompProfile"} <= restricted_violations(pod)
+
+
+def test_every_container_takes_one_device_of_each_gpu():
+    case = GOLDEN / "several-gpus"
+    for container in containers_of(build_job_pod(read_job(case), read_grant(case)).manifest):
+        for kind in ("requests", "limits"):
+            assert container["resources"][kind] == {
+                "gpu.partita.dev/8a56a4bc": "1",
+                "gpu.partita.dev/1d0f7b22": "1",
+            }
+
+
+def test_a_variable_that_already_says_the_same_is_not_called_overridden():
+    built = build_job_pod(
+        a_job(framework="JAX", env=[{"name": "XLA_PYTHON_CLIENT_MEM_FRACTION"}]), a_grant()
+    )
+    assert built.overridden == ()
+
+
+def test_allocator_options_of_the_user_are_extended_not_overridden():
+    built = build_job_pod(
+        a_job(framework="PyTorch", env=[{"name": "PYTORCH_ALLOC_CONF", "value": "a:b"}]), a_grant()
+    )
+    assert built.overridden == ()
+    assert env_of(containers_of(built.manifest)[0])["PYTORCH_ALLOC_CONF"] == (
+        "a:b,per_process_memory_fraction:0.2"
+    )
+
+
+def test_a_fraction_of_the_user_s_own_is_called_overridden():
+    options = "per_process_memory_fraction:0.9"
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    env = [{"name": name, "value": options} for name in names]
+    built = build_job_pod(a_job(framework="PyTorch", env=env), a_grant())
+    assert built.overridden == names
+    found = env_of(containers_of(built.manifest)[0])
+    assert {found[n] for n in names} == {"per_process_memory_fraction:0.2"}
+
+
+@pytest.mark.parametrize(
+    ("init", "mains", "slots"),
+    [
+        ([], 1, 1),
+        ([], 3, 3),
+        (["plain"], 1, 1),
+        (["plain", "sidecar"], 1, 2),
+        (["sidecar", "sidecar", "plain"], 1, 3),
+        (["sidecar", "sidecar"], 2, 4),
+    ],
+)
+def test_slots_are_counted_as_the_scheduler_counts_devices(init, mains, slots):
+    containers = [{"name": f"i{i}"} for i in range(len(init))]
+    for container, kind in zip(containers, init, strict=True):
+        if kind == "sidecar":
+            container["restartPolicy"] = "Always"
+    spec = {"initContainers": containers, "containers": [{"name": f"m{i}"} for i in range(mains)]}
+    assert device_slots(PodTemplate(spec=spec)) == slots
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ({"spec": {"containers": []}}, "at least one container"),
+        ({"spec": {"containers": "main"}}, "one container per item"),
+        ({"spec": {"containers": ["main"]}}, "containers[0] has no name"),
+        ({"spec": {"containers": [{"name": "a", "env": {"A": "1"}}]}}, "env is no list"),
+        ({"spec": {"containers": [{"name": "a", "env": [{"value": "1"}]}]}}, "env[0] has no name"),
+        (
+            {"spec": {"containers": [{"name": "a", "env": [{"name": "A", "value": 1}]}]}},
+            "quote it",
+        ),
+        ({"spec": {"containers": [{"name": "a", "resources": [1]}]}}, "resources is no mapping"),
+        (
+            {"spec": {"containers": [{"name": "a", "resources": {"limits": [1]}}]}},
+            "limits is no mapping",
+        ),
+        ({"spec": {"containers": [{"name": "a"}], "restartPolicy": {}}}, ""),
+        ({"spec": {"containers": [{"name": "a"}], "restartPolicy": {"a": 1}}}, "restartPolicy"),
+        ({"spec": {"containers": [{"name": "a"}], "runtimeClassName": [1]}}, "runtimeClassName"),
+        (
+            {"metadata": {"labels": ["a"]}, "spec": {"containers": [{"name": "a"}]}},
+            "labels is no mapping",
+        ),
+        (
+            {"metadata": {"annotations": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}},
+            "put it in quotes",
+        ),
+    ],
+)
+def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
+    job = a_job(template=template)
+    if not says:
+        assert template_problems(job.spec.template) == ()
+        build_job_pod(job, a_grant())
+        return
+    with pytest.raises(TemplateError) as refused:
+        build_job_pod(job, a_grant())
+    assert says in str(refused.value)

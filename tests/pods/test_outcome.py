@@ -1,0 +1,270 @@
+"""What a Pod's status says of its end."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.models import Outcome
+from partita.pods import PodOutcome, read_outcome
+from partita.pods.memory_errors import is_gpu_out_of_memory
+from partita.pods.outcome import MAX_MESSAGE
+
+START, END = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
+
+
+def ended(name: str = "main", code: int = 1, **terminated: Any) -> dict[str, Any]:
+    times = {"startedAt": START, "finishedAt": END}
+    return {"name": name, "state": {"terminated": {"exitCode": code, **times, **terminated}}}
+
+
+def failed(*containers: dict[str, Any], **status: Any) -> PodOutcome:
+    return read_outcome({"phase": "Failed", "containerStatuses": list(containers), **status})
+
+
+OUT_OF_MEMORY = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ...",
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB",
+    "RuntimeError: CUDA error: out of memory",
+    "E failed to allocate 32.00M (33554432 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of me",
+    (
+        "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in "
+        "CUDA_ERROR_OUT_OF_MEMORY"
+    ),
+    "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorMemoryAllocation: out of memory",
+    "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 8,000,000,512 bytes (allocated",
+    (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[64,2016,9,9] and type float on "
+        "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc"
+    ),
+    "W Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB (rounded to 1342177280)",
+    (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "
+        "allocate 7406166528 bytes."
+    ),
+    "RESOURCE_EXHAUSTED: Out of memory allocating 20029400304 bytes.",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal 0",
+    "include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'",
+    "include/alloc.h:185 NCCL WARN Failed to CUDA calloc 6291456 bytes",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "Could not create cudnn handle: CUDNN_STATUS_ALLOC_FAILED",
+    "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:pool_memory_resource.hpp:200",
+    "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory",
+    "[defaultAllocator.cpp::allocate::39] Error Code 1: Cuda Runtime (out of memory)",
+    (
+        "[E:onnxruntime] CUDAExecutionProvider\nbfc_arena.cc: Failed to allocate memory for requested "
+        "buffer of size 1024"
+    ),
+]
+SOMETHING_ELSE = [
+    "",
+    "MemoryError",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "[enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: not enough memory: you tried to",
+    (
+        "OOM when allocating tensor with shape[1,5095] and type float on "
+        "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu"
+    ),
+    (
+        "W Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. "
+        "The caller indicates that this is not a failure, but may mean that there could be"
+    ),
+    "grpc._channel._InactiveRpcError: StatusCode.RESOURCE_EXHAUSTED: Received message larger than",
+    "google.api_core.exceptions: RESOURCE_EXHAUSTED: Quota exceeded for quota metric",
+    "out of memory",
+    "fork: Cannot allocate memory",
+    "CUDA error: an illegal memory access was encountered",
+    "using CUDA 12.4\nkernel: Out of memory: Killed process 12",
+    "bfc_arena.cc: Failed to allocate memory for requested buffer of size 1024",
+]
+
+
+@pytest.mark.parametrize("message", OUT_OF_MEMORY)
+def test_a_program_that_ran_out_of_gpu_memory_is_told_by_its_last_words(message):
+    found = failed(ended(message=f"Traceback ...\n{message}\n"))
+    assert (found.outcome, found.exit_code) == (Outcome.OUT_OF_MEMORY, 1)
+    assert message.splitlines()[0] in found.message
+
+
+@pytest.mark.parametrize("message", SOMETHING_ELSE)
+def test_other_failures_are_not_taken_for_it(message):
+    assert failed(ended(message=message)).outcome is Outcome.FAILED
+
+
+@given(st.text())
+def test_any_text_can_be_asked(text):
+    assert is_gpu_out_of_memory(text) in {True, False}
+
+
+def test_a_program_that_got_over_it_has_succeeded():
+    status = {"phase": "Succeeded", "containerStatuses": [ended(code=0, message=OUT_OF_MEMORY[0])]}
+    found = read_outcome(status)
+    assert (found.outcome, found.exit_code, found.message) == (Outcome.SUCCEEDED, 0, "")
+
+
+def test_a_kill_for_the_node_s_memory_is_never_taken_for_the_gpu_s():
+    found = failed(ended(code=137, reason="OOMKilled", message=OUT_OF_MEMORY[0]))
+    assert (found.outcome, found.exit_code) == (Outcome.FAILED, 137)
+    assert "raise resources.limits.memory" in found.message
+
+
+def test_one_container_of_many_decides_and_is_named():
+    found = failed(
+        ended("board", code=143, reason="Error", finishedAt="2026-01-01T10:04:00Z"),
+        ended("main", code=2, message=OUT_OF_MEMORY[0]),
+        ended("done", code=0),
+    )
+    assert (found.outcome, found.exit_code) == (Outcome.OUT_OF_MEMORY, 2)
+    assert found.message.startswith("main: torch.OutOfMemoryError")
+
+
+def test_the_container_that_failed_first_decides():
+    found = failed(
+        ended("late", code=143), ended("early", code=3, finishedAt="2026-01-01T10:01:00Z")
+    )
+    assert (found.outcome, found.exit_code) == (Outcome.FAILED, 3)
+    assert found.message == "early: Error, exit code 3"
+
+
+def test_an_init_container_that_fails_ends_the_attempt():
+    found = read_outcome(
+        {
+            "phase": "Failed",
+            "initContainerStatuses": [ended("fetch", code=4, reason="Error", message="no disk")],
+            "containerStatuses": [
+                {"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}
+            ],
+        }
+    )
+    assert (found.outcome, found.exit_code, found.message) == (Outcome.FAILED, 4, "no disk")
+    assert found.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+    assert found.finished_at == datetime(2026, 1, 1, 10, 5, tzinfo=UTC)
+
+
+def test_a_sidecar_stopped_at_the_end_does_not_decide():
+    found = failed(ended(code=5), initContainerStatuses=[ended("logs", code=137)])
+    assert found.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        ({"reason": "Evicted", "message": "low on memory"}, Outcome.EVICTED),
+        ({"reason": "Preempting"}, Outcome.EVICTED),
+        ({"reason": "UnexpectedAdmissionError", "message": "Allocate failed"}, Outcome.EVICTED),
+        ({"reason": "OutOfgpu.partita.dev/8a56a4bc"}, Outcome.EVICTED),
+        ({"reason": "NodeLost"}, Outcome.NODE_LOST),
+        ({"reason": "Terminated", "message": "imminent node shutdown"}, Outcome.NODE_LOST),
+        ({"reason": "DeadlineExceeded"}, Outcome.DEADLINE_EXCEEDED),
+        ({"reason": "AppArmor", "message": "Cannot enforce AppArmor"}, Outcome.FAILED),
+        ({}, Outcome.FAILED),
+    ],
+)
+def test_a_pod_that_kubernetes_ended_says_so(status, outcome):
+    found = failed(**status)
+    assert found.finished
+    assert (found.outcome, found.exit_code) == (outcome, None)
+    assert all(str(text) in found.message for text in status.values())
+    assert found.message
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        ("PreemptionByScheduler", Outcome.EVICTED),
+        ("EvictionByEvictionAPI", Outcome.EVICTED),
+        ("DeletionByTaintManager", Outcome.EVICTED),
+        ("TerminationByKubelet", Outcome.EVICTED),
+        ("DeletionByPodGC", Outcome.NODE_LOST),
+    ],
+)
+def test_a_disruption_is_not_the_program_s_failure(reason, outcome):
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "m"}
+    found = failed(ended(code=143), conditions=[condition])
+    assert (found.outcome, found.message, found.exit_code) == (outcome, f"{reason}: m", 143)
+    withdrawn = condition | {"status": "False"}
+    assert failed(ended(code=1), conditions=[withdrawn]).outcome is Outcome.FAILED
+
+
+def test_a_disruption_without_reason_is_an_eviction():
+    found = failed(ended(), conditions=[{"type": "DisruptionTarget", "status": "True"}])
+    assert (found.outcome, found.message) == (Outcome.EVICTED, "Disrupted")
+
+
+def test_a_container_that_kubelet_lost_sight_of_means_the_node_was_lost():
+    found = failed(ended(code=137, reason="ContainerStatusUnknown", startedAt=None))
+    assert found.outcome is Outcome.NODE_LOST
+    assert found.started_at is None
+
+
+def test_an_end_before_the_start_is_taken_as_the_start():
+    found = failed(ended(startedAt=END, finishedAt=START))
+    assert found.started_at == found.finished_at
+
+
+@pytest.mark.parametrize("time", [None, "", "soon", "0001-01-01T00:00:00Z", 5])
+def test_a_time_that_is_none_is_left_out(time):
+    found = failed(ended(startedAt=time, finishedAt=time))
+    assert (found.started_at, found.finished_at) == (None, None)
+
+
+def test_only_the_end_of_a_long_message_is_kept():
+    found = failed(ended(message="a" * 5000 + "the end"))
+    assert len(found.message) == MAX_MESSAGE
+    assert found.message.endswith("the end")
+    several = failed(ended(message="a" * 5000), ended("board"))
+    assert several.message.startswith("main: ")
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Pending"}, {"phase": "Unknown"}])
+def test_a_pod_that_has_said_nothing_is_not_over(status):
+    assert read_outcome(status) == PodOutcome()
+
+
+def test_a_pod_is_not_over_while_its_phase_says_it_runs():
+    found = read_outcome(
+        {
+            "phase": "Running",
+            "containerStatuses": [
+                ended(),
+                {"name": "board", "state": {"running": {"startedAt": END}}},
+            ],
+        }
+    )
+    assert (found.finished, found.outcome, found.running) == (False, None, True)
+    assert found.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "says"),
+    [
+        ("ImagePullBackOff", "Back-off pulling image", "ImagePullBackOff: Back-off pulling image"),
+        ("ErrImagePull", "", "ErrImagePull"),
+        ("CreateContainerConfigError", 'configmap "a" not found', 'configmap "a" not found'),
+    ],
+)
+def test_a_pod_that_cannot_start_says_why_and_is_not_over(reason, message, says):
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        waiting = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}}
+        found = read_outcome({"phase": "Pending", kind: [waiting]})
+        assert not found.finished
+        assert found.stuck == f"container main cannot start: {found.stuck.split(': ', 1)[1]}"
+        assert says in found.stuck
+
+
+def test_a_pod_that_is_being_started_is_not_stuck():
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    assert read_outcome({"phase": "Pending", "containerStatuses": [waiting]}).stuck == ""
+
+
+def test_a_pod_without_a_node_says_what_the_scheduler_says():
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: 1 Insufficient cpu.",
+    }
+    found = read_outcome({"phase": "Pending", "conditions": [condition]})
+    assert found.stuck == f"no node takes the Pod: {condition['message']}"

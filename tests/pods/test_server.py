@@ -1,0 +1,86 @@
+"""The Pod that holds a GPU."""
+
+import pytest
+
+from partita.models import GPUPartition, GPUServer, SharingMode
+from partita.pods import ServerPodSettings, build_server_pod
+from pods.builders import GI, containers_of, env_of, shape_errors
+
+SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")
+
+
+def build(mode: str = "MPS", **spec) -> dict:
+    partition = {"metadata": {"name": "a100"}, "spec": {"gpus": 1, **spec}}
+    server = {
+        "metadata": {"name": "a100-0", "uid": "u-1"},
+        "spec": {"partition": "a100", "mode": mode, "maxJobs": 7},
+    }
+    return build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), SETTINGS)
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_the_pod_has_the_shape_that_kubernetes_wants(mode):
+    pod = build(
+        mode,
+        nodeSelector={"pool": "gpu"},
+        tolerations=[{"key": "a", "operator": "Exists", "tolerationSeconds": 3}],
+        gpuSelector={"products": ["P"], "minMemory": "40Gi"},
+        deviceInjection="RuntimeClass",
+    )
+    assert shape_errors(pod) == []
+
+
+def test_the_check_of_the_shape_sees_what_is_wrong():
+    pod = build()
+    pod["spec"]["hostPid"] = True
+    pod["spec"]["containers"][0]["env"][0]["value"] = 1
+    pod["spec"]["volumes"] = {}
+    pod["metadata"]["labels"] = []
+    pod["spec"]["affinity"] = []
+    assert len(shape_errors(pod)) == 5
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_mps_has_its_container_in_mode_mps_alone(mode):
+    names = [c["name"] for c in containers_of(build(mode))]
+    assert names == (["mps", "agent"] if mode is SharingMode.MPS else ["agent"])
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_the_agent_is_told_what_it_serves(mode):
+    env = env_of(containers_of(build(mode))[-1])
+    assert env["PARTITA_SERVER"] == "a100-0"
+    assert env["PARTITA_MODE"] == str(mode)
+    assert env["PARTITA_MAX_JOBS"] == "7"
+    assert env["PARTITA_NODE"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+@pytest.mark.parametrize(
+    ("memory", "above"), [(40 * GI, "40959"), (40 * GI + 1, "40960"), (1, "0")]
+)
+def test_the_least_memory_is_compared_in_mebibytes_with_the_node_s_label(memory, above):
+    pod = build(gpuSelector={"minMemory": memory})
+    required = pod["spec"]["affinity"]["nodeAffinity"]
+    (term,) = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": [above]}
+    ]
+
+
+def test_without_a_selector_any_gpu_will_do():
+    spec = build()["spec"]
+    assert not {"affinity", "nodeSelector", "tolerations", "runtimeClassName"} & set(spec)
+
+
+def test_an_agent_that_may_administer_does_not_forbid_escalation():
+    """Kubernetes refuses SYS_ADMIN together with allowPrivilegeEscalation false."""
+    for container in containers_of(build()):
+        context = container["securityContext"]
+        if "SYS_ADMIN" in context["capabilities"]["add"]:
+            assert "allowPrivilegeEscalation" not in context
+
+
+def test_two_pods_share_no_part_that_one_could_change_for_the_other():
+    first, second = build(), build()
+    first["spec"]["containers"][0]["env"][-1]["value"] = "changed"
+    assert second == build()

@@ -1,0 +1,34 @@
+"""Golden files: what is built is compared with a file; `--update-golden` rewrites the files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what is built into the golden files, to be read in the diff before a commit",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
+    """Compare a value with a YAML file, or write it there."""
+
+    def check(path: Path, value: Any) -> None:
+        if request.config.getoption("--update-golden"):
+            path.write_text(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=100))
+        assert path.exists(), f"{path} is missing: run pytest --update-golden and read the file"
+        assert value == yaml.safe_load(path.read_text())
+
+    return check

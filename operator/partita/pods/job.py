@@ -195,10 +195,10 @@ class _Build:
     def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
         """Limit PyTorch's allocator.
 
-        PyTorch 2.10 reads PYTORCH_CUDA_ALLOC_CONF before PYTORCH_ALLOC_CONF
-        (c10/cuda/CUDAAllocatorConfig.h) and knows the fraction. Earlier ones do not know it and
-        stop at a key that they do not know ("Unrecognized CachingAllocator option",
-        https://github.com/pytorch/pytorch/issues/123505), but do not read PYTORCH_ALLOC_CONF
+        PyTorch after 2.9 knows the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
+        PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). Up to 2.9 it stops the program at a
+        key that it does not know ("Unrecognized CachingAllocator option",
+        https://github.com/pytorch/pytorch/issues/123505), but does not look at PYTORCH_ALLOC_CONF
         (https://github.com/pytorch/pytorch/issues/183387). So the fraction goes into the latter,
         and into the former only where the user's value shows that their PyTorch knows it.
         """
@@ -212,7 +212,7 @@ class _Build:
         elif any(e["name"] == _OLD_ALLOCATOR for e in users):
             self.notices.append(
                 f"container {container['name']} sets {_OLD_ALLOCATOR}, so PyTorch's own "
-                f"memory limit may not be set: write its options to {_ALLOCATOR} (PyTorch 2.10)"
+                f"memory limit may not be set: write its options to {_ALLOCATOR} (after PyTorch 2.9)"
             )
         return variables
 

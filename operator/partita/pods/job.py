@@ -212,7 +212,7 @@ class _Build:
         elif any(e["name"] == _OLD_ALLOCATOR for e in users):
             self.notices.append(
                 f"container {container['name']} sets {_OLD_ALLOCATOR}, so PyTorch's own "
-                f"memory limit may not be set: write its options to {_ALLOCATOR} (after PyTorch 2.9)"
+                f"memory limit may not be set: write its options to {_ALLOCATOR} (PyTorch over 2.9)"
             )
         return variables
 

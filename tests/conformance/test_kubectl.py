@@ -1,0 +1,284 @@
+"""The real kubectl: its output on either server is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+from support.api import Api
+from support.kubectl import Kubectl
+
+from conformance.objects import widget, widgets
+
+pytestmark = pytest.mark.timeout(120)
+
+MANIFEST = """\
+apiVersion: conformance.partita.dev/v1
+kind: Widget
+metadata:
+  name: w
+spec:
+  size: small
+  replicas: 2
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: c
+data:
+  a: "1"
+"""
+
+
+def table(text: str) -> list[list[str]]:
+    """Return the printed table's cells, row by row."""
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+async def applied(kubectl: Kubectl, namespace: str, manifest: str = MANIFEST) -> str:
+    return (await kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)).ok()
+
+
+async def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl, namespace: str):
+    lines = (await applied(kubectl, namespace)).splitlines()
+    assert lines == ["widget.conformance.partita.dev/w created", "configmap/c created"]
+    changed = MANIFEST.replace("replicas: 2", "replicas: 3")
+    lines = (await applied(kubectl, namespace, changed)).splitlines()
+    assert lines == ["widget.conformance.partita.dev/w configured", "configmap/c unchanged"]
+
+
+async def test_apply_removes_what_the_file_no_longer_says(
+    kubectl: Kubectl, api: Api, namespace: str
+):
+    await applied(kubectl, namespace)
+    less = MANIFEST.replace("  replicas: 2\n", "").replace('a: "1"', 'b: "1"')
+    await applied(kubectl, namespace, less)
+    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 1
+    data = (await api.get(f"/api/v1/namespaces/{namespace}/configmaps/c")).body["data"]
+    assert data == {"b": "1"}
+
+
+async def test_apply_tells_a_users_mistake(kubectl: Kubectl, namespace: str):
+    wrong = MANIFEST.replace("size: small", "size: huge")
+    result = await kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
+    assert result.code == 1
+    assert 'The Widget "w" is invalid' in result.err
+    assert 'spec.size: Unsupported value: "huge"' in result.err
+    unknown = MANIFEST.replace("size: small", "sise: small\n  size: small")
+    result = await kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
+    assert result.code == 1
+    assert 'unknown field "spec.sise"' in result.err
+
+
+async def test_diff_free_dry_run_on_the_server(kubectl: Kubectl, api: Api, namespace: str):
+    arguments = ("apply", "-n", namespace, "--dry-run=server", "-f", "-")
+    out = (await kubectl(*arguments, stdin=MANIFEST)).ok()
+    assert "widget.conformance.partita.dev/w created (server dry run)" in out
+    assert (await api.get(widgets(namespace, "w"))).status == 404
+
+
+async def test_server_side_apply_and_its_conflict(kubectl: Kubectl, namespace: str):
+    arguments = ("apply", "-n", namespace, "--server-side", "-f", "-")
+    out = (await kubectl(*arguments, stdin=MANIFEST)).ok()
+    assert out.splitlines() == [
+        "widget.conformance.partita.dev/w serverside-applied",
+        "configmap/c serverside-applied",
+    ]
+    other = MANIFEST.replace("replicas: 2", "replicas: 3")
+    clash = await kubectl(*arguments, "--field-manager=other", stdin=other)
+    assert clash.code == 1
+    assert "Apply failed with 1 conflict" in clash.err
+    assert ".spec.replicas" in clash.err
+    forced = ("--field-manager=other", "--force-conflicts")
+    (await kubectl(*arguments, *forced, stdin=other)).ok()
+
+
+async def test_get_prints_the_columns(kubectl: Kubectl, namespace: str):
+    await applied(kubectl, namespace)
+    header, row = table((await kubectl("get", "widgets", "-n", namespace)).ok())
+    assert header == ["NAME", "SIZE", "REPLICAS", "READY", "AGE"]
+    assert row[:3] == ["w", "small", "2"]
+    wide = table((await kubectl("get", "wdg", "-n", namespace, "-o", "wide")).ok())
+    assert wide[0] == ["NAME", "SIZE", "REPLICAS", "READY", "COLOR", "AGE"]
+
+
+async def test_get_understands_names_categories_and_formats(kubectl: Kubectl, namespace: str):
+    await applied(kubectl, namespace)
+
+    async def get(*arguments: str) -> str:
+        return (await kubectl("get", "-n", namespace, *arguments)).ok()
+
+    assert (await get("widget/w", "-o", "name")).strip() == "widget.conformance.partita.dev/w"
+    assert "w" in await get("conformance", "-o", "name")
+    assert await get("widget", "w", "-o", "jsonpath={.spec.size}") == "small"
+    assert json.loads(await get("widgets", "-o", "json"))["items"][0]["kind"] == "Widget"
+    assert "size: small" in await get("widgets.v1.conformance.partita.dev", "w", "-o", "yaml")
+    assert await get("widgets", "-l", "a=b", "-o", "name") == ""
+    selected = await get("widgets", "--field-selector", "spec.size=small", "-o", "name")
+    assert selected.strip().endswith("/w")
+
+
+async def test_get_tells_what_is_missing(kubectl: Kubectl, namespace: str):
+    result = await kubectl("get", "widget", "nobody", "-n", namespace)
+    assert result.code == 1
+    assert 'Error from server (NotFound): widgets.conformance.partita.dev "nobody"' in result.err
+    result = await kubectl("get", "widgets", "-n", namespace)
+    assert result.err == f"No resources found in {namespace} namespace.\n"
+    result = await kubectl("get", "nonsense")
+    assert 'the server doesn\'t have a resource type "nonsense"' in result.err
+
+
+async def test_get_watches(kubectl: Kubectl, api: Api, namespace: str):
+    await applied(kubectl, namespace)
+    arguments = ("get", "widgets", "-n", namespace, "-w", "--no-headers")
+    async with kubectl.running(*arguments) as process, asyncio.timeout(40):
+        assert process.stdout is not None
+        first = (await process.stdout.readline()).decode().split()
+        (await api.patch(widgets(namespace, "w"), {"spec": {"replicas": 7}})).ok()
+        second = (await process.stdout.readline()).decode().split()
+    assert first[:3] == ["w", "small", "2"]
+    assert second[:3] == ["w", "small", "7"]
+
+
+async def test_describe_shows_the_object_and_its_events(
+    kubectl: Kubectl, api: Api, namespace: str
+):
+    created = (await api.post(widgets(namespace), widget())).ok().body
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e"},
+        "involvedObject": {
+            "apiVersion": created["apiVersion"],
+            "kind": "Widget",
+            "name": "w",
+            "namespace": namespace,
+            "uid": created["metadata"]["uid"],
+        },
+        "reason": "Waiting",
+        "message": "no room",
+        "type": "Normal",
+    }
+    (await api.post(f"/api/v1/namespaces/{namespace}/events", event)).ok()
+    out = (await kubectl("describe", "widget", "w", "-n", namespace)).ok()
+    assert re.search(r"Name:\s+w\n", out)
+    assert re.search(r"Size:\s+small\n", out)
+    assert re.search(r"Normal\s+Waiting\s.*no room", out)
+
+
+async def test_explain_reads_the_descriptions(kubectl: Kubectl):
+    out = (await kubectl("explain", "widget.spec")).ok()
+    assert "KIND:       Widget" in out
+    assert "What is wanted of the widget." in out
+    assert re.search(r"size\s+<string> -required-\n\s+enum: small, large", out)
+    out = (await kubectl("explain", "widget.spec.replicas")).ok()
+    assert "FIELD: replicas <integer>" in out
+
+
+async def test_api_resources_lists_them(kubectl: Kubectl):
+    out = (await kubectl("api-resources", "--api-group=conformance.partita.dev")).ok()
+    assert ["widgets", "wdg", "conformance.partita.dev/v1", "true", "Widget"] in table(out)
+    assert ["gadgets", "conformance.partita.dev/v1", "false", "Gadget"] in table(out)
+    out = (await kubectl("api-resources", "--categories=conformance", "-o", "name")).ok()
+    assert out.strip() == "widgets.conformance.partita.dev"
+
+
+async def test_scale_writes_the_replicas(kubectl: Kubectl, api: Api, namespace: str):
+    await applied(kubectl, namespace)
+    out = (await kubectl("scale", "widget/w", "-n", namespace, "--replicas=4")).ok()
+    assert out.strip() == "widget.conformance.partita.dev/w scaled"
+    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 4
+    wrong = ("scale", "widget/w", "-n", namespace, "--replicas=5", "--current-replicas=2")
+    assert (await kubectl(*wrong)).code == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [
+        ("merge", '{"spec": {"replicas": 6}}'),
+        ("json", '[{"op": "replace", "path": "/spec/replicas", "value": 6}]'),
+    ],
+)
+async def test_patch(kubectl: Kubectl, api: Api, namespace: str, kind: str, patch: str):
+    await applied(kubectl, namespace)
+    arguments = ("patch", "widget", "w", "-n", namespace, f"--type={kind}", "-p", patch)
+    assert "patched" in (await kubectl(*arguments)).ok()
+    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 6
+
+
+async def test_patch_of_the_status(kubectl: Kubectl, api: Api, namespace: str):
+    await applied(kubectl, namespace)
+    patch = ("--type=merge", "--subresource=status", "-p", '{"status": {"phase": "On"}}')
+    (await kubectl("patch", "widget", "w", "-n", namespace, *patch)).ok()
+    assert (await api.get(widgets(namespace, "w"))).body["status"]["phase"] == "On"
+
+
+async def test_label_and_annotate(kubectl: Kubectl, api: Api, namespace: str):
+    await applied(kubectl, namespace)
+    (await kubectl("label", "widget", "w", "-n", namespace, "a=b")).ok()
+    (await kubectl("annotate", "configmap", "c", "-n", namespace, "d=e")).ok()
+    assert (await api.get(widgets(namespace, "w"))).body["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_wait_for_a_condition_a_value_and_an_end(
+    kubectl: Kubectl, api: Api, namespace: str
+):
+    await applied(kubectl, namespace)
+    wait = ("wait", "widget/w", "-n", namespace, "--timeout=30s")
+    path = f"{widgets(namespace, 'w')}/status"
+    async with asyncio.TaskGroup() as group:
+        condition = group.create_task(kubectl(*wait, "--for=condition=Ready"))
+        value = group.create_task(kubectl(*wait, "--for=jsonpath={.status.phase}=On"))
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "On"}
+        (await api.patch(path, {"status": ready})).ok()
+    assert "condition met" in condition.result().ok()
+    assert "condition met" in value.result().ok()
+    async with asyncio.TaskGroup() as group:
+        end = group.create_task(kubectl(*wait, "--for=delete"))
+        (await api.delete(widgets(namespace, "w"))).ok()
+    end.result().ok()
+
+
+async def test_delete_waits_until_it_is_gone(kubectl: Kubectl, api: Api, namespace: str):
+    await applied(kubectl, namespace)
+    out = (await kubectl("delete", "-n", namespace, "-f", "-", stdin=MANIFEST)).ok()
+    assert len(out.splitlines()) == 2
+    assert (await api.get(widgets(namespace, "w"))).status == 404
+    missing = ("delete", "widget", "w", "-n", namespace)
+    assert (await kubectl(*missing)).code == 1
+    assert (await kubectl(*missing, "--ignore-not-found")).code == 0
+
+
+async def test_delete_of_all_of_a_kind(kubectl: Kubectl, api: Api, namespace: str):
+    for name in "ab":
+        (await api.post(widgets(namespace), widget(name))).ok()
+    (await kubectl("delete", "widgets", "--all", "-n", namespace)).ok()
+    assert (await api.get(widgets(namespace))).body["items"] == []
+
+
+async def test_create_and_replace(kubectl: Kubectl, api: Api, namespace: str):
+    (await kubectl("create", "-n", namespace, "-f", "-", stdin=MANIFEST)).ok()
+    again = await kubectl("create", "-n", namespace, "-f", "-", stdin=MANIFEST)
+    assert "AlreadyExists" in again.err
+    other = MANIFEST.replace("replicas: 2", "replicas: 8")
+    (await kubectl("replace", "-n", namespace, "-f", "-", stdin=other)).ok()
+    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 8
+
+
+async def test_namespaces_are_made_and_removed(kubectl: Kubectl, api: Api):
+    (await kubectl("create", "namespace", "by-kubectl")).ok()
+    rows = table((await kubectl("get", "namespace", "by-kubectl")).ok())
+    assert rows[0] == ["NAME", "STATUS", "AGE"]
+    assert rows[1][:2] == ["by-kubectl", "Active"]
+    (await kubectl("delete", "namespace", "by-kubectl", "--wait=false")).ok()
+    await api.gone("/api/v1/namespaces/by-kubectl", 90)
+
+
+async def test_version_and_cluster_answer(kubectl: Kubectl):
+    version = json.loads((await kubectl("version", "-o", "json")).ok())
+    assert version["serverVersion"]["major"] == "1"
+    assert (await kubectl("get", "--raw", "/readyz")).ok().strip() == "ok"
+    versions = (await kubectl("api-versions")).ok().splitlines()
+    assert {"v1", "conformance.partita.dev/v1"} <= set(versions)

@@ -1,0 +1,216 @@
+"""Valid objects to begin with, and what is wrong with others."""
+
+from typing import Any
+
+from partita.constants import GROUP, VERSION
+
+GROUP_VERSION = f"{GROUP}/{VERSION}"
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.org/train:1"}]}}
+
+
+def job(name: str = "train", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "SharedGPUJob",
+        "metadata": {"name": name},
+        "spec": {"partition": "shared", "template": TEMPLATE} | spec,
+    }
+
+
+def partition(name: str = "shared", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "GPUPartition",
+        "metadata": {"name": name},
+        "spec": {"gpus": 2} | spec,
+    }
+
+
+def server(name: str = "shared-0", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "GPUServer",
+        "metadata": {"name": name},
+        "spec": {"partition": "shared"} | spec,
+    }
+
+
+def profile(name: str = "resnet", **measurement: Any) -> dict[str, Any]:
+    measured = {"duration": "60s", "steps": [{"gpuMemory": "1Gi"}]} | measurement
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": "ApplicationProfile",
+        "metadata": {"name": name},
+        "spec": {"application": "resnet", "measurements": [measured]},
+    }
+
+
+def toleration(**fields: Any) -> dict[str, Any]:
+    return partition(tolerations=[fields])
+
+
+def selector(**requirement: Any) -> dict[str, Any]:
+    return partition(allowedNamespaces={"matchExpressions": [{"key": "team"} | requirement]})
+
+
+SLICES = [{"name": "small", "memory": "5Gi"}]
+
+# What is wrong, one way to write it right, the field that is blamed, words of the message.
+RULES = [
+    (
+        partition("a" * 53),
+        partition("a" * 52),
+        "",
+        "use at most 52 characters",
+    ),
+    (
+        partition(slices=SLICES, sharing={"mode": "TimeSlicing"}),
+        partition(slices=SLICES),
+        "spec.slices",
+        "remove slices or set sharing.mode to MPS",
+    ),
+    (
+        partition(sharing={"mode": "Exclusive", "oversubscription": True}),
+        partition(sharing={"mode": "MPS", "oversubscription": True}),
+        "spec.sharing",
+        "set sharing.oversubscription to false",
+    ),
+    (
+        partition(sharing={"maxJobsPerGPU": 49}),
+        partition(sharing={"maxJobsPerGPU": 49, "mode": "TimeSlicing"}),
+        "spec.sharing.maxJobsPerGPU",
+        "to 48 or less",
+    ),
+    (
+        partition(drainTimeout="5 minutes"),
+        partition(drainTimeout="5m"),
+        "spec.drainTimeout",
+        "write one such as 90s, 20m or 1h30m",
+    ),
+    (
+        toleration(effect="NoSchedule"),
+        toleration(effect="NoSchedule", operator="Exists"),
+        "spec.tolerations[0]",
+        "write a key, or operator: Exists",
+    ),
+    (
+        toleration(key="gpu", operator="Exists", value="a100"),
+        toleration(key="gpu", value="a100"),
+        "spec.tolerations[0]",
+        "remove value, or write operator: Equal",
+    ),
+    (
+        toleration(key="gpu", tolerationSeconds=5),
+        toleration(key="gpu", tolerationSeconds=5, effect="NoExecute"),
+        "spec.tolerations[0]",
+        "write effect: NoExecute, or remove tolerationSeconds",
+    ),
+    (
+        selector(operator="In"),
+        selector(operator="In", values=["vision"]),
+        "spec.allowedNamespaces.matchExpressions[0]",
+        "write at least one in values",
+    ),
+    (
+        selector(operator="Exists", values=["vision"]),
+        selector(operator="Exists"),
+        "spec.allowedNamespaces.matchExpressions[0]",
+        "remove values",
+    ),
+    (
+        partition(slices=[{"name": "small", "memory": "0"}]),
+        partition(slices=SLICES),
+        "spec.slices[0].memory",
+        "write one such as 512Mi or 4Gi",
+    ),
+    (
+        partition(gpuSelector={"minMemory": "lots"}),
+        partition(gpuSelector={"minMemory": 40000000000}),
+        "spec.gpuSelector.minMemory",
+        "write one such as 512Mi or 4Gi",
+    ),
+    (
+        partition(quotas=[{"namespace": "vision", "memory": "-1Gi"}]),
+        partition(quotas=[{"namespace": "vision", "memory": "1Gi"}]),
+        "spec.quotas[0].memory",
+        "write one such as 512Mi or 4Gi",
+    ),
+    (
+        job("j" * 58),
+        job("j" * 57),
+        "",
+        "use at most 57 characters",
+    ),
+    (
+        job(slice="small", gpuMemory="4Gi"),
+        job(slice="small"),
+        "spec.slice",
+        "write either slice, or gpuMemory and threadPercent",
+    ),
+    (
+        job(slice="small", threadPercent=50),
+        job(gpuMemory="4Gi", threadPercent=50),
+        "spec.slice",
+        "write either slice, or gpuMemory and threadPercent",
+    ),
+    (
+        job(gpuMemory="4Gb"),
+        job(gpuMemory="4Gi"),
+        "spec.gpuMemory",
+        "write one such as 512Mi or 4Gi",
+    ),
+    (
+        job(gpuMemory=-1),
+        job(gpuMemory="1.5Gi"),
+        "spec.gpuMemory",
+        "write one such as 512Mi or 4Gi",
+    ),
+    (
+        job(expectedDuration="12345678s"),
+        job(expectedDuration="1h30m"),
+        "spec.expectedDuration",
+        "write one such as 90s, 20m or 1h30m",
+    ),
+    (
+        profile(duration="soon"),
+        profile(),
+        "spec.measurements[0].duration",
+        "write one such as 90s, 20m or 1h30m",
+    ),
+]
+
+# What is refused by the schema alone, and the field that is blamed.
+BOUNDS = [
+    (partition(gpus=-1), "spec.gpus"),
+    (partition(gpus="two"), "spec.gpus"),
+    (partition(sharing={"mode": "MIG"}), "spec.sharing.mode"),
+    (partition(sharing={"memoryReservePercent": 51}), "spec.sharing.memoryReservePercent"),
+    (partition(slices=SLICES * 2), "spec.slices[1]"),
+    (partition(slices=[{"name": "Small", "memory": "1Gi"}]), "spec.slices[0].name"),
+    (partition(slices=[{"name": "small"}]), "spec.slices[0].memory"),
+    (partition(policy={"shadow": ["sjf", "sjf"]}), "spec.policy.shadow[1]"),
+    (partition(quotas=[{"jobs": 1}]), "spec.quotas[0].namespace"),
+    (job(partition=""), "spec.partition"),
+    (job(gpus=0), "spec.gpus"),
+    (job(processes=49), "spec.processes"),
+    (job(threadPercent=0), "spec.threadPercent"),
+    (job(framework="Caffe"), "spec.framework"),
+    (job(retry={"limit": -1}), "spec.retry.limit"),
+    (job(retry={"outOfMemory": {"growthPercent": 0}}), "spec.retry.outOfMemory.growthPercent"),
+    (job(activeDeadlineSeconds=0), "spec.activeDeadlineSeconds"),
+    (job(ttlSecondsAfterFinished=-1), "spec.ttlSecondsAfterFinished"),
+    (job(template={"spec": {"containers": []}}), "spec.template.spec.containers"),
+    (job(template={"spec": {}}), "spec.template.spec.containers"),
+    (job(template={}), "spec.template.spec"),
+    (
+        job(template={"spec": {"containers": [{"name": "main"}]}}),
+        "spec.template.spec.containers[0].image",
+    ),
+    (
+        job(template={"spec": {"containers": TEMPLATE["spec"]["containers"] * 2}}),
+        "spec.template.spec.containers[1]",
+    ),
+    (server(maxJobs=0), "spec.maxJobs"),
+    (profile(steps=[]), "spec.measurements[0].steps"),
+    (profile(runs=0), "spec.measurements[0].runs"),
+]

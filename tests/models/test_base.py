@@ -1,0 +1,132 @@
+"""Conditions, label selectors, and what a resource reads of an object."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.models import Condition, GPUPartition, LabelSelector, SharedGPUJob, set_condition
+
+NOW = datetime(2026, 11, 21, 15, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=5)
+
+
+def test_a_new_condition_is_added_with_its_time():
+    (ready,) = set_condition((), Condition(type="Ready", status="True"), NOW)
+    assert ready.last_transition_time == NOW
+
+
+def test_a_condition_keeps_its_time_while_its_status_holds():
+    before = set_condition((), Condition(type="Ready", status="False", reason="Starting"), NOW)
+    (ready,) = set_condition(
+        before, Condition(type="Ready", status="False", reason="NoGPUs", message="none"), LATER
+    )
+    assert ready.last_transition_time == NOW
+    assert (ready.reason, ready.message) == ("NoGPUs", "none")
+
+
+def test_a_condition_takes_the_time_at_which_its_status_changes():
+    before = set_condition((), Condition(type="Ready", status="False"), NOW)
+    (ready,) = set_condition(before, Condition(type="Ready", status="True"), LATER)
+    assert ready.last_transition_time == LATER
+
+
+def test_a_condition_without_a_time_gets_one():
+    before = (Condition(type="Ready", status="True"),)
+    (ready,) = set_condition(before, Condition(type="Ready", status="True"), NOW)
+    assert ready.last_transition_time == NOW
+
+
+def test_other_conditions_stay_as_they_are_and_where_they_are():
+    before = tuple(
+        Condition(type=kind, status="True", last_transition_time=NOW) for kind in ("A", "B", "C")
+    )
+    after = set_condition(before, Condition(type="B", status="False"), LATER)
+    assert [c.type for c in after] == ["A", "B", "C"]
+    assert (after[0], after[2]) == (before[0], before[2])
+
+
+LABELS = {"team": "vision", "tier": "dev"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ({}, True),
+        ({"matchLabels": {"team": "vision"}}, True),
+        ({"matchLabels": {"team": "speech"}}, False),
+        ({"matchLabels": {"team": "vision", "tier": "prod"}}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["vision"]}]}, True),
+        ({"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["vision"]}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["vision"]}]}, False),
+        ({"matchExpressions": [{"key": "gpu", "operator": "NotIn", "values": ["vision"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}, True),
+        (
+            {
+                "matchLabels": {"team": "vision"},
+                "matchExpressions": [{"key": "tier", "operator": "In", "values": ["prod"]}],
+            },
+            False,
+        ),
+    ],
+)
+def test_a_label_selector_selects_as_kubernetes_does(selector, matches):
+    assert LabelSelector.model_validate(selector).matches(LABELS) is matches
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3), st.text(max_size=5))
+def test_exists_is_the_contrary_of_does_not_exist(labels, key):
+    def matches(operator):
+        return LabelSelector.model_validate(
+            {"matchExpressions": [{"key": key, "operator": operator}]}
+        ).matches(labels)
+
+    assert matches("Exists") is not matches("DoesNotExist")
+
+
+def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
+    job = SharedGPUJob.parse(
+        {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SharedGPUJob",
+            "metadata": {
+                "name": "train",
+                "namespace": "vision",
+                "resourceVersion": "7",
+                "managedFields": [{"manager": "kubectl"}],
+                "creationTimestamp": "2026-11-21T15:00:00Z",
+                "ownerReferences": [{"kind": "X", "name": "x", "uid": "u", "controller": True}],
+            },
+            "spec": {
+                "partition": "shared",
+                "inventedLater": 1,
+                "template": {
+                    "spec": {"containers": [{"name": "m", "image": "i"}], "hostname": "h"}
+                },
+            },
+        }
+    )
+    assert job.key == "vision/train"
+    assert job.metadata.creation_timestamp == NOW
+    assert job.metadata.owner_references[0].controller
+    assert job.spec.template.spec["hostname"] == "h"
+
+
+def test_a_cluster_scoped_resource_has_its_name_for_a_key():
+    partition = GPUPartition.parse({"metadata": {"name": "shared"}, "spec": {"gpus": 1}})
+    assert partition.key == "shared"
+    assert partition.api_version() == "partita.dev/v1alpha1"
+
+
+def test_what_is_written_leaves_out_what_is_unset():
+    assert Condition(type="Ready", status="True", last_transition_time=NOW).dump() == {
+        "type": "Ready",
+        "status": "True",
+        "reason": "",
+        "message": "",
+        "lastTransitionTime": "2026-11-21T15:00:00.000000Z",
+    }

@@ -1,0 +1,146 @@
+"""The generated CRDs: complete, current, and in the words that the models read."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from partita.models import crd
+from partita.models.crd import RESOURCES
+
+REPOSITORY = Path(__file__).parents[2]
+CRDS = {definition["spec"]["names"]["kind"]: definition for definition in crd.crds()}
+
+
+def nodes(schema, path=""):
+    """Yield every node of a schema with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if key in schema:
+            yield from nodes(schema[key], path + mark)
+
+
+def fields(kind):
+    (version,) = CRDS[kind]["spec"]["versions"]
+    return dict(nodes(version["schema"]["openAPIV3Schema"]))
+
+
+EVERY_FIELD = [(kind, path, node) for kind in CRDS for path, node in fields(kind).items()]
+
+
+def test_the_files_are_what_the_models_say():
+    on_disk = {path.name: path.read_text() for path in (REPOSITORY / "crds").glob("*")}
+    assert on_disk == {crd.file_name(d): crd.render(d) for d in CRDS.values()}
+
+
+def test_the_files_are_written_where_they_are_asked_for(tmp_path):
+    written = crd.write(tmp_path / "new")
+    assert sorted(path.name for path in written) == sorted(map(crd.file_name, CRDS.values()))
+    assert [yaml.safe_load(path.read_text()) for path in written] == list(CRDS.values())
+
+
+def test_the_files_repeat_themselves_rather_than_refer_to_themselves():
+    assert not any(re.search(r"[&*]id\d", crd.render(definition)) for definition in CRDS.values())
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_field_has_a_description(kind):
+    undescribed = [
+        path
+        for path, node in fields(kind).items()
+        if path.rpartition(".")[2].isidentifier()
+        and path != ".metadata"
+        and not node.get("description")
+    ]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_amount_names_its_unit(kind):
+    without = [
+        path
+        for path, node in fields(kind).items()
+        if node.get("x-kubernetes-int-or-string") and "as a quantity" not in node["description"]
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_percentage_and_length_of_time_names_its_unit(kind):
+    named = {"percent": "percent", "seconds": "seconds", "utilization": "percent"}
+    without = [
+        path
+        for path, node in fields(kind).items()
+        for word, unit in named.items()
+        if path.lower().endswith(word) and unit not in node["description"].lower()
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_the_keys_of_every_keyed_list_must_be_written(kind):
+    for path, node in fields(kind).items():
+        for key in node.get("x-kubernetes-list-map-keys", ()):
+            items = node["items"]
+            assert key in items.get("required", ()), f"{path}: {key}"
+            assert "default" not in items["properties"][key]
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_nothing_is_filled_into_a_status(kind):
+    filled = [
+        p for p, node in fields(kind).items() if p.startswith(".status") and "default" in node
+    ]
+    assert filled == []
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_rule_says_what_to_write_instead(kind):
+    for node in fields(kind).values():
+        for rule in node.get("x-kubernetes-validations", ()):
+            assert re.search(r"\b(write|use|set|remove|delete|submit)\b", rule["message"]), rule
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.kind)
+def test_the_models_read_every_name_of_the_crd(resource):
+    """A field is written under its serialisation alias; it must be read under the same."""
+
+    def names(schema, definitions):
+        return {
+            (name, field)
+            for name, definition in [("", schema), *definitions.items()]
+            for field in definition.get("properties", {})
+        }
+
+    written, read = (
+        resource.model.model_json_schema(by_alias=True, mode=mode)
+        for mode in ("serialization", "validation")
+    )
+    assert names(written, written["$defs"]) == names(read, read["$defs"])
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.kind)
+def test_printer_columns_show_fields_that_exist(resource):
+    known = {path.replace("[]", "") for path in fields(resource.kind)}
+    for name, _, path, _ in resource.columns:
+        if not path.startswith(".metadata"):
+            assert re.sub(r"\[[^]]*\]", "", path) in known, name
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.kind)
+def test_kubectl_users_find_the_kind_by_its_names(resource):
+    spec = CRDS[resource.kind]["spec"]
+    assert spec["names"]["categories"] == ["partita"]
+    assert spec["names"]["shortNames"] == [resource.short]
+    assert spec["scope"] == ("Namespaced" if resource.namespaced else "Cluster")
+
+
+def test_a_partition_can_be_scaled():
+    (version,) = CRDS["GPUPartition"]["spec"]["versions"]
+    assert version["subresources"]["scale"] == {
+        "specReplicasPath": ".spec.gpus",
+        "statusReplicasPath": ".status.gpus",
+    }

@@ -1,0 +1,101 @@
+"""What a person is told about an object that cannot be read."""
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from partita.models import GPUPartition, SharedGPUJob
+from partita.models.errors import describe
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
+
+
+def told(model, body):
+    with pytest.raises(ValidationError) as raised:
+        model.parse(body)
+    return describe(raised.value)
+
+
+def job(**spec):
+    return told(SharedGPUJob, {"spec": {"partition": "shared", "template": TEMPLATE} | spec})
+
+
+def partition(**spec):
+    return told(GPUPartition, {"spec": {"gpus": 1} | spec})
+
+
+def test_a_wrong_quantity():
+    assert job(gpuMemory="4Gb") == (
+        "spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi"
+    )
+
+
+def test_a_wrong_duration():
+    assert job(expectedDuration="5 minutes") == (
+        "spec.expectedDuration: '5 minutes' is no duration: write one such as 90s, 20m or 1h30m"
+    )
+
+
+def test_an_amount_that_is_not_above_zero():
+    assert job(gpuMemory="-4Gi") == (
+        "spec.gpuMemory: must be above 0, not '-4Gi': write a larger amount"
+    )
+
+
+def test_numbers_out_of_bounds():
+    assert job(processes=99) == (
+        "spec.processes: must be at most 48, not 99: write a smaller number"
+    )
+    assert job(retry={"limit": -1}) == (
+        "spec.retry.limit: must be at least 0, not -1: write a larger number"
+    )
+
+
+def test_a_word_that_is_not_one_of_the_choices():
+    assert job(framework="Caffe") == (
+        "spec.framework: must be 'TensorFlow', 'PyTorch', 'JAX', 'CuPy' or 'None', not 'Caffe': "
+        "write one of these"
+    )
+
+
+def test_a_missing_field():
+    assert told(SharedGPUJob, {}) == "spec: is missing: write it"
+
+
+def test_fields_of_a_wrong_type():
+    assert job(gpus=1.5) == "spec.gpus: must be a whole number, not 1.5: write one"
+    assert job(suspend="maybe") == (
+        "spec.suspend: must be true or false, not 'maybe': write one of these"
+    )
+    assert job(partition=5) == "spec.partition: must be a text, not 5: write it in quotes"
+    assert job(template=[]) == "spec.template: must be a mapping: write its fields below it"
+    assert partition(slices={}) == (
+        "spec.slices: must be a list: write its items with a leading dash each"
+    )
+
+
+def test_the_place_in_a_list_is_told():
+    assert partition(slices=[{"name": "a", "memory": "1Gi"}, {"name": "b", "memory": "x"}]) == (
+        "spec.slices[1].memory: 'x' is no quantity: write an amount such as 4Gi or 512Mi"
+    )
+
+
+def test_an_object_that_is_none():
+    assert told(SharedGPUJob, []) == "the object: must be a mapping: write its fields below it"
+
+
+def test_several_errors_are_joined_and_very_many_are_counted():
+    assert job(gpus=0, processes=0).count(";") == 1
+    assert partition(slices=[{}] * 5).endswith("; and 5 more")
+
+
+def test_a_long_value_is_cut():
+    assert len(job(framework="x" * 10_000)) < 250
+
+
+def test_an_error_without_words_of_its_own_still_says_what_to_do():
+    class Odd(BaseModel):
+        when: bytes
+
+    with pytest.raises(ValidationError) as raised:
+        Odd(when=5)
+    assert describe(raised.value) == "when: Input should be a valid bytes: write something else"

@@ -1,0 +1,207 @@
+"""What the API server accepts of a user, and what it answers to the rest.
+
+The suite runs on the embedded server and on a real kube-apiserver alike.
+"""
+
+import pytest
+
+from models.objects import BOUNDS, GROUP_VERSION, RULES, job, partition, profile, server
+from partita.models import crd
+from partita.models.base import parse_memory
+
+pytestmark = pytest.mark.usefixtures("partita_kinds")
+
+PLURALS = {resource.kind: resource.plural for resource in crd.RESOURCES}
+CLUSTER_WIDE = {resource.kind for resource in crd.RESOURCES if not resource.namespaced}
+
+
+@pytest.fixture
+def collection(namespace):
+    """Return a function from an object to the path of its collection."""
+
+    def path(body):
+        within = "" if body["kind"] in CLUSTER_WIDE else f"/namespaces/{namespace}"
+        return f"/apis/{GROUP_VERSION}{within}/{PLURALS[body['kind']]}"
+
+    return path
+
+
+def causes(answer):
+    assert answer.status == 422, answer
+    return [(c["field"], c["message"]) for c in answer.body["details"]["causes"]]
+
+
+def case(entry):
+    body, *_, blamed = entry if len(entry) == 2 else entry[:3]
+    return f"{body['kind']}-{blamed or 'name'}"
+
+
+@pytest.mark.parametrize(("wrong", "right", "field", "words"), RULES, ids=map(case, RULES))
+async def test_a_rule_refuses_with_a_way_out_that_works(
+    api, collection, wrong, right, field, words
+):
+    (cause,) = causes(await api.post(collection(wrong), wrong, dryRun="All"))
+    assert cause[0] in {field, field or "<nil>"}
+    assert words in cause[1]
+    accepted = await api.post(collection(right), right, dryRun="All")
+    assert accepted.status == 201, accepted
+
+
+@pytest.mark.parametrize(("wrong", "field"), BOUNDS, ids=map(case, BOUNDS))
+async def test_the_schema_refuses_and_names_the_field(api, collection, wrong, field):
+    refused = await api.post(collection(wrong), wrong, dryRun="All")
+    assert field in [named for named, _ in causes(refused)]
+
+
+FROZEN = {
+    "partition": "other",
+    "gpuMemory": "9Gi",
+    "threadPercent": 60,
+    "processes": 3,
+    "gpus": 2,
+    "framework": "JAX",
+}
+
+
+async def running_job(api, path, body):
+    """Create it and write the status that the operator would."""
+    created = (await api.post(path, body)).ok().body
+    name = f"{path}/{created['metadata']['name']}"
+    (await api.patch(f"{name}/status", {"status": {"phase": "Running"}})).ok()
+    return name
+
+
+@pytest.mark.parametrize("field", FROZEN)
+async def test_a_started_job_keeps_what_it_was_placed_by(api, collection, field):
+    body = job(gpuMemory="4Gi", threadPercent=50)
+    name = await running_job(api, collection(body), body)
+    change = {"spec": {field: FROZEN[field]}}
+    assert causes(await api.patch(name, change)) == [
+        (
+            f"spec.{field}",
+            f"Invalid value: {field} cannot change once the job has started: set spec.suspend to "
+            "true and wait for the phase Suspended, or submit a new job",
+        )
+    ]
+    (await api.patch(name, {"spec": {"suspend": True}})).ok()
+    (await api.patch(f"{name}/status", {"status": {"phase": "Suspended"}})).ok()
+    (await api.patch(name, change)).ok()
+
+
+async def test_a_started_job_keeps_its_slice(api, collection):
+    body = job(slice="small")
+    name = await running_job(api, collection(body), body)
+    for change in ({"slice": "large"}, {"slice": None}):
+        blamed = [field for field, _ in causes(await api.patch(name, {"spec": change}))]
+        assert blamed == ["spec.slice"]
+
+
+async def test_a_started_job_cannot_be_given_what_it_was_placed_without(api, collection):
+    body = job()
+    name = await running_job(api, collection(body), body)
+    refused = await api.patch(name, {"spec": {"gpuMemory": "4Gi"}})
+    assert [field for field, _ in causes(refused)] == ["spec.gpuMemory"]
+
+
+async def test_a_started_job_may_change_in_all_else(api, collection):
+    body = job(gpuMemory="4Gi")
+    name = await running_job(api, collection(body), body)
+    spec = {"priority": 7, "retry": {"limit": 1}, "activeDeadlineSeconds": 60}
+    (await api.patch(name, {"spec": spec})).ok()
+    (await api.patch(f"{name}/status", {"status": {"phase": "Succeeded"}})).ok()
+
+
+async def test_a_server_stays_in_its_partition(api, collection):
+    body = server("stays-0")
+    (await api.post(collection(body), body)).ok()
+    name = f"{collection(body)}/stays-0"
+    ((field, message),) = causes(await api.patch(name, {"spec": {"partition": "other"}}))
+    assert field == "spec.partition"
+    assert "delete it, and scale up the partition" in message
+    (await api.delete(name)).ok()
+
+
+def test_every_rule_has_a_case():
+    def rules(node):
+        if isinstance(node, dict):
+            yield from (r["message"] for r in node.get("x-kubernetes-validations", ()))
+            for child in node.values():
+                yield from rules(child)
+
+    written = {m for d in crd.crds() for m in rules(d["spec"]["versions"][0]["schema"])}
+    exercised = [words for *_, words in RULES]
+    exercised += [f"{field} cannot change" for field in (*FROZEN, "slice")]
+    exercised += ["delete it, and scale up the partition"]
+    assert [m for m in written if not any(words in m for words in exercised)] == []
+
+
+async def test_a_short_partition_gets_every_default(api, collection):
+    body = partition(policy={"name": "sjf"})
+    spec = (await api.post(collection(body), body, dryRun="All")).ok().body["spec"]
+    assert spec == {
+        "gpus": 2,
+        "sharing": {
+            "mode": "MPS",
+            "maxJobsPerGPU": 16,
+            "memoryReservePercent": 7,
+            "oversubscription": False,
+        },
+        "policy": {"name": "sjf", "fallback": "fifo", "maxBypasses": 100},
+        "preemption": "Never",
+        "deviceInjection": "Auto",
+        "drainTimeout": "10m",
+    }
+
+
+async def test_a_short_job_gets_every_default_and_keeps_its_whole_template(api, collection):
+    template = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {
+            "containers": [{"name": "main", "image": "i", "env": [{"name": "X", "value": "1"}]}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    }
+    body = job(template=template)
+    spec = (await api.post(collection(body), body, dryRun="All")).ok().body["spec"]
+    assert spec == {
+        "partition": "shared",
+        "processes": 1,
+        "gpus": 1,
+        "priority": 0,
+        "suspend": False,
+        "framework": "None",
+        "retry": {"limit": 3, "outOfMemory": {"limit": 3, "growthPercent": 50}},
+        "template": template,
+    }
+
+
+async def test_a_policy_keeps_parameters_that_only_it_knows(api, collection):
+    parameters = {"weights": [1, 2.5], "nested": {"on": True}}
+    body = partition(policy={"parameters": parameters})
+    stored = (await api.post(collection(body), body, dryRun="All")).ok().body
+    assert stored["spec"]["policy"]["parameters"] == parameters
+
+
+async def test_what_the_api_server_stores_the_models_read(api, collection):
+    for resource, body in zip(
+        crd.RESOURCES, (partition(), job(), server(), profile()), strict=True
+    ):
+        stored = (await api.post(collection(body), body, dryRun="All")).ok().body
+        assert resource.model.parse(stored).metadata.name == body["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    "amount", ["1", 1, "0.5Gi", "1e9", "1E9", "3Ki", "7Ei", "100m", ".5k", "+1"]
+)
+async def test_a_quantity_that_the_api_server_takes_the_models_read(api, collection, amount):
+    body = job(gpuMemory=amount)
+    assert (await api.post(collection(body), body, dryRun="All")).status == 201
+    assert parse_memory(amount) > 0
+
+
+@pytest.mark.parametrize("amount", ["", "Gi", "1ki", "1K", "4 Gi", "0x1", "1e", "٤", "1.2.3"])
+async def test_a_quantity_that_the_models_refuse_the_api_server_refuses(api, collection, amount):
+    body = job(gpuMemory=amount)
+    assert (await api.post(collection(body), body, dryRun="All")).status == 422
+    with pytest.raises(ValueError, match="is no quantity"):
+        parse_memory(amount)

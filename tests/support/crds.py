@@ -1,0 +1,26 @@
+"""Partita's own kinds on the API server of a test run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from partita.constants import GROUP, VERSION
+from partita.models import crd
+from support.api import Api
+
+__all__ = ["install_crds"]
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEADLINE_SECONDS = 30
+
+
+async def install_crds(api: Api) -> None:
+    """Create the CRDs that are not there yet, and return when all of them are served."""
+    for definition in crd.crds():
+        created = await api.post(DEFINITIONS, definition)
+        assert created.status in {201, 409}, created
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        for definition in crd.crds():
+            plural = definition["spec"]["names"]["plural"]
+            while (await api.get(f"/apis/{GROUP}/{VERSION}/{plural}")).status != 200:
+                await asyncio.sleep(0.05)

@@ -1,5 +1,7 @@
 """Which variables a job's containers get, and from what amounts."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,7 +75,8 @@ def test_no_process_is_given_more_than_its_share(total, share, processes):
     limit = grant.process_memory(processes)
     assert limit % MEBI == 0
     assert MEBI <= limit <= memory // processes
-    assert grant.process_fraction(processes) * total <= min(limit, total)
+    written = Fraction(str(grant.process_fraction(processes)))
+    assert written * total <= min(limit, total)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,11 @@ def _is_parameters(model: object) -> bool:
 def _allowed(model: type[Parameters]) -> list[str]:
     return [
         f"{name}: {_type_name(field.annotation)}"
-        + ("" if field.is_required() else f" = {field.default!r}")
+        + (
+            ""
+            if field.is_required()
+            else f" = {field.get_default(call_default_factory=True, validated_data={})!r}"
+        )
         for name, field in model.model_fields.items()
     ]
 

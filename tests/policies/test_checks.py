@@ -1,0 +1,249 @@
+import itertools
+import random
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita_policies import (
+    Parameters,
+    Placement,
+    PolicyCheckError,
+    PolicyParametersError,
+    Room,
+    check_policy,
+    complaints_about,
+    load,
+)
+from partita_policies.check_cases import one_small_job
+from partita_policies.fifo import FIFO, FIFOParameters
+from support.strategies import placements, snapshots, within_limits
+
+SMALL = {"jobs": 30, "gpus": 10}
+
+
+class Base:
+    """A right policy, of which each of the following gets one thing wrong."""
+
+    parameters = Parameters
+
+    def __init__(self, _parameters=None):
+        self.asked = 0
+
+    def decide(self, snapshot):
+        self.asked += 1
+        return list(FIFO(FIFOParameters()).decide(snapshot))
+
+
+class Raises(Base):
+    def decide(self, snapshot):
+        return [Placement(snapshot.jobs[0].id, (snapshot.gpus[0].id,))]
+
+
+class ReturnsNone(Base):
+    def decide(self, _snapshot):
+        return None
+
+
+class ReturnsPairs(Base):
+    def decide(self, snapshot):
+        return [(job.id, ("gpu-0",)) for job in snapshot.jobs]
+
+
+class NamesOneGPUWithoutTuple(Base):
+    def decide(self, snapshot):
+        return [
+            replace(placement, gpus=placement.gpus[0]) for placement in super().decide(snapshot)
+        ]
+
+
+class PlacesUnknownJobs(Base):
+    def decide(self, snapshot):
+        return [replace(one, job=one.job.upper()) for one in super().decide(snapshot)]
+
+
+class PlacesUnknownGPUs(Base):
+    def decide(self, snapshot):
+        return [replace(one, gpus=(*one.gpus[1:], "GPU")) for one in super().decide(snapshot)]
+
+
+class PlacesTwice(Base):
+    def decide(self, snapshot):
+        return super().decide(snapshot) * 2
+
+
+class IgnoresBookings(Base):
+    def decide(self, snapshot):
+        gpus = tuple(replace(gpu, bookings=()) for gpu in snapshot.gpus)
+        return super().decide(replace(snapshot, gpus=gpus))
+
+
+class ForgetsItsOwnPlacements(Base):
+    def decide(self, snapshot):
+        found = ((job, Room(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
+        return [Placement(job.id, gpus) for job, gpus in found if gpus]
+
+
+class _Blind(Base):
+    """Sees jobs and GPUs with some fields at other values."""
+
+    def job(self, job):
+        return job
+
+    def gpu(self, gpu):
+        return gpu
+
+    def decide(self, snapshot):
+        jobs, gpus = tuple(map(self.job, snapshot.jobs)), tuple(map(self.gpu, snapshot.gpus))
+        return super().decide(replace(snapshot, jobs=jobs, gpus=gpus))
+
+
+class IgnoresSlots(_Blind):
+    def job(self, job):
+        return replace(job, slots=1)
+
+
+class IgnoresClients(_Blind):
+    def job(self, job):
+        return replace(job, clients=1)
+
+
+class IgnoresAlone(_Blind):
+    def job(self, job):
+        return replace(job, alone=False)
+
+
+class IgnoresCount(_Blind):
+    def job(self, job):
+        return replace(job, gpus=1)
+
+
+class IgnoresNodes(_Blind):
+    def gpu(self, gpu):
+        return replace(gpu, node="one")
+
+
+class NeverPlaces(Base):
+    def decide(self, _snapshot):
+        return []
+
+
+class Remembers(Base):
+    def decide(self, snapshot):
+        answer = super().decide(snapshot)
+        return answer if self.asked < 25 else answer[1:]
+
+
+class DiffersByInstance(Base):
+    counter = itertools.count()
+
+    def __init__(self, parameters=None):
+        super().__init__(parameters)
+        self.index = next(self.counter) % 2
+
+    def decide(self, snapshot):
+        answer = super().decide(snapshot)
+        return answer if self.index else answer[::-1]
+
+
+class IsRandom(Base):
+    def decide(self, snapshot):
+        return random.sample(answer := super().decide(snapshot), len(answer))
+
+
+class ChangesTheSnapshot(Base):
+    def decide(self, snapshot):
+        for job in snapshot.jobs:
+            object.__setattr__(job, "memory", 0)
+        return []
+
+
+class IsSlow(Base):
+    def decide(self, snapshot):
+        end = time.monotonic() + 0.001 * len(snapshot.jobs)
+        while time.monotonic() < end:
+            pass
+        return super().decide(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        (Raises, "raised IndexError: tuple index out of range; return what can be placed"),
+        (ReturnsNone, "returned NoneType, not a sequence of Placement"),
+        (ReturnsPairs, "returned list, not a sequence of Placement"),
+        (NamesOneGPUWithoutTuple, "the GPUs as a tuple"),
+        (PlacesUnknownJobs, "places 'ID-OF-SMALL', which does not wait"),
+        (PlacesUnknownGPUs, r"cannot have GPU \(Unknown\); name only ids of snapshot\.gpus"),
+        (PlacesTwice, "places 'id-of-small' twice"),
+        (IgnoresBookings, r"\(Memory\); count what is booked"),
+        (ForgetsItsOwnPlacements, r"\(Memory\); .*this answer itself placed"),
+        (IgnoresSlots, r"\(Jobs\); count job.slots"),
+        (IgnoresClients, r"\(Clients\); count job.clients"),
+        (IgnoresAlone, r"\(Alone\); give a job with `alone` an empty GPU"),
+        (IgnoresCount, r"\(Count\); name exactly"),
+        (IgnoresNodes, r"\(Node\); choose all GPUs"),
+        (NeverPlaces, "the job is not placed"),
+        (Remembers, "another answer when asked again; keep no state"),
+        (DiffersByInstance, "a fresh instance answers otherwise"),
+        (IsRandom, "another answer when asked again; .*seed"),
+        (ChangesTheSnapshot, "changed the snapshot; treat it as read-only"),
+        (IsSlow, "30 jobs, 10 GPUs: .* more than 0.02 s"),
+    ],
+)
+def test_each_kind_of_bad_policy_is_caught_with_its_remedy(policy, problem):
+    bound = 0.02 if policy is IsSlow else 60.0
+    with pytest.raises(PolicyCheckError, match=problem) as caught:
+        check_policy(policy, **SMALL, seconds=bound)
+    assert all(complaint.remedy for complaint in caught.value.complaints)
+
+
+def test_a_right_policy_passes_and_its_times_are_reported():
+    report = check_policy(Base, **SMALL)
+    assert report.seconds.keys() == report.placements.keys()
+    assert report.placements["one job and an idle GPU"] == 1
+
+
+def test_an_instance_can_be_checked_and_has_its_parameters_already():
+    check_policy(Base(), **SMALL)
+    with pytest.raises(TypeError, match="an instance has its own"):
+        check_policy(Base(), {"a": 1})
+
+
+def test_wrong_parameters_are_named():
+    with pytest.raises(PolicyParametersError, match=r"FIFO.*windows: Extra inputs"):
+        check_policy(FIFO, {"windows": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("fifo", {}),
+        ("fifo", {"backfill": False}),
+        ("sjf", {}),
+        ("sjf", {"exclusive": False}),
+        ("tetris", {}),
+        ("tetris", {"usage": "peak", "remaining_work": 0, "window": 1}),
+    ],
+)
+def test_the_built_in_policies_pass(name, parameters):
+    check_policy(load(name), parameters)
+
+
+@given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))
+def test_proposals_without_complaints_keep_every_limit(drawn):
+    snapshot, proposed = drawn
+    if list(complaints_about(snapshot, proposed)):
+        return
+    waiting = {job.id: job for job in snapshot.jobs}
+    assert len({placement.job for placement in proposed}) == len(proposed)
+    for gpu in snapshot.gpus:
+        new = [waiting[one.job] for one in proposed if gpu.id in one.gpus]
+        assert within_limits(gpu, [*gpu.bookings, *new])
+
+
+def test_an_empty_set_of_gpus_is_told_as_such():
+    (complaint,) = complaints_about(one_small_job(), [Placement("id-of-small", ())])
+    assert "cannot have no GPU (Count)" in complaint.problem

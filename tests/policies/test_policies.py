@@ -1,0 +1,224 @@
+"""What each policy does, and what all of them hold on any snapshot."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, note
+
+from partita_policies import (
+    GPU,
+    Booking,
+    Job,
+    Profile,
+    Room,
+    Snapshot,
+    Step,
+    complaints_about,
+    create,
+    load_snapshot,
+)
+from support.strategies import GIB, snapshots, within_limits
+
+VARIANTS = {
+    "fifo": ("fifo", {}),
+    "fifo without backfill": ("fifo", {"backfill": False}),
+    "sjf": ("sjf", {}),
+    "sjf sharing": ("sjf", {"exclusive": False}),
+    "tetris": ("tetris", {}),
+    "tetris packing only": ("tetris", {"remaining_work": 0}),
+    "tetris by peaks": ("tetris", {"usage": "peak", "window": 2}),
+}
+GOLDEN = Path(__file__).parent / "golden"
+
+every_policy = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def job(name, gib=2, **fields):
+    return Job(**{"id": name, "name": name, "namespace": "n", "memory": gib * GIB, **fields})
+
+
+def gpu(name="g0", **fields):
+    return GPU(**{"id": name, "node": "n0", "memory": 10 * GIB, "max_jobs": 4, **fields})
+
+
+def decide(variant, jobs, gpus):
+    name, parameters = VARIANTS[variant]
+    answer = create(name, parameters).decide(Snapshot("p", 0.0, tuple(jobs), tuple(gpus)))
+    return [(placement.job, *placement.gpus) for placement in answer]
+
+
+@given(snapshots())
+def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot):
+    waiting = {one.id: one for one in snapshot.jobs}
+    for variant in VARIANTS:
+        note(variant)
+        answer = create_cached(variant).decide(snapshot)
+        assert list(complaints_about(snapshot, answer)) == []
+        assert len({placement.job for placement in answer}) == len(answer)
+        for one in snapshot.gpus:
+            new = [waiting[placement.job] for placement in answer if one.id in placement.gpus]
+            assert within_limits(one, [*one.bookings, *new])
+        assert create_cached(variant).decide(snapshot) == answer
+
+
+_policies = {}
+
+
+def create_cached(variant):
+    """Build a policy once: looking up entry points takes longer than deciding."""
+    if variant not in _policies:
+        _policies[variant] = create(*VARIANTS[variant])
+    return _policies[variant]
+
+
+@given(snapshots())
+def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
+    for variant in ("fifo", "sjf sharing"):
+        room = Room(snapshot.gpus)
+        waiting = {one.id: one for one in snapshot.jobs}
+        for placement in create_cached(variant).decide(snapshot):
+            room.take(waiting.pop(placement.job), placement.gpus)
+        assert [one.id for one in waiting.values() if room.first_fit(one)] == []
+
+
+@every_policy
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_a_recorded_snapshot_gets_the_answer_on_file(variant, path):
+    golden = json.loads(path.read_text())
+    answer = create(*VARIANTS[variant]).decide(load_snapshot(golden["snapshot"]))
+    assert {one.job: list(one.gpus) for one in answer} == golden["answers"][variant]
+
+
+@every_policy
+def test_a_job_too_large_for_any_gpu_blocks_nobody(variant):
+    assert decide(variant, [job("large", 99), job("wide", 1, gpus=3), job("a")], [gpu()]) == [
+        ("a", "g0")
+    ]
+
+
+@every_policy
+def test_a_higher_priority_comes_first(variant):
+    jobs = [job("first", 8, duration=1.0), job("urgent", 8, duration=900.0, priority=1)]
+    assert decide(variant, jobs[::-1], [gpu()]) == [("urgent", "g0")]
+
+
+@every_policy
+def test_a_job_on_two_gpus_gets_both_on_one_node(variant):
+    gpus = [gpu("a0", node="a"), gpu("b0", node="b"), gpu("b1", node="b")]
+    assert decide(variant, [job("pair", gpus=2, alone=True)], gpus) == [("pair", "b0", "b1")]
+
+
+@pytest.mark.parametrize("variant", ["sjf", "tetris", "tetris packing only"])
+def test_priority_counts_even_where_the_queue_is_not_in_its_order(variant):
+    jobs = [job("first", 8, duration=1.0), job("urgent", 8, duration=900.0, priority=1)]
+    assert decide(variant, jobs, [gpu()]) == [("urgent", "g0")]
+
+
+def test_fifo_starts_jobs_in_queue_order_on_the_first_gpu_with_room():
+    jobs = [job("a", 6), job("b", 6), job("c", 4), job("d", 4)]
+    assert decide("fifo", jobs, [gpu("g0"), gpu("g1")]) == [
+        ("a", "g0"),
+        ("b", "g1"),
+        ("c", "g0"),
+        ("d", "g1"),
+    ]
+
+
+def test_fifo_passes_over_a_job_that_does_not_fit_now():
+    jobs = [job("a", 6), job("b", 6), job("c", 4)]
+    assert decide("fifo", jobs, [gpu()]) == [("a", "g0"), ("c", "g0")]
+
+
+def test_fifo_without_backfill_waits_for_the_first_of_the_queue():
+    jobs = [job("a", 6), job("b", 6), job("c", 4)]
+    assert decide("fifo without backfill", jobs, [gpu()]) == [("a", "g0")]
+
+
+def test_sjf_takes_the_shortest_and_gives_it_a_gpu_to_itself():
+    jobs = [
+        job("unknown", 1),
+        job("long", 1, duration=90.0),
+        job("short", 1, duration=10.0),
+        job("middle", 1, duration=50.0),
+        job("as-short", 1, duration=10.0),
+    ]
+    taken = gpu("g1", bookings=(Booking("b", GIB),))
+    answer = decide("sjf", jobs, [gpu("g0"), taken, gpu("g2"), gpu("g3"), gpu("g4"), gpu("g5")])
+    assert answer == [
+        ("short", "g0"),
+        ("as-short", "g2"),
+        ("middle", "g3"),
+        ("long", "g4"),
+        ("unknown", "g5"),
+    ]
+    assert decide("sjf", jobs, [taken]) == []
+
+
+def test_sjf_shares_when_told_to():
+    jobs = [job("long", 1, duration=90.0), job("short", 1, duration=10.0)]
+    assert decide("sjf sharing", jobs, [gpu()]) == [("short", "g0"), ("long", "g0")]
+
+
+def profiled(name, gib, *steps, **fields):
+    rows = tuple(Step(percent, gib * GIB) for percent in steps)
+    return job(name, gib, profile=Profile(name, 60.0, rows), **fields)
+
+
+def test_tetris_gives_a_gpu_the_job_that_aligns_best_with_what_is_free():
+    # Memory 4 of 10 GiB is left and all of the utilisation: the busy job aligns better.
+    busy, roomy = profiled("busy", 1, 90), profiled("roomy", 4, 10)
+    held = gpu(max_jobs=2, bookings=(Booking("b", 6 * GIB, thread_percent=0),))
+    assert decide("tetris packing only", [roomy, busy], [held]) == [("busy", "g0")]
+    # The other way round with the utilisation nearly used up: only the roomy one fits.
+    worn = replace(held.bookings[0], profile=Profile("w", 60.0, (Step(80, GIB),)))
+    assert decide("tetris packing only", [busy, roomy], [replace(held, bookings=(worn,))]) == [
+        ("roomy", "g0")
+    ]
+
+
+def test_tetris_prefers_the_larger_job_for_an_idle_gpu_unless_the_smaller_is_far_shorter():
+    jobs = [job("small", 4, duration=10.0), job("large", 8, duration=1000.0)]
+    assert decide("tetris packing only", jobs, [gpu()])[0] == ("large", "g0")
+    assert decide("tetris", jobs, [gpu()])[0] == ("small", "g0")
+
+
+def test_tetris_counts_the_mean_of_a_profile_or_its_peak():
+    jobs = [profiled("a", 1, 20, 80), profiled("b", 1, 20, 80)]
+    assert len(decide("tetris", jobs, [gpu()])) == 2
+    assert len(decide("tetris by peaks", jobs, [gpu()])) == 1
+
+
+def test_tetris_never_refuses_an_idle_gpu_for_what_a_profile_says():
+    heavy = job("heavy", profile=Profile("h", 60.0, (Step(100, GIB, 100, 99e9),)))
+    assert decide("tetris", [heavy], [gpu(pcie_bandwidth=10**9)]) == [("heavy", "g0")]
+
+
+def test_tetris_keeps_apart_what_together_exceeds_the_pcie_bandwidth():
+    rows = (Step(1, GIB, 1, 6e9),)
+    jobs = [job(name, 1, profile=Profile("copy", 60.0, rows)) for name in "ab"]
+    pair = [gpu("g0", pcie_bandwidth=10**10), gpu("g1", pcie_bandwidth=10**10)]
+    assert decide("tetris", jobs, pair) == [("a", "g0"), ("b", "g1")]
+
+
+def test_tetris_looks_past_kinds_without_room_however_many_stand_before():
+    jobs = [job(f"large-{i}", 11 + i) for i in range(50)]
+    assert decide("tetris by peaks", [*jobs, job("small")], [gpu()]) == [("small", "g0")]
+
+
+def test_tetris_looks_past_jobs_of_too_many_slots():
+    jobs = [job(f"wide-{i}", 1 + i % 3, slots=3) for i in range(9)]
+    held = gpu(bookings=(Booking("b", GIB, slots=2),))
+    assert decide("tetris", [*jobs, job("small")], [held]) == [("small", "g0")]
+
+
+def test_tetris_lets_a_pair_without_a_partner_wait_and_places_others():
+    jobs = [job("pair", 6, gpus=2), job("a", 6), job("b", 6)]
+    assert decide("tetris", jobs, [gpu("g0"), gpu("g1", node="n1")]) == [("a", "g0"), ("b", "g1")]
+
+
+def test_tetris_stops_when_the_gpu_is_full_of_jobs():
+    assert decide("tetris", [job(f"j{i}", 1) for i in range(6)], [gpu()]) == [
+        (f"j{i}", "g0") for i in range(4)
+    ]

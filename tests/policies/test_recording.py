@@ -1,0 +1,65 @@
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from partita_policies import SnapshotError, dump_snapshot, load_snapshot
+from partita_policies.check_cases import crowd, one_small_job
+from support.strategies import snapshots
+
+
+@given(snapshots())
+def test_a_snapshot_comes_back_as_it_was(snapshot):
+    text = json.dumps(dump_snapshot(snapshot), allow_nan=False)
+    assert load_snapshot(json.loads(text)) == snapshot
+
+
+def test_an_incomplete_snapshot_comes_back_incomplete():
+    snapshot = replace(one_small_job(), complete=False)
+    assert load_snapshot(dump_snapshot(snapshot)).complete is False
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_another_version_is_refused(version):
+    with pytest.raises(SnapshotError, match=f"version 1 was expected, not {version!r}"):
+        load_snapshot({**dump_snapshot(one_small_job()), "schema": version})
+
+
+@pytest.mark.parametrize("field", ["partition", "time", "sharing", "complete", "jobs", "gpus"])
+def test_a_missing_field_is_named(field):
+    document = dump_snapshot(one_small_job())
+    del document[field]
+    with pytest.raises(SnapshotError, match=f"missing: {field}"):
+        load_snapshot(document)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("jobs", 0, "memory"), -1, r"jobs\.0\.memory: .*greater than or equal to 0"),
+        (("jobs", 0, "memory"), "4Gi", r"jobs\.0\.memory: .*valid integer"),
+        (("jobs", 0, "gpus"), 0, r"jobs\.0\.gpus: .*greater than or equal to 1"),
+        (("jobs", 0, "colour"), "red", r"jobs\.0\.colour: Unexpected"),
+        (("gpus", 0, "max_jobs"), True, r"gpus\.0\.max_jobs: .*valid integer"),
+        (("time",), float("nan"), "time: .*finite"),
+        (("sharing",), "MIG", "sharing: "),
+        (("jobs",), {}, "jobs: "),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(path, value, message):
+    document = dump_snapshot(one_small_job())
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = value
+    with pytest.raises(SnapshotError, match=message):
+        load_snapshot(document)
+
+
+def test_many_wrong_values_are_summed_up():
+    document = dump_snapshot(crowd(20, 1))
+    for job in document["jobs"]:
+        del job["memory"]
+    with pytest.raises(SnapshotError, match=r"jobs\.4\.memory: Field required; and 15 more$"):
+        load_snapshot(document)

@@ -1,0 +1,173 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita_policies import GPU, Booking, Job, Refusal, Room, RoomError
+from support.strategies import GIB, placements, snapshots, within_limits
+
+
+def gpu(gpu_id="gpu-0", **fields):
+    return GPU(**{"id": gpu_id, "node": "node-0", "memory": 10 * GIB, "max_jobs": 4, **fields})
+
+
+def job(job_id="job", gib=2, **fields):
+    return Job(id=job_id, name=job_id, namespace="team", memory=gib * GIB, **fields)
+
+
+HELD = Booking("other", 4 * GIB, slots=2, clients=40)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "on", "refusal"),
+    [
+        (job(gib=6), gpu(bookings=(HELD,)), None),
+        (job(gib=7), gpu(bookings=(HELD,)), Refusal.MEMORY),
+        (job(gib=11), gpu(bookings=(HELD,)), Refusal.MEMORY),
+        (job(slots=2), gpu(bookings=(HELD,)), None),
+        (job(slots=3), gpu(bookings=(HELD,)), Refusal.JOBS),
+        (job(clients=8), gpu(bookings=(HELD,)), None),
+        (job(clients=9), gpu(bookings=(HELD,)), Refusal.CLIENTS),
+        (job(alone=True), gpu(bookings=(HELD,)), Refusal.ALONE),
+        (job(alone=True, gib=0), gpu(), None),
+        (job(alone=True, gib=11), gpu(), Refusal.MEMORY),
+        (job(alone=True, slots=5), gpu(), Refusal.JOBS),
+        (job(gib=0), gpu(bookings=(replace(HELD, alone=True, memory=0),)), Refusal.ALONE),
+        (job("other"), gpu(bookings=(HELD,)), Refusal.BOOKED),
+        (job(), gpu("another"), Refusal.UNKNOWN),
+        (job(gib=0), gpu(bookings=(replace(HELD, memory=11 * GIB),)), Refusal.MEMORY),
+    ],
+)
+def test_says_what_keeps_a_job_from_a_gpu(wanted, on, refusal):
+    assert Room([on]).why_not(wanted, "gpu-0") == refusal
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "refusal"),
+    [
+        (job(gpus=2), ["gpu-0", "gpu-1"], None),
+        (job(gpus=2), ["gpu-0", "gpu-2"], Refusal.NODE),
+        (job(gpus=2), ["gpu-0", "gpu-0"], Refusal.COUNT),
+        (job(gpus=2), ["gpu-0"], Refusal.COUNT),
+        (job(), ["gpu-0", "gpu-1"], Refusal.COUNT),
+        (job(), [], Refusal.COUNT),
+        (job(), ["gpu-9"], Refusal.UNKNOWN),
+        (job("other"), ["gpu-1"], Refusal.BOOKED),
+        (job(gpus=2, gib=8), ["gpu-0", "gpu-1"], Refusal.MEMORY),
+    ],
+)
+def test_says_what_keeps_a_job_from_a_set_of_gpus(wanted, chosen, refusal):
+    room = Room([gpu(bookings=(HELD,)), gpu("gpu-1"), gpu("gpu-2", node="node-1")])
+    assert room.why_not_together(wanted, chosen) == refusal
+
+
+def test_a_refused_job_takes_nothing():
+    room = Room([gpu(), gpu("gpu-1")])
+    with pytest.raises(RoomError, match="job cannot have gpu-0, gpu-9: Unknown"):
+        room.take(job(gpus=2), ["gpu-0", "gpu-9"])
+    assert room["gpu-0"].holders == {}
+    assert "gpu-9" not in room
+
+
+def test_nothing_is_given_back_that_nobody_holds():
+    with pytest.raises(RoomError, match="job holds no GPU"):
+        Room([gpu()]).give_back("job")
+
+
+def test_an_alone_job_books_all_of_its_gpu_and_gives_all_back():
+    room = Room([gpu()])
+    room.take(job(alone=True, gib=1), ["gpu-0"])
+    assert room["gpu-0"].memory == 0
+    assert room.full
+    assert not room.has_idle
+    room.give_back("job")
+    assert room["gpu-0"].memory == 10 * GIB
+    assert not room.full
+    assert room.has_idle
+
+
+def test_more_booked_than_the_gpu_has_admits_nobody_until_enough_is_given_back():
+    room = Room([gpu(bookings=(replace(HELD, memory=8 * GIB), Booking("b", 4 * GIB)))])
+    assert room["gpu-0"].memory == -2 * GIB
+    assert room.first_fit(job(gib=0)) is None
+    room.give_back("b")
+    assert room.first_fit(job(gib=2)) == ("gpu-0",)
+
+
+def test_first_fit_looks_past_gpus_whose_memory_alone_would_do():
+    crowded = gpu(max_jobs=1, bookings=(Booking("b", 0),))
+    few_clients = gpu("gpu-1", max_clients=2)
+    room = Room([crowded, few_clients, gpu("gpu-2")])
+    assert room.first_fit(job(clients=3)) == ("gpu-2",)
+    assert room.first_fit(job()) == ("gpu-1",)
+
+
+def test_first_fit_of_a_node_looks_nowhere_else():
+    room = Room([gpu(), gpu("gpu-1", node="node-1")])
+    assert room.first_fit(job(), "node-1") == ("gpu-1",)
+    assert room.first_fit(job(gpus=2), "node-1") is None
+    assert room.first_fit(job(), "no-such-node") is None
+
+
+def test_first_fit_does_not_offer_a_second_place_to_a_job_that_holds_one():
+    room = Room([gpu(), gpu("gpu-1")])
+    room.take(job(), ["gpu-0"])
+    assert room.first_fit(job()) is None
+
+
+def expected_first_fit(room, snapshot, wanted):
+    """Find it the slow way: every node in order, every GPU of it in order."""
+    if wanted.gpus == 1:
+        ones = (one.id for one in snapshot.gpus if room.why_not(wanted, one.id) is None)
+        return next(((one,) for one in ones), None)
+    for node in dict.fromkeys(one.node for one in snapshot.gpus):
+        here = [one.id for one in snapshot.gpus if one.node == node]
+        fitting = [one for one in here if room.why_not(wanted, one) is None]
+        if len(fitting) >= wanted.gpus:
+            return tuple(fitting[: wanted.gpus])
+    return None
+
+
+@given(snapshots(max_jobs=12), st.data())
+def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, data):
+    room = Room(snapshot.gpus)
+    for wanted in snapshot.jobs:
+        found = room.first_fit(wanted)
+        assert found == expected_first_fit(room, snapshot, wanted)
+        if found is not None:
+            room.take(wanted, found)
+        holders = sorted({holder for one in snapshot.gpus for holder in room[one.id].holders})
+        if holders and data.draw(st.booleans()):
+            room.give_back(data.draw(st.sampled_from(holders)))
+
+
+@given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))
+def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
+    snapshot, proposed = drawn
+    room = Room(snapshot.gpus)
+    waiting = {one.id: one for one in snapshot.jobs}
+    for placement in proposed:
+        wanted = waiting.get(placement.job)
+        if wanted is not None and room.why_not_together(wanted, placement.gpus) is None:
+            room.take(wanted, placement.gpus)
+    for one in snapshot.gpus:
+        held = list(room[one.id].holders.values())
+        assert within_limits(one, held)
+        assert room[one.id].slots == one.max_jobs - sum(holder.slots for holder in held)
+        assert room[one.id].clients == one.max_clients - sum(holder.clients for holder in held)
+
+
+@given(snapshots())
+def test_giving_all_back_restores_an_idle_gpu(snapshot):
+    room = Room(snapshot.gpus)
+    for holder in [holder for one in snapshot.gpus for holder in room[one.id].holders]:
+        room.give_back(holder)
+    for one in snapshot.gpus:
+        free = room[one.id]
+        assert (free.memory, free.slots, free.clients) == (
+            one.memory,
+            one.max_jobs,
+            one.max_clients,
+        )
+        assert not free.alone

@@ -1,0 +1,149 @@
+"""Hypothesis strategies for what a scheduler sees: jobs, booked GPUs, snapshots, proposals.
+
+Amounts come in few sizes, so that jobs often just fit, just do not, or want the same place.
+What is booked on a GPU always keeps the GPU's limits; what is proposed keeps nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from partita_policies import GPU, Booking, Job, Placement, Profile, Sharing, Snapshot, Step
+
+__all__ = [
+    "GIB",
+    "bookings",
+    "gpus",
+    "jobs",
+    "placements",
+    "profiles",
+    "queues",
+    "snapshots",
+    "within_limits",
+]
+
+GIB = 2**30
+CAPACITIES = tuple(gib * GIB for gib in (8, 16, 37, 74))
+
+_memory = st.integers(0, 160).map(lambda quarters: quarters * GIB // 4)
+_seconds = st.none() | st.integers(1, 7200).map(float)
+_percent = st.integers(0, 100).map(float)
+_steps = st.builds(
+    Step, gpu=_percent, memory=_memory, core=_percent, pcie=st.sampled_from([0.0, 9e9])
+)
+
+# Few draws a job keep the examples many: what goes together is drawn together.
+_SHAPES = (
+    *[{}] * 6,
+    {"slots": 2},
+    {"slots": 3, "clients": 3},
+    {"clients": 20},
+    {"alone": True},
+    {"alone": True, "gpus": 2},
+    {"gpus": 2},
+    {"gpus": 3, "clients": 30},
+)
+
+
+def profiles(application: str = "app") -> st.SearchStrategy[Profile]:
+    """What an application used in the past, of no step to three."""
+    steps = st.lists(_steps, max_size=3).map(tuple)
+    return st.builds(Profile, st.just(application), st.just(600.0), steps)
+
+
+_profiles = st.none() | profiles()
+
+
+def jobs(job_id: str) -> st.SearchStrategy[Job]:
+    """One waiting job; mostly plain, sometimes alone, on several GPUs or of several processes."""
+    return st.builds(
+        lambda shape, **fields: Job(job_id, job_id, **fields, **shape),
+        st.sampled_from(_SHAPES),
+        namespace=st.sampled_from(["red", "green", "blue"]),
+        memory=_memory,
+        application=st.sampled_from(["app-a", "app-b"]),
+        thread_percent=st.sampled_from([0, 25, 100]),
+        priority=st.sampled_from([0, 0, 0, -1, 5]),
+        duration=_seconds,
+        profile=_profiles,
+    )
+
+
+@st.composite
+def queues(draw, *, max_jobs: int = 8) -> tuple[Job, ...]:
+    """Waiting jobs in queue order: by priority, and some of them alike but for their id."""
+    drawn: list[Job] = []
+    for index in range(draw(st.integers(0, max_jobs))):
+        job_id = f"job-{index}"
+        twin = draw(st.sampled_from([None, *drawn]))
+        drawn.append(replace(twin, id=job_id, name=job_id) if twin else draw(jobs(job_id)))
+    return tuple(sorted(drawn, key=lambda job: -job.priority))
+
+
+def bookings(job_id: str) -> st.SearchStrategy[Booking]:
+    """One holder of a part of a GPU."""
+    shapes = [{}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}]
+    return st.builds(
+        lambda shape, **fields: Booking(job_id, namespace="red", elapsed=30.0, **fields, **shape),
+        st.sampled_from(shapes),
+        memory=_memory,
+        thread_percent=st.sampled_from([10, 50, 100]),
+        duration=_seconds,
+        profile=_profiles,
+    )
+
+
+def within_limits(gpu: GPU, held: Sequence[Booking | Job]) -> bool:
+    """Whether the holders of a GPU keep its limits; counted apart from `Room`."""
+    if any(holder.alone for holder in held):
+        memory = held[0].memory if len(held) == 1 else gpu.memory + 1
+    else:
+        memory = sum(holder.memory for holder in held)
+    return (
+        memory <= gpu.memory
+        and sum(holder.slots for holder in held) <= gpu.max_jobs
+        and sum(holder.clients for holder in held) <= gpu.max_clients
+    )
+
+
+@st.composite
+def gpus(draw, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3) -> GPU:
+    """One GPU, with what is booked on it within its limits."""
+    gpu = GPU(
+        id=gpu_id,
+        node=f"node-{draw(st.integers(0, nodes - 1))}",
+        memory=draw(st.sampled_from(CAPACITIES)),
+        max_jobs=draw(st.integers(1, 7)),
+        max_clients=draw(st.sampled_from([48, 16])),
+        product="NVIDIA A100-SXM4-40GB",
+        sm_count=108,
+        pcie_bandwidth=draw(st.sampled_from([0, 32_000_000_000])),
+    )
+    held: list[Booking] = []
+    for index in range(draw(st.integers(0, max_bookings))):
+        booking = draw(bookings(f"{gpu_id}-holder-{index}"))
+        if within_limits(gpu, [*held, booking]):
+            held.append(booking)
+    return replace(gpu, bookings=tuple(held))
+
+
+@st.composite
+def snapshots(draw, *, max_jobs: int = 8, max_gpus: int = 4) -> Snapshot:
+    """One partition at one moment."""
+    drawn = [draw(gpus(f"gpu-{index}")) for index in range(draw(st.integers(0, max_gpus)))]
+    return Snapshot(
+        partition="research",
+        time=1_700_000_000.0,
+        jobs=draw(queues(max_jobs=max_jobs)),
+        gpus=tuple(drawn),
+        sharing=draw(st.sampled_from(Sharing)),
+    )
+
+
+def placements(snapshot: Snapshot, *, max_size: int = 6) -> st.SearchStrategy[list[Placement]]:
+    """What any policy, also one gone mad, may propose for a snapshot."""
+    job_ids = st.sampled_from([*(job.id for job in snapshot.jobs), "no-such-job"])
+    gpu_ids = st.sampled_from([*(gpu.id for gpu in snapshot.gpus), "no-such-gpu"])
+    one = st.builds(Placement, job=job_ids, gpus=st.lists(gpu_ids, max_size=3).map(tuple))
+    return st.lists(one, max_size=max_size)

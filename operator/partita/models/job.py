@@ -201,8 +201,8 @@ class SharedGPUJobSpec(Model):
     thread_percent: Percent | None = None
     """Most of a GPU's threads that each process may use, percent; unset is 100."""
     processes: Annotated[int, Field(ge=1, le=48)] = 1
-    """Processes of each container that use the GPU; the memory is divided by it, for MPS limits
-    each process by itself."""
+    """Processes that use the GPU, in all containers together; the memory is divided by it, for
+    MPS limits each process by itself."""
     gpus: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs on one node; more than one only in a partition with sharing.mode Exclusive."""
     slice: Name | None = None

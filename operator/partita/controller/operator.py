@@ -1,0 +1,211 @@
+"""The operator process: lease, first list, watches, loop."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import kopf
+import structlog
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from partita.constants import FINALIZER, LABEL_COMPONENT
+from partita.controller.handlers import feeds, register
+from partita.controller.health import serve_health
+from partita.controller.overview import partition_status
+from partita.controller.partitions import Partitions
+from partita.controller.resync import Resync
+from partita.controller.settings import OperatorSettings
+from partita.kube.client import PODS, Kind, Kube
+from partita.kube.events import Events
+from partita.kube.lease import Lease
+from partita.kube.partition_statuses import PartitionStatuses
+from partita.models import GPUPartitionStatus
+from partita.pods.server import ServerPodSettings
+from partita.scheduling.loop import Loop
+from partita.scheduling.state import State
+
+__all__ = ["run_operator"]
+
+SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
+"""Only Pods that the operator made are watched."""
+CONNECTIONS = 100
+"""Connections to the API server; what writes at the same time is bounded below that."""
+
+
+async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None) -> None:
+    """Run until SIGTERM or SIGINT, or until the lease is lost.
+
+    Parameters
+    ----------
+    kubeconfig
+        Path of a kubeconfig; None takes the Pod's service account, or the usual file.
+
+    Raises
+    ------
+    LeaseLostError
+        Another operator leads now: the process must end.
+    """
+    log = structlog.get_logger().bind(part="operator")
+    stop = _stop_on_signals()
+    async with _api(kubeconfig) as api:
+        identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
+        lease = Lease(
+            Kube(api),
+            namespace=settings.namespace,
+            name="partita-operator",
+            identity=identity,
+            duration=settings.lease_duration,
+        )
+        kube = Kube(api, may_write=lease.held)
+        state = State()
+        ready = asyncio.Event()
+        async with serve_health(settings.health_port, ready.is_set):
+            if await _stopped_before(lease.acquire(), stop):
+                return
+            try:
+                await _lead(kube, state, lease, settings, ready, stop)
+            finally:
+                await lease.release()
+                writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
+                log.info("stopped", writes=writes)
+
+
+async def _lead(
+    kube: Kube,
+    state: State,
+    lease: Lease,
+    settings: OperatorSettings,
+    ready: asyncio.Event,
+    stop: asyncio.Event,
+) -> None:
+    log = structlog.get_logger().bind(part="operator")
+    events = Events(kube, namespace=settings.namespace)
+    pods = ServerPodSettings(
+        namespace=settings.namespace,
+        image=settings.image,
+        service_account=settings.service_account,
+    )
+    partitions = Partitions(kube, state, events, pods)
+
+    def on_partition(name: str) -> None:
+        partitions.changed(name)
+        statuses.changed(name)
+
+    def overview(name: str) -> GPUPartitionStatus | None:
+        found = state.partitions.get(name)
+        if found is None:
+            return None
+        return partition_status(found, state, loop.runner(name), datetime.now(UTC))
+
+    loop = Loop(kube, state, events, on_partition=on_partition)
+    statuses = PartitionStatuses(kube, state, overview)
+    resync = Resync(kube, state, SELECTORS)
+    registry = kopf.OperatorRegistry()
+    register(registry, state, resync.relisted)
+    _login(registry)
+
+    async def watch() -> None:
+        await kopf.operator(
+            registry=registry,
+            settings=_kopf_settings(),
+            standalone=True,
+            clusterwide=True,
+            stop_flag=stop,
+        )
+        stop.set()
+
+    await _list_all(kube, state)
+    log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
+    async with asyncio.TaskGroup() as group:
+        siblings = [
+            group.create_task(work)
+            for work in (
+                lease.keep(),
+                events.run(),
+                partitions.run(),
+                statuses.run(),
+                resync.run(),
+                loop.run(),
+            )
+        ]
+        group.create_task(watch())
+        ready.set()
+        log.info("ready")
+        await stop.wait()
+        ready.clear()
+        for task in siblings:
+            task.cancel()
+
+
+async def _list_all(kube: Kube, state: State) -> None:
+    """Fill the state before anything is decided."""
+    for kind, apply in feeds(state).items():
+        items, _ = await kube.list(kind, label_selector=SELECTORS.get(kind, ""))
+        for item in items:
+            apply(item)
+
+
+@asynccontextmanager
+async def _api(kubeconfig: str | None) -> AsyncIterator[ApiClient]:
+    configuration = Configuration()
+    if kubeconfig is not None:
+        os.environ["KUBECONFIG"] = kubeconfig  # kopf logs in by it
+    if _in_cluster():
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    else:
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=kubeconfig, client_configuration=configuration
+        )
+    configuration.connection_pool_maxsize = CONNECTIONS
+    async with ApiClient(configuration) as api:
+        yield api
+
+
+def _in_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+
+
+def _login(registry: kopf.OperatorRegistry) -> None:
+    login = kopf.login_with_service_account if _in_cluster() else kopf.login_with_kubeconfig
+    kopf.on.login(registry=registry)(login)
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # events are ours to write
+    settings.peering.standalone = True
+    settings.persistence.finalizer = FINALIZER
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.scanning.disabled = True
+    for kind, selector in SELECTORS.items():
+        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
+    return settings
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _stopped_before(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Do some work; tell whether we were stopped before it was done."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for other in pending:
+        other.cancel()
+    if task in done:
+        await task
+        return False
+    return True

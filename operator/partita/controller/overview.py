@@ -1,0 +1,169 @@
+"""The status of a GPUPartition: its GPUs, its queue, its policy, in one look. Pure."""
+
+from collections import Counter
+from datetime import datetime
+
+from partita.models import (
+    Condition,
+    GPUPartition,
+    GPUPartitionStatus,
+    GPUServer,
+    Phase,
+    set_condition,
+)
+from partita.models.partition import (
+    Capacity,
+    GPUSummary,
+    PolicyStatus,
+    QueueStatus,
+    ShadowStatus,
+)
+from partita.scheduling.request import bookable
+from partita.scheduling.runner import PolicyRunner
+from partita.scheduling.snapshot import server_state
+from partita.scheduling.state import State
+
+__all__ = ["partition_status"]
+
+_TROUBLE = {"Faulted", "Unready", "Mismatched"}
+
+
+def partition_status(
+    partition: GPUPartition, state: State, runner: PolicyRunner | None, now: datetime
+) -> GPUPartitionStatus:
+    """Write down how a partition stands.
+
+    Parameters
+    ----------
+    runner
+        Its policies; None before the first cycle.
+    """
+    name = partition.metadata.name
+    servers = state.servers_of(name)
+    summary = tuple(_summary(server, partition, state) for server in servers)
+    ready = [gpu for gpu in summary if gpu.state == "Ready"]
+    holding = {uid for server in servers for uid in server.status.allocations}
+    phases = Counter(job.status.phase for job in state.jobs_of(name))
+    queued = sum(
+        1
+        for job in state.jobs_of(name)
+        if job.metadata.uid not in holding
+        and not job.spec.suspend
+        and not (job.status.phase and job.status.phase.finished)
+    )
+    return GPUPartitionStatus(
+        observed_generation=partition.metadata.generation,
+        conditions=_conditions(partition, summary, runner, now),
+        gpus=len(ready),
+        capacity=Capacity(
+            gpus=len(summary),
+            memory=sum(gpu.memory for gpu in summary),
+            jobs=len(ready) * partition.spec.sharing.max_jobs_per_gpu,
+        ),
+        allocated=Capacity(
+            gpus=sum(gpu.jobs > 0 for gpu in summary),
+            memory=sum(gpu.allocated for gpu in summary),
+            jobs=len(holding),
+        ),
+        queue=QueueStatus(queued=queued, running=len(holding), suspended=phases[Phase.SUSPENDED]),
+        policy=_policy(partition, runner),
+        shadow=_shadow(runner),
+        gpu_summary=summary,
+    )
+
+
+def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:
+    allocations = server.status.allocations.values()
+    return GPUSummary(
+        name=server.metadata.name,
+        node=server.status.node,
+        product=server.status.product,
+        memory=bookable(server.status.memory, partition),
+        allocated=sum(a.memory for a in allocations),
+        jobs=len(allocations),
+        state=server_state(server, partition, state),
+    )
+
+
+def _policy(partition: GPUPartition, runner: PolicyRunner | None) -> PolicyStatus:
+    if runner is None:
+        return PolicyStatus(active=partition.spec.policy.name)
+    return PolicyStatus(
+        active=runner.spec.fallback if runner.failure or runner.problem else runner.spec.name,
+        cycles=runner.cycles,
+        fallbacks=runner.fallbacks,
+        rejected=runner.rejected,
+    )
+
+
+def _shadow(runner: PolicyRunner | None) -> tuple[ShadowStatus, ...]:
+    if runner is None:
+        return ()
+    return tuple(
+        ShadowStatus(
+            name=name,
+            cycles=count.cycles,
+            agreed=count.agreed,
+            placements=count.placements,
+            failures=count.failures,
+            message=count.message,
+        )
+        for name, count in runner.shadow_counts.items()
+    )
+
+
+def _conditions(
+    partition: GPUPartition,
+    summary: tuple[GPUSummary, ...],
+    runner: PolicyRunner | None,
+    now: datetime,
+) -> tuple[Condition, ...]:
+    wanted = partition.spec.gpus
+    states = Counter(gpu.state for gpu in summary)
+    trouble = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state in _TROUBLE]
+    moving = states["Starting"] + states["Draining"]
+    conditions = partition.status.conditions
+
+    def put(kind: str, *, holds: bool, reason: str, message: str = "") -> None:
+        nonlocal conditions
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=reason,
+            message=message,
+            observed_generation=partition.metadata.generation,
+        )
+        conditions = set_condition(conditions, new, now)
+
+    all_ready = states["Ready"] == wanted and not moving and not trouble
+    count = f"{states['Ready']} of {wanted} GPUs are ready"
+    if trouble:
+        why = "GPUsUnready"
+    elif all_ready:
+        why = "AllGPUsReady"
+    else:
+        why = "Draining" if states["Draining"] else "Starting"
+    put("Ready", holds=all_ready, reason=why, message="; ".join([count, *trouble]))
+    said = f"{states['Starting']} GPUs start, {states['Draining']} are given back"
+    put(
+        "Progressing",
+        holds=moving > 0,
+        reason="GPUsMoving" if moving else "Settled",
+        message=said if moving else "",
+    )
+    failure = (runner.problem or runner.failure) if runner else ""
+    degraded = trouble + ([failure] if failure else [])
+    put(
+        "Degraded",
+        holds=bool(degraded),
+        reason="GPUsUnready" if trouble else "PolicyFailed" if failure else "AsExpected",
+        message="; ".join(degraded),
+    )
+    if runner is not None:
+        put(
+            "PolicyHealthy",
+            holds=not failure,
+            reason="FallbackDecides" if failure else "Deciding",
+            message=failure,
+        )
+    return conditions

@@ -1,0 +1,312 @@
+"""The only way to the Kubernetes API: JSON in and out, retries, and a count of writes.
+
+It stands on `kubernetes.aio`, of which it uses the configuration and the REST client. The
+generated model classes are left out: they cost milliseconds an object, and our own models
+read JSON directly.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import orjson
+import structlog
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+
+from partita.constants import GROUP, VERSION
+from partita.kube.errors import FencedError, KubernetesError, UnavailableError, from_response
+
+__all__ = [
+    "EVENTS",
+    "JOBS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PARTITIONS",
+    "PODS",
+    "PROFILES",
+    "SERVERS",
+    "Kind",
+    "Kube",
+]
+
+Json = dict[str, Any]
+
+_ATTEMPTS = 6
+"""Tries of one request; with the delays below the last is made after about 6 s."""
+_FIRST_DELAY = 0.1
+_MAX_DELAY = 5.0
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
+_PAGE = 500
+"""Objects asked for at once in a list, as kubectl does."""
+
+_ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A resource of the API."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        """URL path of the collection, or of one object."""
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if namespace:
+            parts.append(f"namespaces/{quote(namespace)}")
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PARTITIONS = Kind(GROUP, VERSION, "gpupartitions", "GPUPartition", namespaced=False)
+SERVERS = Kind(GROUP, VERSION, "gpuservers", "GPUServer", namespaced=False)
+JOBS = Kind(GROUP, VERSION, "sharedgpujobs", "SharedGPUJob", namespaced=True)
+PROFILES = Kind(GROUP, VERSION, "applicationprofiles", "ApplicationProfile", namespaced=True)
+PODS = Kind("", "v1", "pods", "Pod", namespaced=True)
+NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS = Kind("", "v1", "events", "Event", namespaced=True)
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+
+
+class Kube:
+    """A client of one API server.
+
+    Requests that overload, timeouts or broken connections turned away are repeated, a bounded
+    number of times and ever more slowly. All of ours may be repeated: names are fixed, patches
+    are absolute, and a repeated write with a precondition at worst reports a conflict.
+
+    Parameters
+    ----------
+    api
+        The configured client; the caller closes it.
+    may_write
+        Asked before each write; when it says no the write is not made. The lease's fence.
+    """
+
+    def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        self._api = api
+        self._may_write = may_write
+        self.writes: Counter[tuple[str, str]] = Counter()
+        """Writes made, by verb and plural."""
+        self._log = structlog.get_logger().bind(part="kube")
+
+    async def list(
+        self,
+        kind: Kind,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        accept: str = "application/json",
+    ) -> tuple[list[Json], str]:
+        """Return all objects and the resource version of the list.
+
+        Raises
+        ------
+        KubernetesError
+            If any page of it failed: a part of a list is never taken for the whole.
+        """
+        items: list[Json] = []
+        query = {"limit": str(_PAGE)}
+        if label_selector:
+            query["labelSelector"] = label_selector
+        while True:
+            path = kind.path(namespace=namespace)
+            page = await self._request("GET", path, query=query, accept=accept)
+            items += page.get("items") or []
+            meta = page.get("metadata", {})
+            if not meta.get("continue"):
+                return items, meta.get("resourceVersion", "")
+            query["continue"] = meta["continue"]
+
+    async def uids(self, kind: Kind, *, label_selector: str = "") -> tuple[set[str], str]:
+        """Return the UIDs of all objects and the resource version of the list.
+
+        Only metadata is asked for, where the server can leave out the rest.
+        """
+        items, version = await self.list(kind, label_selector=label_selector, accept=_ONLY_METADATA)
+        return {item["metadata"]["uid"] for item in items}, version
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Json:
+        """Return one object.
+
+        Raises
+        ------
+        NotFoundError
+            If it is not there.
+        """
+        return await self._request("GET", kind.path(name, namespace))
+
+    async def create(self, kind: Kind, body: Json) -> Json:
+        """Create an object.
+
+        Raises
+        ------
+        AlreadyExistsError
+            If one of that name is there, perhaps by an earlier try of this very call.
+        """
+        namespace = body["metadata"].get("namespace", "") if kind.namespaced else ""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        return await self._write("create", kind, "POST", kind.path(namespace=namespace), body)
+
+    async def replace(self, kind: Kind, body: Json) -> Json:
+        """Write a whole object; its resource version is a precondition.
+
+        Raises
+        ------
+        ConflictError
+            If somebody wrote since it was read.
+        """
+        meta = body["metadata"]
+        path = kind.path(meta["name"], meta.get("namespace", ""))
+        return await self._write("update", kind, "PUT", path, body)
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Json,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+    ) -> Json:
+        """Merge a patch (RFC 7386) into an object.
+
+        Parameters
+        ----------
+        resource_version
+            A precondition: the patch holds only if the object still has this version.
+
+        Raises
+        ------
+        NotFoundError
+            If it is not there.
+        ConflictError
+            If the precondition does not hold.
+        """
+        if resource_version:
+            meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
+            patch = {**patch, "metadata": meta}
+        verb = f"patch/{subresource}" if subresource else "patch"
+        path = kind.path(name, namespace, subresource)
+        return await self._write(
+            verb, kind, "PATCH", path, patch, content_type="application/merge-patch+json"
+        )
+
+    async def delete(
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", now: bool = False
+    ) -> None:
+        """Delete an object.
+
+        Parameters
+        ----------
+        uid
+            A precondition: another object of the same name is left alone.
+        now
+            Do not wait for the node; for Pods whose node is gone.
+
+        Raises
+        ------
+        NotFoundError
+            If it is not there.
+        ConflictError
+            If another object has its name.
+        """
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options["propagationPolicy"] = "Background"
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if now:
+            options["gracePeriodSeconds"] = 0
+        await self._write("delete", kind, "DELETE", kind.path(name, namespace), options)
+
+    async def _write(
+        self,
+        verb: str,
+        kind: Kind,
+        method: str,
+        path: str,
+        body: Json,
+        content_type: str = "application/json",
+    ) -> Json:
+        self.writes[verb, kind.plural] += 1
+        return await self._request(method, path, body=body, content_type=content_type)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Json | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Json:
+        delay = _FIRST_DELAY
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await self._once(method, path, query, body, content_type, accept)
+            except FencedError:
+                raise
+            except UnavailableError as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                wait = min(error.retry_after or random.uniform(delay / 2, delay), _MAX_DELAY)  # noqa: S311 - jitter
+                self._log.info("retrying", request=error.what, error=error.message, after=wait)
+                await asyncio.sleep(wait)
+                delay = min(delay * 3, _MAX_DELAY)
+        raise AssertionError  # the loop returns or raises
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None,
+        body: Json | None,
+        content_type: str,
+        accept: str,
+    ) -> Json:
+        what = f"{method} {path}"
+        if method != "GET" and not self._may_write():
+            raise FencedError(what, 0, "this process does not lead: nothing is written")
+        url = f"{self._api.configuration.host}{path}"
+        if query:
+            url += f"?{urlencode(query)}"
+        headers = {"Accept": accept, "Content-Type": content_type}
+        headers["User-Agent"] = "partita-operator"
+        await self._api.update_params_for_auth(
+            headers, [], ["BearerToken"], path, method, body, request_auth=None
+        )
+        try:
+            response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
+                method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT
+            )
+            data = await response.read()
+        except ApiException as error:
+            raise KubernetesError(what, error.status or 0, str(error.reason)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(what, 0, repr(error)) from error
+        if not 200 <= response.status < 300:
+            raise from_response(what, response.status, data, response.getheader("Retry-After"))
+        result: Json = orjson.loads(data)
+        return result

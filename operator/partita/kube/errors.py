@@ -1,0 +1,125 @@
+"""What can go wrong at the API server, one class per thing a caller does differently.
+
+KubernetesError
+├── NotFoundError      the object is not there
+├── AlreadyExistsError an object of that name is there
+├── ConflictError      somebody wrote in between: read again
+├── InvalidError       the API server refuses the content: retrying is useless
+├── ForbiddenError     RBAC or an admission policy refuses it
+├── GoneError          a resource version is too old: list again
+└── UnavailableError   overload, timeout, broken connection: try again later
+    └── FencedError    this process no longer leads: it must write nothing
+"""
+
+import json
+from typing import Any
+
+__all__ = [
+    "AlreadyExistsError",
+    "ConflictError",
+    "FencedError",
+    "ForbiddenError",
+    "GoneError",
+    "InvalidError",
+    "KubernetesError",
+    "NotFoundError",
+    "UnavailableError",
+    "from_response",
+]
+
+_MAX_FOREIGN_TEXT = 512
+"""Characters of somebody else's message that reach our logs."""
+
+
+class KubernetesError(Exception):
+    """A request to the API server failed.
+
+    Parameters
+    ----------
+    what
+        The request, such as `create pods team-a/train-1`.
+    status
+        HTTP status; 0 when there was no answer.
+    message
+        What the API server said, cut to a sane length.
+    """
+
+    def __init__(
+        self, what: str, status: int, message: str, *, retry_after: float | None = None
+    ) -> None:
+        super().__init__(f"{what}: {status} {message}" if status else f"{what}: {message}")
+        self.what = what
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+class NotFoundError(KubernetesError):
+    """The object is not there."""
+
+
+class AlreadyExistsError(KubernetesError):
+    """An object of that name is there."""
+
+
+class ConflictError(KubernetesError):
+    """Somebody wrote in between."""
+
+
+class InvalidError(KubernetesError):
+    """The API server refuses the content."""
+
+
+class ForbiddenError(KubernetesError):
+    """RBAC or an admission policy refuses it."""
+
+
+class GoneError(KubernetesError):
+    """The resource version is too old."""
+
+
+class UnavailableError(KubernetesError):
+    """The API server cannot be had right now."""
+
+
+class FencedError(UnavailableError):
+    """This process no longer leads."""
+
+
+def from_response(what: str, status: int, body: bytes, retry_after: str | None) -> KubernetesError:
+    """Make the error of a failed answer.
+
+    Parameters
+    ----------
+    body
+        A Kubernetes `Status`, or whatever a proxy in between wrote.
+    retry_after
+        The header `Retry-After`, seconds.
+    """
+    parsed: Any = None
+    try:
+        parsed = json.loads(body)
+    except ValueError:
+        message, reason = body.decode(errors="replace"), ""
+    if isinstance(parsed, dict):
+        message, reason = str(parsed.get("message", "")), str(parsed.get("reason", ""))
+    elif parsed is not None:
+        message, reason = str(parsed), ""
+    kind: type[KubernetesError]
+    match status:
+        case 404:
+            kind = NotFoundError
+        case 409:
+            kind = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+        case 410:
+            kind = GoneError
+        case 400 | 405 | 413 | 415 | 422:
+            kind = InvalidError
+        case 401 | 403:
+            kind = ForbiddenError
+        case 408 | 429 | 500 | 502 | 503 | 504:
+            kind = UnavailableError
+        case _:
+            kind = KubernetesError
+    wait = float(retry_after) if retry_after and retry_after.isdigit() else None
+    return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait)

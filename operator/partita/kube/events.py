@@ -1,0 +1,98 @@
+"""Events: what a person who runs `kubectl describe` should see, said once.
+
+Written in the background, few, and never waited for: an event that cannot be written is logged.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from partita.kube.client import EVENTS, Kube
+from partita.kube.errors import KubernetesError
+from partita.models import Resource
+
+__all__ = ["Events"]
+
+_SAME_WITHIN = 300.0
+"""Seconds in which the same event about the same object is not repeated."""
+_REMEMBERED = 5_000
+_QUEUED = 500
+"""Events that wait to be written; more are dropped, with a line in the log."""
+_MAX_MESSAGE = 1024
+"""Characters of an event's message that the API server takes."""
+
+
+class Events:
+    """Writes events about our objects.
+
+    Parameters
+    ----------
+    namespace
+        Where events about cluster-scoped objects go.
+    """
+
+    def __init__(self, kube: Kube, *, namespace: str = "default") -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_QUEUED)
+        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._log = structlog.get_logger().bind(part="events")
+
+    def warn(self, about: Resource, reason: str, message: str) -> None:
+        """Tell of something that a person may have to change."""
+        self._say(about, "Warning", reason, message)
+
+    def inform(self, about: Resource, reason: str, message: str) -> None:
+        """Tell of something that is well."""
+        self._say(about, "Normal", reason, message)
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._kube.create(EVENTS, event)
+            except KubernetesError as error:
+                self._log.info("event not written", error=str(error), reason=event["reason"])
+
+    def _say(self, about: Resource, kind: str, reason: str, message: str) -> None:
+        meta = about.metadata
+        key = (meta.uid, reason, message)
+        now = time.monotonic()
+        if now - self._said.get(key, -_SAME_WITHIN) < _SAME_WITHIN:
+            return
+        self._said[key] = now
+        self._said.move_to_end(key)
+        while len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        namespace = meta.namespace or self._namespace
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "metadata": {
+                "name": f"{meta.name}.{time.time_ns():x}",
+                "namespace": namespace,
+            },
+            "involvedObject": {
+                "apiVersion": about.api_version(),
+                "kind": type(about).__name__,
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+            },
+            "reason": reason,
+            "message": message[:_MAX_MESSAGE],
+            "type": kind,
+            "source": {"component": "partita"},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self._log.warning("event dropped: too many", reason=reason, message=message)

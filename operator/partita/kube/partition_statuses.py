@@ -1,0 +1,70 @@
+"""Writes the partitions' statuses, each at most once in a while."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from partita.kube.client import PARTITIONS, Kube
+from partita.kube.errors import FencedError, KubernetesError, NotFoundError
+from partita.models import GPUPartitionStatus
+from partita.scheduling.state import State
+from partita.scheduling.status import merge_diff
+
+__all__ = ["PartitionStatuses"]
+
+_PERIOD = 1.0
+"""Seconds between two writes about one partition: every booking changes its numbers."""
+
+
+class PartitionStatuses:
+    """The one writer of GPUPartition statuses.
+
+    Parameters
+    ----------
+    compute
+        Returns the status that a partition should have; None if it is gone.
+    """
+
+    def __init__(
+        self, kube: Kube, state: State, compute: Callable[[str], GPUPartitionStatus | None]
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._compute = compute
+        self._dirty: set[str] = set()
+        self._changed = asyncio.Event()
+        self._log = structlog.get_logger().bind(part="status")
+
+    def changed(self, name: str) -> None:
+        """Have a partition's status renewed."""
+        self._dirty.add(name)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            names, self._dirty = self._dirty, set()
+            for name in sorted(names):
+                await self._write(name)
+            await asyncio.sleep(_PERIOD)
+
+    async def _write(self, name: str) -> None:
+        partition = self._state.partitions.get(name)
+        status = self._compute(name)
+        if partition is None or status is None:
+            return
+        patch = merge_diff(partition.status.dump(), status.dump())
+        if not patch:
+            return
+        try:
+            body = await self._kube.patch(PARTITIONS, name, {"status": patch}, subresource="status")
+        except (NotFoundError, FencedError):
+            return
+        except KubernetesError as error:
+            self._log.warning("status not written", partition=name, error=str(error))
+            self.changed(name)
+            return
+        self._state.apply_partition(body)

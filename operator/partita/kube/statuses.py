@@ -1,0 +1,115 @@
+"""Writes the jobs' statuses: few writes, soon enough.
+
+What is wanted is kept by job, so several changes within a moment become one write. Urgent ones
+(an end, a reason that changed) go at once, others after a short delay in which more may come.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+import structlog
+
+from partita.kube.client import JOBS, Kube
+from partita.kube.errors import FencedError, InvalidError, KubernetesError, NotFoundError
+from partita.models import SharedGPUJobStatus
+from partita.scheduling.state import State
+from partita.scheduling.status import merge_diff
+
+__all__ = ["StatusWriter"]
+
+_CONCURRENT = 32
+"""Writes under way at a time."""
+_RETRY_AFTER = 2.0
+"""Seconds before a status that could not be written is tried again."""
+
+
+class StatusWriter:
+    """The one writer of SharedGPUJob statuses.
+
+    Parameters
+    ----------
+    on_refused
+        Told the UID of a job whose status the API server will never take.
+    """
+
+    def __init__(self, kube: Kube, state: State, on_refused: Callable[[str], None]) -> None:
+        self._kube = kube
+        self._state = state
+        self._on_refused = on_refused
+        self._wanted: dict[str, SharedGPUJobStatus] = {}
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        self._writing: set[str] = set()
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._changed = asyncio.Event()
+        self._log = structlog.get_logger().bind(part="status")
+
+    def want(self, uid: str, status: SharedGPUJobStatus, within: float) -> None:
+        """Have a status written within so many seconds; an earlier time that stands is kept."""
+        now = asyncio.get_running_loop().time()
+        self._wanted[uid] = status
+        due = min(self._due.get(uid, now + within), now + within)
+        if due != self._due.get(uid):
+            self._due[uid] = due
+            heapq.heappush(self._heap, (due, uid))
+            self._changed.set()
+
+    def drop(self, uid: str) -> None:
+        """Forget a job."""
+        self._wanted.pop(uid, None)
+        self._due.pop(uid, None)
+
+    async def run(self) -> None:
+        """Write for ever."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                while self._heap and self._heap[0][0] <= loop.time():
+                    due, uid = heapq.heappop(self._heap)
+                    if self._due.get(uid) != due:
+                        continue  # an older wish
+                    del self._due[uid]
+                    if uid in self._writing:
+                        self.want(uid, self._wanted[uid], 0.05)
+                        continue
+                    await self._slots.acquire()
+                    self._writing.add(uid)
+                    group.create_task(self._write(uid, self._wanted.pop(uid)))
+                wait = self._heap[0][0] - loop.time() if self._heap else None
+                try:
+                    async with asyncio.timeout(wait):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+
+    async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:
+        job = self._state.jobs.get(uid)
+        try:
+            if job is None:
+                return
+            patch = merge_diff(job.status.dump(), status.dump())
+            if not patch:
+                return
+            meta = job.metadata
+            body = await self._kube.patch(
+                JOBS,
+                meta.name,
+                {"metadata": {"uid": uid}, "status": patch},
+                namespace=meta.namespace,
+                subresource="status",
+            )
+            self._state.apply_job(body)
+        except (NotFoundError, FencedError):
+            self.drop(uid)
+        except InvalidError as error:
+            self._log.error("status refused", job=job.key if job else uid, error=str(error))
+            self._on_refused(uid)
+        except KubernetesError as error:
+            self._log.warning("status not written", job=job.key if job else uid, error=str(error))
+            if uid not in self._wanted:
+                self.want(uid, status, _RETRY_AFTER)
+        finally:
+            self._writing.discard(uid)
+            self._slots.release()

@@ -1,0 +1,103 @@
+"""The ledger: who has booked how much of which GPU.
+
+It lives in `status.allocations` of the GPUServers, one entry a job, so that a repeated booking
+or release changes nothing. One cycle's changes to one GPU go out as one merge patch with the
+GPU's resource version as precondition: two operators can never both book the same memory.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from partita.models import Allocation, GPUServer
+
+__all__ = ["Held", "LedgerChanges", "ServerChange", "allocations_after", "overbooked", "totals"]
+
+
+@dataclass(slots=True)
+class ServerChange:
+    """What changes on one GPU."""
+
+    release: set[str] = field(default_factory=set)
+    """UIDs of jobs that give back what they have."""
+    book: dict[str, Allocation] = field(default_factory=dict)
+    """What jobs book, by UID."""
+
+    def patch(self) -> dict[str, Any]:
+        """Write it as a merge patch."""
+        entries: dict[str, Any] = dict.fromkeys(self.release - self.book.keys())
+        entries |= {uid: allocation.dump() for uid, allocation in self.book.items()}
+        return {"status": {"allocations": entries}}
+
+
+class LedgerChanges:
+    """What one cycle changes, by GPUServer."""
+
+    def __init__(self) -> None:
+        self.by_server: dict[str, ServerChange] = {}
+
+    def release(self, uid: str, servers: Iterable[str]) -> None:
+        """Give back what a job has on these GPUs."""
+        for server in servers:
+            self.by_server.setdefault(server, ServerChange()).release.add(uid)
+
+    def book(self, uid: str, server: str, allocation: Allocation) -> None:
+        """Book a part of a GPU for a job."""
+        self.by_server.setdefault(server, ServerChange()).book[uid] = allocation
+
+
+def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:
+    """Return the ledger of a GPU as it is after a change."""
+    kept = {
+        uid: allocation
+        for uid, allocation in server.status.allocations.items()
+        if uid not in change.release
+    }
+    return kept | change.book
+
+
+def overbooked(
+    allocations: Mapping[str, Allocation], *, memory: int, max_jobs: int, max_clients: int
+) -> list[str]:
+    """Name each bound that a ledger breaks; none on a healthy one.
+
+    Parameters
+    ----------
+    memory
+        Bytes that may be booked.
+    max_jobs, max_clients
+        Places and MPS clients of the GPU.
+    """
+    jobs = allocations.values()
+    problems = []
+    if (booked := sum(a.memory for a in jobs)) > memory:
+        problems.append(f"{booked} bytes are booked of {memory}")
+    if (slots := sum(a.slots for a in jobs)) > max_jobs:
+        problems.append(f"{slots} places are booked of {max_jobs}")
+    if (clients := sum(a.clients for a in jobs)) > max_clients:
+        problems.append(f"{clients} MPS clients are booked of {max_clients}")
+    if len(allocations) > 1 and any(a.alone for a in jobs):
+        problems.append("a job that is to be alone is not")
+    return problems
+
+
+@dataclass(slots=True)
+class Held:
+    """What a namespace has booked in a partition."""
+
+    memory: int = 0
+    jobs: int = 0
+
+
+def totals(servers: Iterable[GPUServer]) -> dict[str, Held]:
+    """Add up what each namespace has booked; a job on several GPUs counts as one job."""
+    result: dict[str, Held] = {}
+    seen: set[str] = set()
+    for server in servers:
+        for uid, allocation in server.status.allocations.items():
+            held = result.setdefault(allocation.namespace, Held())
+            held.memory += allocation.memory
+            if uid not in seen:
+                seen.add(uid)
+                held.jobs += 1
+    return result

@@ -1,0 +1,62 @@
+"""Why a job waits: a word for programs and a sentence for people."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from partita.models.base import MEBI
+
+__all__ = ["Reason", "Why", "gib", "stalled"]
+
+
+class Reason(StrEnum):
+    """Why a job waits, or that it waits no longer."""
+
+    # Only a change of YAML helps.
+    PARTITION_NOT_FOUND = "PartitionNotFound"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    INVALID_SPEC = "InvalidSpec"
+    NEVER_FITS = "NeverFits"
+    # Time helps.
+    NO_GPU_READY = "NoGPUReady"
+    INSUFFICIENT_MEMORY = "InsufficientMemory"
+    TOO_MANY_JOBS = "TooManyJobs"
+    TOO_MANY_CLIENTS = "TooManyClients"
+    GPU_NOT_IDLE = "GPUNotIdle"
+    GPU_HELD = "GPUHeld"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    BACK_OFF = "BackOff"
+    POD_FORBIDDEN = "PodForbidden"
+    POLICY_WAITS = "PolicyWaits"
+    SCHEDULING = "Scheduling"
+    ENDING = "Ending"
+    SUSPENDED = "Suspended"
+
+
+_STALLED = frozenset(
+    {
+        Reason.PARTITION_NOT_FOUND,
+        Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.INVALID_SPEC,
+        Reason.NEVER_FITS,
+    }
+)
+
+
+def stalled(reason: Reason) -> bool:
+    """Tell whether only a change of YAML helps (kstatus: `Stalled`)."""
+    return reason in _STALLED
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job waits."""
+
+    reason: Reason
+    message: str
+
+
+def gib(memory: int) -> str:
+    """Write bytes for people: `37.2 GiB`, `512 MiB`."""
+    if memory < 1024 * MEBI:
+        return f"{memory / MEBI:.0f} MiB"
+    return f"{memory / (1024 * MEBI):.1f} GiB"

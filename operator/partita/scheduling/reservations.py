@@ -1,0 +1,79 @@
+"""GPUs held for jobs whose turn must come: those passed over too often, and preemptors.
+
+A policy may start jobs from behind a waiting job, but only so often. Then a GPU is held for
+that job: nothing else is started there until it fits, so nobody waits for ever, whatever the
+policy prefers.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from partita_policies.room import Room
+from partita_policies.types import GPU, Job
+
+__all__ = ["Aging", "fit_among", "gpus_to_hold"]
+
+
+class Aging:
+    """Counts for each waiting job the cycles that passed it over."""
+
+    def __init__(self) -> None:
+        self.bypasses: dict[str, int] = {}
+
+    def note(self, order: Sequence[Job], placed: Collection[str]) -> None:
+        """Count a cycle: jobs before the last one placed that were not placed themselves."""
+        if not placed:
+            return
+        last = max((i for i, job in enumerate(order) if job.id in placed), default=-1)
+        for job in order[:last]:
+            if job.id not in placed:
+                self.bypasses[job.id] = self.bypasses.get(job.id, 0) + 1
+        for job_id in placed:
+            self.bypasses.pop(job_id, None)
+
+    def aged(self, order: Iterable[Job], limit: int) -> list[Job]:
+        """Return the jobs that may be passed over no more, in queue order."""
+        if not self.bypasses:
+            return []
+        return [job for job in order if self.bypasses.get(job.id, 0) >= limit]
+
+    def keep_only(self, waiting: Collection[str]) -> None:
+        """Forget jobs that wait no longer."""
+        for job_id in self.bypasses.keys() - waiting:
+            del self.bypasses[job_id]
+
+
+def _by_node(gpus: Iterable[GPU]) -> dict[str, list[GPU]]:
+    nodes: dict[str, list[GPU]] = {}
+    for gpu in gpus:
+        nodes.setdefault(gpu.node, []).append(gpu)
+    return nodes
+
+
+def fit_among(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] | None:
+    """Find GPUs among these on which a job fits now."""
+    for candidates in _by_node(gpus).values():
+        free = [gpu.id for gpu in candidates if room.why_not(job, gpu.id) is None]
+        if len(free) >= job.gpus:
+            return tuple(free[: job.gpus])
+    return None
+
+
+def gpus_to_hold(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] | None:
+    """Choose among these the GPUs on which a job will fit soonest; None if it fits on none.
+
+    Those with the least memory still to be given back come first.
+    """
+    best: tuple[int, tuple[str, ...]] | None = None
+    for candidates in _by_node(gpus).values():
+        large = [gpu for gpu in candidates if gpu.memory >= job.memory]
+        if len(large) < job.gpus:
+            continue
+        missing = sorted((_missing(job, room, gpu), gpu.id) for gpu in large)[: job.gpus]
+        option = sum(m for m, _ in missing), tuple(sorted(gpu for _, gpu in missing))
+        best = min(best, option) if best else option
+    return best[1] if best else None
+
+
+def _missing(job: Job, room: Room, gpu: GPU) -> int:
+    free = room[gpu.id].memory
+    return gpu.memory - free if job.alone else max(0, job.memory - free)

@@ -1,0 +1,343 @@
+"""The operator's memory: every object that matters, as the watches and our own writes show it.
+
+Not thread-safe: everything happens in one event loop. An older version never replaces a newer
+one, so the answer to a write and the watch event of the same write may come in either order.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from partita.constants import (
+    ANNOTATION_JOB_UID,
+    COMPONENT_JOB,
+    LABEL_ATTEMPT,
+    LABEL_COMPONENT,
+    LABEL_SERVER,
+)
+from partita.models import (
+    Allocation,
+    ApplicationProfile,
+    GPUPartition,
+    GPUServer,
+    Resource,
+    SharedGPUJob,
+)
+from partita.models.errors import describe
+from partita.scheduling.views import NamespaceView, NodeView, PodView
+
+__all__ = ["Dirty", "State"]
+
+Json = dict[str, Any]
+
+_TOMBSTONES = 10_000
+"""UIDs of deleted objects that are remembered, so that a late answer cannot revive one."""
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+V = TypeVar("V", bound=_Versioned)
+R = TypeVar("R", bound=Resource)
+
+
+class Dirty:
+    """What has changed since it was looked at last."""
+
+    def __init__(self) -> None:
+        self._jobs: set[str] = set()
+        self._partitions: set[str] = set()
+        self.event = asyncio.Event()
+        """Set while there is something."""
+
+    def jobs(self, *uids: str) -> None:
+        """Have these jobs looked at."""
+        if uids:
+            self._jobs.update(uids)
+            self.event.set()
+
+    def partitions(self, *names: str) -> None:
+        """Have these partitions' GPUs and queues looked at."""
+        if names:
+            self._partitions.update(names)
+            self.event.set()
+
+    def take(self) -> tuple[set[str], set[str]]:
+        """Return UIDs of jobs and names of partitions, and start anew."""
+        taken = self._jobs, self._partitions
+        self._jobs, self._partitions = set(), set()
+        self.event.clear()
+        return taken
+
+
+class State:
+    """The cache. `apply_*` takes what the API server says and notes what became dirty."""
+
+    def __init__(self) -> None:
+        self.dirty = Dirty()
+        self.partitions: dict[str, GPUPartition] = {}
+        self.servers: dict[str, GPUServer] = {}
+        self.jobs: dict[str, SharedGPUJob] = {}
+        """By UID."""
+        self.profiles: dict[tuple[str, str], ApplicationProfile] = {}
+        """By namespace and application."""
+        self.nodes: dict[str, NodeView] = {}
+        self.namespaces: dict[str, NamespaceView] = {}
+        self.job_pods: dict[str, dict[str, PodView]] = {}
+        """Pods by job UID and Pod UID."""
+        self.server_pods: dict[str, PodView] = {}
+        """By name of the GPUServer."""
+        self.unreadable: dict[str, dict[str, str]] = {}
+        """What is wrong with objects that could not be read, by plural and key."""
+        self._partition_jobs: dict[str, set[str]] = {}
+        self._job_servers: dict[str, set[str]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    # What others ask.
+
+    def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
+        """Return the jobs of a partition, in no order."""
+        return (self.jobs[uid] for uid in self._partition_jobs.get(partition, ()))
+
+    def servers_of(self, partition: str) -> list[GPUServer]:
+        """Return the GPUServers of a partition, by name."""
+        servers = (s for s in self.servers.values() if s.spec.partition == partition)
+        return sorted(servers, key=lambda s: s.metadata.name)
+
+    def pods_of(self, uid: str) -> list[PodView]:
+        """Return the Pods of a job, by attempt."""
+        return sorted(self.job_pods.get(uid, {}).values(), key=lambda p: p.attempt)
+
+    def booked(self, uid: str) -> dict[str, Allocation]:
+        """Return what a job has booked, by GPUServer."""
+        names = self._job_servers.get(uid, ())
+        return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
+
+    def bookings(self) -> Iterable[str]:
+        """Return the UIDs of all jobs, living or gone, that have something booked."""
+        return self._job_servers.keys()
+
+    # What the API server says.
+
+    def apply_partition(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a GPUPartition."""
+        name = body["metadata"]["name"]
+        old = self.partitions.get(name)
+        self._apply(GPUPartition, "gpupartitions", self.partitions, name, body, deleted=deleted)
+        new = self.partitions.get(name)
+        if new is old:
+            return
+        if old and new and _same_wish(old, new):
+            return  # the status was written, by us
+        self.dirty.partitions(name)
+        self.dirty.jobs(*self._partition_jobs.get(name, ()))
+
+    def apply_server(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a GPUServer and with it its ledger."""
+        name = body["metadata"]["name"]
+        old = self.servers.get(name)
+        self._apply(GPUServer, "gpuservers", self.servers, name, body, deleted=deleted)
+        new = self.servers.get(name)
+        if new is old:
+            return
+        before = set(old.status.allocations) if old else set()
+        after = set(new.status.allocations) if new else set()
+        for uid in before - after:
+            self._job_servers[uid].discard(name)
+            if not self._job_servers[uid]:
+                del self._job_servers[uid]
+        for uid in after - before:
+            self._job_servers.setdefault(uid, set()).add(name)
+        for server in (old, new):
+            if server is not None:
+                self.dirty.partitions(server.spec.partition)
+        self.dirty.jobs(*before, *after)
+
+    def apply_job(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a SharedGPUJob."""
+        uid = body["metadata"]["uid"]
+        old = self.jobs.get(uid)
+        self._apply(SharedGPUJob, "sharedgpujobs", self.jobs, uid, body, deleted=deleted)
+        new = self.jobs.get(uid)
+        if new is old:
+            return
+        if old is not None and (new is None or new.spec.partition != old.spec.partition):
+            self._partition_jobs[old.spec.partition].discard(uid)
+            self.dirty.partitions(old.spec.partition)
+        if new is not None:
+            self._partition_jobs.setdefault(new.spec.partition, set()).add(uid)
+        self.dirty.jobs(uid)
+
+    def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
+        """Take an ApplicationProfile."""
+        spec = body.get("spec") or {}
+        key = (body["metadata"]["namespace"], str(spec.get("application", "")))
+        self._apply(
+            ApplicationProfile, "applicationprofiles", self.profiles, key, body, deleted=deleted
+        )
+        concerned = (
+            uid
+            for uid, job in self.jobs.items()
+            if (job.metadata.namespace, job.spec.application) == key
+        )
+        self.dirty.jobs(*concerned)
+
+    def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Pod; one that the operator did not make is passed over."""
+        pod = PodView.parse(body)
+        if pod is None:
+            return
+        if pod.component == COMPONENT_JOB:
+            pods = self.job_pods.setdefault(pod.job_uid, {})
+            self._apply_view(pods, pod.uid, pod, pod.uid, deleted=deleted)
+            if not pods:
+                del self.job_pods[pod.job_uid]
+            self.dirty.jobs(pod.job_uid)
+            return
+        old = self.server_pods.get(pod.server)
+        if old is not None and old.uid != pod.uid and (deleted or old.version > pod.version):
+            return
+        if old is not None and old.uid != pod.uid:
+            del self.server_pods[pod.server]
+        self._apply_view(self.server_pods, pod.server, pod, pod.uid, deleted=deleted)
+        if pod.server in self.servers:
+            self.dirty.partitions(self.servers[pod.server].spec.partition)
+
+    def apply_node(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Node. One that merely reports again changes nothing."""
+        node = NodeView.parse(body)
+        old = self.nodes.get(node.name)
+        self._apply_view(self.nodes, node.name, node, node.uid, deleted=deleted)
+        new = self.nodes.get(node.name)
+        if old and new and (old.ready, old.schedulable) == (new.ready, new.schedulable):
+            return
+        for server in self.servers.values():
+            if server.status.node == node.name:
+                self.dirty.partitions(server.spec.partition)
+                self.dirty.jobs(*server.status.allocations)
+
+    def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Namespace."""
+        view = NamespaceView.parse(body)
+        old = self.namespaces.get(view.name)
+        self._apply_view(self.namespaces, view.name, view, view.uid, deleted=deleted)
+        if old is None or old.labels != view.labels or deleted:
+            choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
+            self.dirty.partitions(*choosy)
+
+    def forget_missing(self, plural: str, uids: Collection[str], version: int) -> int:
+        """Forget objects that a list does not have; return how many.
+
+        Parameters
+        ----------
+        uids
+            UIDs of the objects in the list.
+        version
+            Resource version of the list; what is newer is left alone.
+        """
+        known: Iterable[Resource | PodView | NodeView | NamespaceView]
+        match plural:
+            case "gpupartitions":
+                known, apply = self.partitions.values(), self.apply_partition
+            case "gpuservers":
+                known, apply = self.servers.values(), self.apply_server
+            case "sharedgpujobs":
+                known, apply = self.jobs.values(), self.apply_job
+            case "applicationprofiles":
+                known, apply = self.profiles.values(), self.apply_profile
+            case "nodes":
+                known, apply = self.nodes.values(), self.apply_node
+            case "namespaces":
+                known, apply = self.namespaces.values(), self.apply_namespace
+            case _:
+                pods = [p for pods in self.job_pods.values() for p in pods.values()]
+                known, apply = [*pods, *self.server_pods.values()], self.apply_pod
+        stubs = [_stub(item) for item in known]
+        gone = [
+            stub
+            for stub in stubs
+            if stub["metadata"]["uid"] not in uids
+            and int(stub["metadata"]["resourceVersion"]) <= version
+        ]
+        for stub in gone:
+            apply(stub, deleted=True)
+        return len(gone)
+
+    def _apply(
+        self,
+        model: type[R],
+        plural: str,
+        objects: dict[Any, R],
+        key: Any,
+        body: Json,
+        *,
+        deleted: bool,
+    ) -> None:
+        uid = body["metadata"]["uid"]
+        problems = self.unreadable.setdefault(plural, {})
+        old = objects.get(key)
+        if deleted:
+            problems.pop(uid, None)
+            self._bury(uid)
+            if old is not None and old.metadata.uid == uid:
+                del objects[key]
+            return
+        version = int(body["metadata"]["resourceVersion"])
+        if uid in self._gone or (old is not None and int(old.metadata.resource_version) >= version):
+            return
+        try:
+            objects[key] = model.parse(body)
+            problems.pop(uid, None)
+        except ValidationError as error:
+            # The CRD refuses such an object; one that came before the CRD's rules is left alone.
+            problems[uid] = describe(error)
+
+    def _apply_view(
+        self, objects: dict[str, V], key: str, new: V, uid: str, *, deleted: bool
+    ) -> None:
+        old = objects.get(key)
+        if deleted:
+            self._bury(uid)
+            objects.pop(key, None)
+        elif uid not in self._gone and (old is None or old.version < new.version):
+            objects[key] = new
+
+    def _bury(self, uid: str) -> None:
+        self._gone[uid] = None
+        while len(self._gone) > _TOMBSTONES:
+            self._gone.popitem(last=False)
+
+
+def _same_wish(old: GPUPartition, new: GPUPartition) -> bool:
+    a, b = old.metadata, new.metadata
+    return (a.uid, a.generation, a.deletion_timestamp) == (
+        b.uid,
+        b.generation,
+        b.deletion_timestamp,
+    )
+
+
+def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
+    """Return as much of an object as it takes to delete it."""
+    if isinstance(item, ApplicationProfile):
+        return {
+            "metadata": item.metadata.dump(),
+            "spec": {"application": item.spec.application},
+        }
+    if isinstance(item, Resource):
+        return {"metadata": item.metadata.dump()}
+    meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
+    if isinstance(item, PodView):
+        meta["namespace"] = item.namespace
+        meta["labels"] = {
+            LABEL_COMPONENT: item.component,
+            LABEL_ATTEMPT: str(item.attempt),
+            LABEL_SERVER: item.server,
+        }
+        meta["annotations"] = {ANNOTATION_JOB_UID: item.job_uid}
+    return {"metadata": meta}

@@ -1,0 +1,158 @@
+"""The status of a SharedGPUJob, from its plan; and the smallest patch that brings it there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from partita.models import (
+    Allocation,
+    Assignment,
+    Attempt,
+    Condition,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+    set_condition,
+)
+from partita.pods.job import pod_name
+from partita.scheduling.lifecycle import Plan
+from partita.scheduling.reasons import Reason, Why, stalled
+
+__all__ = ["Place", "job_status", "merge_diff"]
+
+_MAX_MESSAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job is booked."""
+
+    booked: Mapping[str, Allocation]
+    uuids: Sequence[str]
+    node: str
+    beside: Sequence[str]
+
+
+def job_status(
+    job: SharedGPUJob,
+    plan: Plan,
+    now: datetime,
+    *,
+    place: Place | None = None,
+    why: Why | None = None,
+    position: int | None = None,
+    bypasses: int = 0,
+) -> SharedGPUJobStatus:
+    """Write down where a job stands.
+
+    Parameters
+    ----------
+    place
+        Where it is booked, if it is.
+    why
+        Why it waits, if it does.
+    position
+        Its place in the queue, if it waits.
+    """
+    waiting = plan.phase is Phase.QUEUED
+    reason, message = plan.reason, plan.message
+    if waiting and why is not None:
+        reason, message = why.reason.value, why.message
+    assignment = None
+    if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
+        assignment = _assignment(job, place)
+    elif plan.phase.finished:
+        assignment = job.status.assignment
+    peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
+    message = message[:_MAX_MESSAGE]
+    return SharedGPUJobStatus(
+        observed_generation=job.metadata.generation,
+        phase=plan.phase,
+        reason=reason,
+        message=message,
+        queue_position=position if waiting else None,
+        conditions=_conditions(job, plan.phase, reason, message, now),
+        assignment=assignment,
+        attempts=tuple(_cut(a) for a in plan.attempts),
+        start_time=plan.start_time,
+        completion_time=plan.completion_time,
+        peak_memory=max(peaks, default=None),
+        bypasses=bypasses or None if waiting else None,
+    )
+
+
+def _assignment(job: SharedGPUJob, place: Place) -> Assignment:
+    first = next(iter(place.booked.values()))
+    return Assignment(
+        servers=tuple(place.booked),
+        gpus=tuple(place.uuids),
+        node=place.node,
+        memory=first.memory,
+        thread_percent=first.thread_percent,
+        pod=pod_name(job.metadata.name, first.attempt),
+        attempt=first.attempt,
+        beside=tuple(place.beside),
+    )
+
+
+def _cut(attempt: Attempt) -> Attempt:
+    if len(attempt.message) <= _MAX_MESSAGE:
+        return attempt
+    # The end of a log says more than its beginning.
+    return attempt.model_copy(update={"message": attempt.message[-_MAX_MESSAGE:]})
+
+
+def _conditions(
+    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    conditions = job.status.conditions
+    present = {c.type for c in conditions}
+    generation = job.metadata.generation
+
+    def put(kind: str, *, holds: bool, why: str, said: str = "") -> None:
+        nonlocal conditions
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=why,
+            message=said,
+            observed_generation=generation,
+        )
+        conditions = set_condition(conditions, new, now)
+
+    placed = phase in {Phase.ASSIGNED, Phase.RUNNING}
+    if phase.finished:
+        kind = "Complete" if phase is Phase.SUCCEEDED else "Failed"
+        put(kind, holds=True, why=reason or phase.value, said=message)
+    else:
+        put(
+            "Scheduled",
+            holds=placed,
+            why="Assigned" if placed else reason or "Scheduling",
+            said="" if placed else message,
+        )
+    blocked = phase is Phase.QUEUED and reason in set(Reason) and stalled(Reason(reason))
+    if blocked or "Stalled" in present:
+        put(
+            "Stalled",
+            holds=blocked,
+            why=reason if blocked else "NotStalled",
+            said=message if blocked else "",
+        )
+    return conditions
+
+
+def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch (RFC 7386) that turns one JSON object into another."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old:
+            patch[key] = value
+        elif isinstance(value, dict) and isinstance(old[key], dict):
+            inner = merge_diff(old[key], value)
+            if inner:
+                patch[key] = inner
+        elif old[key] != value:
+            patch[key] = value
+    return patch

@@ -1,0 +1,131 @@
+"""The little that is kept of Pods, Nodes and Namespaces."""
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from partita.constants import (
+    ANNOTATION_JOB_UID,
+    ANNOTATION_MEMORY,
+    COMPONENT_JOB,
+    COMPONENT_SERVER,
+    LABEL_ATTEMPT,
+    LABEL_COMPONENT,
+    LABEL_JOB,
+    LABEL_SERVER,
+)
+from partita.models.base import parse_memory
+from partita.pods.outcome import PodOutcome, read_outcome
+
+__all__ = ["NamespaceView", "NodeView", "PodView"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A Pod that the operator made."""
+
+    uid: str
+    name: str
+    namespace: str
+    version: int
+    component: str
+    job_uid: str
+    job: str
+    attempt: int
+    server: str
+    node: str
+    memory: int
+    """Bytes of GPU memory that it was made for."""
+    deleting: bool
+    outcome: PodOutcome
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether its program may still run."""
+        return not self.outcome.finished
+
+    @classmethod
+    def parse(cls, body: Json) -> Self | None:
+        """Read a Pod; None if it is not one of ours."""
+        meta = body["metadata"]
+        labels = meta.get("labels") or {}
+        component = labels.get(LABEL_COMPONENT, "")
+        attempt = labels.get(LABEL_ATTEMPT, "")
+        if component not in {COMPONENT_JOB, COMPONENT_SERVER}:
+            return None
+        if component == COMPONENT_JOB and not attempt.isdigit():
+            return None
+        return cls(
+            uid=meta["uid"],
+            name=meta["name"],
+            namespace=meta["namespace"],
+            version=int(meta["resourceVersion"]),
+            component=component,
+            job_uid=(meta.get("annotations") or {}).get(ANNOTATION_JOB_UID, ""),
+            job=labels.get(LABEL_JOB, ""),
+            attempt=int(attempt or 0),
+            server=labels.get(LABEL_SERVER, ""),
+            node=(body.get("spec") or {}).get("nodeName") or "",
+            memory=_memory(meta),
+            deleting=bool(meta.get("deletionTimestamp")),
+            outcome=read_outcome(body.get("status") or {}),
+        )
+
+
+def _memory(meta: Json) -> int:
+    try:
+        return parse_memory((meta.get("annotations") or {}).get(ANNOTATION_MEMORY, 0))
+    except ValueError:
+        return 0  # somebody edited the annotation; the ledger knows better
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: whether Pods may start on it."""
+
+    name: str
+    uid: str
+    version: int
+    ready: bool
+    schedulable: bool
+
+    @classmethod
+    def parse(cls, body: Json) -> Self:
+        """Read a Node."""
+        conditions = (body.get("status") or {}).get("conditions") or []
+        return cls(
+            name=body["metadata"]["name"],
+            uid=body["metadata"]["uid"],
+            version=int(body["metadata"]["resourceVersion"]),
+            ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
+            schedulable=not (body.get("spec") or {}).get("unschedulable", False),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceView:
+    """A namespace and its labels."""
+
+    name: str
+    uid: str
+    version: int
+    terminating: bool
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, body: Json) -> Self:
+        """Read a Namespace."""
+        meta = body["metadata"]
+        return cls(
+            name=meta["name"],
+            uid=meta["uid"],
+            version=int(meta["resourceVersion"]),
+            terminating=bool(meta.get("deletionTimestamp")),
+            labels=dict(meta.get("labels") or {}),
+        )

@@ -1,0 +1,135 @@
+"""Why a job that was offered to the policy was not started."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from partita.scheduling.reasons import Reason, Why, gib
+from partita_policies.room import Refusal, Room
+from partita_policies.types import GPU, Job
+
+__all__ = ["WaitingReasons"]
+
+_REASONS = {
+    Refusal.MEMORY: Reason.INSUFFICIENT_MEMORY,
+    Refusal.JOBS: Reason.TOO_MANY_JOBS,
+    Refusal.CLIENTS: Reason.TOO_MANY_CLIENTS,
+    Refusal.ALONE: Reason.GPU_NOT_IDLE,
+}
+
+
+class WaitingReasons:
+    """Answers for all jobs of one partition after one cycle.
+
+    Jobs of the same shape wait for the same reason, so each shape is looked into once.
+
+    Parameters
+    ----------
+    room
+        What is left after the cycle.
+    gpus
+        The GPUs that may take jobs.
+    holds
+        GPUs that are held, with the job for which.
+    policy
+        The policy that decided.
+    carved
+        How many GPUs the partition has, ready or not.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        gpus: Sequence[GPU],
+        *,
+        holds: Mapping[str, str],
+        policy: str,
+        partition: str,
+        carved: int,
+    ) -> None:
+        self._room = room
+        self._gpus = gpus
+        self._holds = holds
+        self._policy = policy
+        self._partition = partition
+        self._carved = carved
+        self._known: dict[tuple[object, ...], Why] = {}
+
+    def why(self, job: Job) -> Why:
+        """Say why this job waits."""
+        if job.id in self._holds.values():
+            held = ", ".join(gpu for gpu, owner in self._holds.items() if owner == job.id)
+            return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
+        shape = (job.memory, job.gpus, job.slots, job.clients, job.alone)
+        if shape not in self._known:
+            self._known[shape] = self._of_shape(job)
+        return self._known[shape]
+
+    def _of_shape(self, job: Job) -> Why:
+        if not self._gpus:
+            return Why(
+                Reason.NO_GPU_READY,
+                f"none of the {self._carved} GPUs of {self._partition} is ready: see "
+                f"`kubectl get gpuservers` and `kubectl describe gpart {self._partition}`"
+                if self._carved
+                else f"{self._partition} has no GPUs: raise spec.gpus",
+            )
+        refusals = Counter(self._refusal(job, gpu) for gpu in self._gpus)
+        if refusals[None] >= job.gpus and job.gpus == 1:
+            return Why(
+                Reason.POLICY_WAITS,
+                f"it would fit, but policy {self._policy} does not start it yet",
+            )
+        (main, _), *_ = [e for e in refusals.most_common() if e[0] is not None] or [(None, 0)]
+        if main is None:
+            return Why(
+                Reason.INSUFFICIENT_MEMORY,
+                f"needs {job.gpus} GPUs on one node at the same time; no node has as many idle",
+            )
+        if not isinstance(main, Refusal):
+            return Why(Reason.GPU_HELD, "the GPUs with room are held for jobs that waited longer")
+        return Why(_REASONS[main], self._sentence(job, refusals, main))
+
+    def _refusal(self, job: Job, gpu: GPU) -> Refusal | str | None:
+        refusal = self._room.why_not(job, gpu.id)
+        if refusal is None and gpu.id in self._holds:
+            return "held"
+        return refusal
+
+    def _sentence(
+        self, job: Job, refusals: Counter[Refusal | str | None], main: Refusal | str
+    ) -> str:
+        """Say what is asked for, what is free, and of how much."""
+        count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
+        if main is Refusal.MEMORY:
+            most = max(self._gpus, key=lambda gpu: self._room[gpu.id].memory)
+            free = max(0, self._room[most.id].memory)
+            said = (
+                f"needs {gib(job.memory)} of GPU memory; the most that is free is {gib(free)} "
+                f"of {gib(most.memory)} on {most.id}"
+            )
+        elif main is Refusal.JOBS:
+            most_jobs = max(gpu.max_jobs for gpu in self._gpus)
+            said = f"{count} have all their {most_jobs} places taken (sharing.maxJobsPerGPU)"
+        elif main is Refusal.CLIENTS:
+            limit = max(gpu.max_clients for gpu in self._gpus)
+            said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
+        elif job.alone:
+            many = f"{job.gpus} idle GPUs on one node" if job.gpus > 1 else "an idle GPU"
+            said = f"needs {many}; {count} are in use"
+        else:
+            said = f"{count} are each used by a job that must be alone"
+        others = [
+            f"{number} {_SHORT[kind]}"
+            for kind, number in refusals.items()
+            if kind is not None and kind != main
+        ]
+        return f"{said} (and {', '.join(others)})" if others else said
+
+
+_SHORT: dict[Refusal | str, str] = {
+    Refusal.MEMORY: "lack memory",
+    Refusal.JOBS: "have no place left",
+    Refusal.CLIENTS: "have no MPS client left",
+    Refusal.ALONE: "are not to be shared now",
+    "held": "are held for other jobs",
+}

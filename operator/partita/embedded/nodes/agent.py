@@ -112,6 +112,8 @@ class Agent:
         self._last_report = 0.0
         self._said_farewell = False
         self.task: asyncio.Task[None] | None = None
+        device.on_change = self.notice
+        self._offer(healthy=True)
 
     def fault(self, kind: str) -> None:
         """Let the GPU fail; no effect while it has failed already, or without MPS to fail."""
@@ -128,8 +130,6 @@ class Agent:
 
     async def serve(self) -> None:
         """Offer and report the GPU until cancelled."""
-        self.device.on_change = self.notice
-        self._offer(healthy=True)
         await self.machine.publish()
         spec = self.device.spec
         await self._report(

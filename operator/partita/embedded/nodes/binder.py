@@ -69,13 +69,18 @@ class Binder:
 
     def retry(self, resources: Iterable[str]) -> None:
         """Try the Pods again that wait for these resources; many calls make one pass."""
-        if not self._freed:
+        waited_for = [resource for resource in resources if self._by_resource.get(resource)]
+        if waited_for and not self._freed:
             asyncio.get_running_loop().call_soon(self._pass)
-        self._freed.update(resources)
+        self._freed.update(waited_for)
 
     def retry_all(self) -> None:
         """Try all Pods again: a node has changed."""
         self.retry(list(self._by_resource))
+
+    def close(self) -> None:
+        """Place no Pod from now on."""
+        self._by_resource.clear()
 
     def _pass(self) -> None:
         freed, self._freed = self._freed, set()

@@ -27,6 +27,13 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LOST: Final = Exit(
     137, "ContainerStatusUnknown", "The node was restarted; its containers are gone"
 )
+"""What kubelet finds after its machine's restart."""
+_TOO_LONG: Final = Exit(
+    137,
+    pod_reason="DeadlineExceeded",
+    pod_message="Pod was active on the node longer than the specified deadline",
+)
+"""`activeDeadlineSeconds`, in real seconds: kubelet's activeDeadlineHandler."""
 
 Body = dict[str, Any]
 
@@ -58,7 +65,7 @@ class _Run:
     agent: Agent | None = None
     end: Exit | None = None
     finished: datetime | None = None
-    timer: asyncio.TimerHandle | None = None
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
     writer: asyncio.Task[None] | None = None
 
 
@@ -149,6 +156,15 @@ class Kubelet:
                 self._forget(uid)
         machine.power_off()
 
+    def close(self) -> None:
+        """Stop here: Pods and GPUs stay, in the API, as they are."""
+        self.binder.close()
+        for run in self._runs.values():
+            for timer in run.timers:
+                timer.cancel()
+        for machine in self._machines.values():
+            machine.power_off()
+
     def _bound(self, pod: SimulatedPod, node: str) -> None:
         machine = self._machines[node]
         if machine.up and pod.uid not in self._runs:
@@ -175,7 +191,7 @@ class Kubelet:
         except BadAnnotationError as error:
             self._end(run, Exit.of_program(1, str(error)))
         except _NoDeviceError as error:
-            self._end(run, Exit(1, "UnexpectedAdmissionError", str(error), started=False))
+            self._end(run, Exit.refused("UnexpectedAdmissionError", str(error)))
         self._write(run)
 
     def _start_server(self, run: _Run) -> None:
@@ -206,7 +222,13 @@ class Kubelet:
         run.to_end = len(run.devices)
         if not run.devices:
             at = self._clock.now() + max(0.0, task.work.duration - done)
-            run.timer = self._clock.call_at(at, partial(self._end, run, finish))
+            run.timers.append(self._clock.call_at(at, partial(self._end, run, finish)))
+        deadline = pod.spec.get("activeDeadlineSeconds")
+        if deadline is not None:
+            left = asyncio.get_running_loop().call_later(
+                deadline - elapsed, partial(self._end, run, _TOO_LONG)
+            )
+            run.timers.append(left)
         for device in run.devices:
             if run.end is None:
                 device.run(task.work, done, Tenant(pod.job_uid, task.processes, on_end))
@@ -248,8 +270,8 @@ class Kubelet:
 
     def _free(self, run: _Run) -> None:
         """Give back what a Pod holds."""
-        if run.timer is not None:
-            run.timer.cancel()
+        for timer in run.timers:
+            timer.cancel()
         if run.agent is not None:
             self._agents.stop(run.agent)
         for device in run.devices:

@@ -254,15 +254,12 @@ class Machine:
         self._cluster.offer(self.name, resource, count if healthy is None else healthy)
         self._changes += 1
 
-    def observe(self, node: Body) -> bool:
-        """Take over what people set on its Node; tells whether that has changed."""
+    def observe(self, node: Body) -> None:
+        """Take over what people set on its Node."""
         seen, spec = self._cluster.nodes[self.name], node.get("spec") or {}
-        labels = node["metadata"].get("labels") or {}
-        taints, cordoned = spec.get("taints") or (), spec.get("unschedulable", False)
-        if (labels, taints, cordoned) == (seen.labels, seen.taints, seen.cordoned):
-            return False
-        seen.labels, seen.taints, seen.cordoned = labels, taints, cordoned
-        return True
+        seen.labels = node["metadata"].get("labels") or {}
+        seen.taints = spec.get("taints") or ()
+        seen.cordoned = spec.get("unschedulable", False)
 
     async def register(self) -> None:
         """Create its Node, or take over the one of its name; `publish` tells what it has."""

@@ -132,6 +132,10 @@ class _Simulation:
             log.info("nodes ready", nodes=len(machines), speed=self._clock.speed)
             if started is not None:
                 started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._kubelet.close()
 
     async def _follow(
         self,
@@ -170,8 +174,8 @@ class _Simulation:
                 log.warning("node deleted", node=machine.name)
                 self._kubelet.lose(machine)
         else:
-            if machine.observe(node):
-                self._kubelet.binder.retry_all()
+            machine.observe(node)
+            self._kubelet.binder.retry_all()
             if (meta.get("annotations") or {}).get(FAULT_ANNOTATION) == NODE_GONE:
                 self._tasks.create_task(self.node_gone(machine.name))
             else:

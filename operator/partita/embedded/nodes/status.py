@@ -1,8 +1,9 @@
 """What kubelet and agent write: Pods', Nodes' and GPUServers' status as JSON, without I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from partita.models.base import Condition, set_condition
 
@@ -45,19 +46,29 @@ def format_second(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@dataclass(frozen=True, slots=True)
 class Exit:
-    """How a Pod ended: its containers' exit code, reason and message, or why it never started."""
+    """How a Pod ended: its containers' exit code, reason and message, and what kubelet says of it.
 
-    def __init__(self, code: int, reason: str, message: str = "", *, started: bool = True) -> None:
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.started = started
+    Where no container was started at all, there is only what kubelet says.
+    """
+
+    code: int
+    reason: str = "Error"
+    message: str = ""
+    pod_reason: str = ""
+    pod_message: str = ""
+    started: bool = True
 
     @classmethod
-    def of_program(cls, code: int, message: str) -> "Exit":
+    def of_program(cls, code: int, message: str) -> Self:
         """Name an exit code as kubelet does."""
         return cls(code, "Error" if code else "Completed", message)
+
+    @classmethod
+    def refused(cls, reason: str, message: str) -> Self:
+        """Say why kubelet does not let a Pod in."""
+        return cls(1, pod_reason=reason, pod_message=message, started=False)
 
 
 def pod_running(uid: str, containers: Sequence[Mapping[str, Any]], started: datetime) -> Body:
@@ -82,8 +93,9 @@ def pod_ended(
     """Patch of a Pod whose containers have ended, or could not be started at all."""
     phase = "Failed" if end.code else "Succeeded"
     at = format_second(finished)
+    kubelet = {"reason": end.pod_reason, "message": end.pod_message} if end.pod_reason else {}
     if not end.started:
-        return _pod_patch(uid, phase=phase, reason=end.reason, message=end.message, startTime=at)
+        return _pod_patch(uid, phase=phase, startTime=at, **kubelet)
     terminated = {
         "exitCode": end.code,
         "reason": end.reason,
@@ -92,9 +104,10 @@ def pod_ended(
     } | ({"message": end.message} if end.message else {})
     return _pod_patch(
         uid,
+        **kubelet,
         phase=phase,
         startTime=format_second(started),
-        conditions=_pod_conditions("False", at, f"Pod{phase}".replace("Succeeded", "Completed")),
+        conditions=_pod_conditions("False", at, "PodFailed" if end.code else "PodCompleted"),
         containerStatuses=_containers(containers, {"terminated": terminated}, up=False),
     )
 

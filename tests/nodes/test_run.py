@@ -1,0 +1,309 @@
+"""Simulated nodes against an API server: Pods, GPUServers, faults and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from nodes.world import SERVERS, condition, terminated
+from partita.embedded.nodes import run_nodes
+from support.api import MERGE
+
+GIB = 1 << 30
+
+
+async def test_a_server_pod_gets_a_gpu_and_reports_it(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=2, gpu_memory=40 * GIB)
+    async with nodes.running(spec):
+        name = await world.server()
+        server = await world.ready(name)
+        status = server["status"]
+        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+    resource = f"gpu.partita.dev/{status['uuid'][4:12]}"
+    assert (
+        node["status"]["allocatable"] | {"nvidia.com/gpu": "2", resource: "4"}
+        == (node["status"]["allocatable"])
+    )
+    assert condition(node, "Ready")[0] == "True"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.memory"] == "40960"
+    assert status["node"] == spec.name
+    assert status["product"] == "NVIDIA A100-SXM4-40GB"
+    assert status["memory"] == "40960Mi"
+    assert status["smCount"] == 108
+    assert status["mps"] == {"state": "Ready", "clients": 0}
+    assert status["usage"] == {"memory": "0Mi", "gpuUtilization": 0, "jobs": {}}
+    assert condition(server, "Ready") == ("True", "AgentReporting")
+    assert condition(server, "Faulted") == ("False", "Healthy")
+
+
+async def test_a_job_runs_to_its_end(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec()):
+        server = await world.ready(await world.server())
+        await world.job("good", server, duration="20s")
+        await world.job("bad", server, duration="10s", exit_code="3", message="no data")
+        running = await world.phase("good", "Running")
+        good, bad = await world.ended("good"), await world.ended("bad")
+    assert running["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    assert condition(running, "Ready")[0] == "True"
+    assert good["status"]["phase"] == "Succeeded"
+    assert terminated(good)["exitCode"] == 0
+    assert terminated(good)["reason"] == "Completed"
+    assert bad["status"]["phase"] == "Failed"
+    assert terminated(bad)["exitCode"] == 3
+    assert terminated(bad)["message"] == "no data"
+
+
+async def test_use_is_reported_and_a_peak_outlives_its_job(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(), speed=10.0):
+        name = await world.server()
+        server = await world.ready(name)
+        await world.job("a", server, duration="60s", memory="1Gi,3Gi,2Gi", gpu="40")
+        path = f"{SERVERS}/{name}"
+
+        def uses(memory: str):
+            return lambda s: (
+                s["status"]["usage"].get("jobs", {}).get("job-a", {}).get("memory") == memory
+            )
+
+        first = await world.until(path, uses("1024Mi"))
+        assert first["status"]["usage"]["gpuUtilization"] == 40
+        assert first["status"]["mps"]["clients"] == 1
+        await world.until(path, uses("2048Mi"))
+        ended = await world.until(path, uses("0"))
+        assert ended["status"]["usage"]["jobs"]["job-a"]["peakMemory"] == "3072Mi"
+        left = await world.until(path, lambda s: not s["status"]["usage"].get("jobs"))
+        assert left["status"]["usage"]["memory"] == "0Mi"
+
+
+async def test_only_the_job_above_its_limit_runs_out_of_memory(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec()):
+        server = await world.ready(await world.server())
+        await world.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
+        await world.job("modest", server, limit="0=4096M", duration="40s", memory="3Gi")
+        greedy, modest = await world.ended("greedy"), await world.ended("modest")
+    assert terminated(greedy)["exitCode"] == 1
+    assert "CUDA out of memory" in terminated(greedy)["message"]
+    assert modest["status"]["phase"] == "Succeeded"
+
+
+async def test_a_bad_annotation_fails_the_pod_and_says_what_to_write(
+    world, nodes, node_spec
+) -> None:
+    async with nodes.running(node_spec()):
+        server = await world.ready(await world.server())
+        await world.job("bad", server, duration="soon")
+        bad = await world.ended("bad")
+    assert terminated(bad)["message"] == (
+        "annotation sim.partita.dev/duration: 'soon'; write a duration such as 20s or 1m30s"
+    )
+
+
+async def test_a_deleted_pod_ends_and_makes_room(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        await world.pod(
+            "first", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"}
+        )
+        await world.phase("first", "Running")
+        await world.pod("second", {"nvidia.com/gpu": 1})
+        waiting = await world.until(
+            f"{world.pods}/second", lambda p: condition(p, "PodScheduled")[0] == "False"
+        )
+        await world.api.delete(f"{world.pods}/first")
+        await world.api.gone(f"{world.pods}/first")
+        second = await world.ended("second")
+    assert waiting["status"]["conditions"][0]["reason"] == "Unschedulable"
+    assert "1 Insufficient nvidia.com/gpu" in waiting["status"]["conditions"][0]["message"]
+    assert second["status"]["phase"] == "Succeeded"
+
+
+async def test_a_server_pod_that_goes_takes_its_slices_along(world, nodes, node_spec) -> None:
+    spec = node_spec()
+    async with nodes.running(spec):
+        name = await world.server()
+        server = await world.ready(name)
+        await world.job("a", server, duration="1h")
+        await world.phase("a", "Running")
+        await world.api.delete(f"{world.pods}/{name}")
+        await world.api.gone(f"{world.pods}/{name}")
+        lost = await world.ended("a")
+        stopped = (await world.api.get(f"{SERVERS}/{name}")).ok().body
+        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+        await world.server_pod(name)
+        again = await world.ready(name)
+    assert "cudaErrorMpsClientTerminated" in terminated(lost)["message"]
+    assert condition(stopped, "Ready") == ("False", "AgentStopped")
+    assert stopped["status"]["mps"] == {"state": "Stopped", "clients": 0}
+    assert not [r for r in node["status"]["allocatable"] if r.startswith("gpu.partita.dev/")]
+    assert again["status"]["uuid"] == server["status"]["uuid"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("mps", "MPSFault"), ("gpu-lost", "GPULost"), ("xid", "XidError")]
+)
+async def test_a_fault_is_reported_and_recovered_from(
+    world, nodes, node_spec, kind: str, reason: str
+) -> None:
+    spec = node_spec()
+    async with nodes.running(spec):
+        name = await world.server()
+        path = f"{SERVERS}/{name}"
+        server = await world.ready(name)
+        await world.job("a", server, duration="1h")
+        await world.phase("a", "Running")
+        async with world.api.watch(
+            path.rsplit("/", 1)[0], fieldSelector=f"metadata.name={name}"
+        ) as seen:
+            await world.api.patch(
+                path, {"metadata": {"annotations": {"sim.partita.dev/fault": kind}}}, MERGE
+            )
+            while condition(faulted := (await seen.next())[1], "Faulted")[0] != "True":
+                pass
+        lost = await world.ended("a")
+        healthy = await world.ready(name)
+        await world.job("b", healthy, duration="1s")
+        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+    assert condition(faulted, "Faulted") == ("True", reason)
+    assert condition(faulted, "Ready") == ("False", reason)
+    assert faulted["status"]["mps"]["state"] == "Faulted"
+    assert terminated(lost)["exitCode"] == 1
+    assert condition(healthy, "Faulted") == ("False", "Recovered")
+    assert "sim.partita.dev/fault" not in healthy["metadata"].get("annotations", {})
+
+
+async def test_a_fault_ends_only_when_the_ledger_is_empty(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec()):
+        name = await world.server()
+        path = f"{SERVERS}/{name}"
+        await world.ready(name)
+        booking = {
+            "namespace": "n",
+            "name": "j",
+            "attempt": 1,
+            "memory": "1Gi",
+            "since": "2026-01-01T00:00:00Z",
+        }
+        await world.api.patch(f"{path}/status", {"status": {"allocations": {"u": booking}}})
+        await world.api.patch(path, {"metadata": {"annotations": {"sim.partita.dev/fault": "xid"}}})
+        await world.until(path, lambda s: condition(s, "Faulted")[0] == "True")
+        await world.api.patch(f"{path}/status", {"status": {"allocations": {"u": None}}})
+        healthy = await world.ready(name)
+    assert condition(healthy, "Faulted") == ("False", "Recovered")
+
+
+async def test_a_node_that_is_gone_is_silent_and_comes_back(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec, faults=f"node-gone@100s+40s:{spec.name}", speed=20.0):
+        name = await world.server()
+        server = await world.ready(name)
+        await world.job("a", server, duration="1h")
+        await world.phase("a", "Running")
+        await world.api.gone(f"/api/v1/nodes/{spec.name}")
+        assert (await world.api.get(f"{world.pods}/a")).body["status"]["phase"] == "Running"
+        lost = await world.ended("a")
+        await world.job("b", await world.ready(name), duration="1s")
+        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+    assert terminated(lost)["reason"] == "ContainerStatusUnknown"
+
+
+async def test_a_node_deleted_by_hand_is_gone_until_it_is_created(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec):
+        await world.api.delete(f"/api/v1/nodes/{spec.name}")
+        await world.pod("a", {"nvidia.com/gpu": 1})
+        await world.until(
+            f"{world.pods}/a", lambda p: condition(p, "PodScheduled")[1] == "Unschedulable"
+        )
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name}}
+        (await world.api.post("/api/v1/nodes", node)).ok()
+        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
+
+
+async def test_a_cordoned_node_takes_no_pod(world, nodes, node_spec) -> None:
+    first, second = node_spec("-a", gpus=4), node_spec("-b", gpus=1)
+    async with nodes.running(first, second):
+        await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": True}})
+        await world.pod("full", {"nvidia.com/gpu": 2})
+        waiting = await world.until(
+            f"{world.pods}/full", lambda p: condition(p, "PodScheduled")[0] == "False"
+        )
+        await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": False}})
+        ended = await world.ended("full")
+    assert "1 node(s) were unschedulable" in waiting["status"]["conditions"][0]["message"]
+    assert ended["spec"]["nodeName"] == first.name
+
+
+async def test_what_runs_goes_on_after_a_restart(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=3)
+    async with nodes.running(spec, speed=10.0):
+        names = [await world.server(), await world.server()]
+        before = [await world.ready(name) for name in names]
+        await world.job("a", before[1], duration="30s", memory="1Gi")
+        await world.job("gone", before[0], duration="1h")
+        running = await world.phase("a", "Running")
+        await world.phase("gone", "Running")
+    await world.api.delete(f"{world.pods}/gone")
+    async with nodes.running(spec, speed=10.0):
+        ended = await world.ended("a")
+        after = [await world.ready(name) for name in names]
+        await world.api.gone(f"{world.pods}/gone")
+        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+    assert [s["status"]["uuid"] for s in after] == [s["status"]["uuid"] for s in before]
+    assert ended["status"]["startTime"] == running["status"]["startTime"]
+    assert ended["status"]["phase"] == "Succeeded"
+    offered = [r for r in node["status"]["allocatable"] if r.startswith("gpu.partita.dev/")]
+    assert len(offered) == 2
+
+
+async def test_a_pod_bound_to_a_node_without_room_is_refused(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec):
+        await world.pod("a", {"nvidia.com/gpu": 2}, nodeName=spec.name)
+        refused = await world.ended("a")
+    assert refused["status"]["reason"] == "UnexpectedAdmissionError"
+
+
+async def test_a_pod_may_run_no_longer_than_its_deadline(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec, speed=1.0):
+        await world.pod("a", {}, nodeName=spec.name, activeDeadlineSeconds=1)
+        await world.pod("b", {}, nodeName=spec.name, annotations={"sim.partita.dev/duration": "1s"})
+        late, timely = await world.ended("a"), await world.ended("b")
+    assert late["status"]["reason"] == "DeadlineExceeded"
+    assert timely["status"]["phase"] == "Succeeded"
+
+
+async def test_many_pods_at_once_all_end(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=4), speed=100.0):
+        names = [await world.server() for _ in range(4)]
+        servers = [await world.ready(name) for name in names]
+        await asyncio.gather(
+            *(world.job(f"j-{i}", servers[i % 4], duration="5s") for i in range(60))
+        )
+        pods = [await world.ended(f"j-{i}") for i in range(60)]
+    assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"speed": 0}, "write a number above 0"), ({"faults": "fire@now"}, "write faults such as")],
+)
+async def test_senseless_settings_are_refused(api_server, changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        await run_nodes(api_server.kubeconfig, nodes=[], stop=asyncio.Event(), **changes)
+
+
+async def test_a_pod_that_came_before_its_slices_is_bound_when_they_are_there(
+    world, nodes, node_spec
+) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        name = await world.server()
+        server = await world.ready(name)
+        await world.api.delete(f"{world.pods}/{name}")
+        await world.api.gone(f"{world.pods}/{name}")
+        await world.job("early", server, duration="1s")
+        await world.until(
+            f"{world.pods}/early", lambda p: condition(p, "PodScheduled")[1] == "Unschedulable"
+        )
+        await world.server_pod(name)
+        assert (await world.ended("early"))["status"]["phase"] == "Succeeded"

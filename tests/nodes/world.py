@@ -1,0 +1,135 @@
+"""What simulated nodes work with: GPUServers, their Pods, jobs' Pods; made and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from support.api import Api
+
+__all__ = ["SERVERS", "World", "condition", "terminated"]
+
+SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
+Body = dict[str, Any]
+
+
+def condition(body: Body, kind: str) -> tuple[str, str]:
+    """Status and reason of a condition."""
+    for entry in body.get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry["status"], entry.get("reason", "")
+    return "", ""
+
+
+def terminated(pod: Body) -> Body:
+    """How a Pod's first container ended."""
+    return pod["status"]["containerStatuses"][0]["state"]["terminated"]
+
+
+class World:
+    """One test's objects in one namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._servers: list[str] = []
+
+    async def prepare(self) -> None:
+        """Let Pods be created: where service accounts are checked, the default one exists."""
+        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        await self.api.post(f"/api/v1/namespaces/{self.namespace}/serviceaccounts", body)
+
+    async def clean(self) -> None:
+        for pod in (await self.api.get(self.pods)).ok().body["items"]:
+            path = f"{self.pods}/{pod['metadata']['name']}"
+            await self.api.delete(path, {"gracePeriodSeconds": 0})
+        for server in self._servers:
+            await self.api.delete(f"{SERVERS}/{server}")
+
+    async def server(self, mode: str = "MPS", name: str = "", **spec: Any) -> str:
+        """Create a GPUServer and its Pod; returns their name."""
+        name = name or f"gpus-{uuid4().hex[:8]}"
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "GPUServer",
+            "metadata": {"name": name},
+            "spec": {"partition": "gpus", "mode": mode, "maxJobs": 4},
+        }
+        (await self.api.post(SERVERS, body)).ok()
+        self._servers.append(name)
+        await self.server_pod(name, mode, **spec)
+        return name
+
+    async def server_pod(self, name: str, mode: str = "MPS", **spec: Any) -> None:
+        """Create the Pod of a GPUServer."""
+        env = {"PARTITA_MODE": mode, "PARTITA_MAX_JOBS": "4"}
+        labels = {
+            "partita.dev/component": "server",
+            "partita.dev/server": name,
+            "partita.dev/partition": "gpus",
+        }
+        await self.pod(name, {"nvidia.com/gpu": 1}, env=env, labels=labels, **spec)
+
+    async def job(self, name: str, server: Body, *, limit: str = "", **sim: str) -> Body:
+        """Create a job's Pod on a GPUServer's GPU; `sim` are its annotations."""
+        env = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit} if limit else {}
+        annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()}
+        annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
+        resource = f"gpu.partita.dev/{server['status']['uuid'].removeprefix('GPU-')[:8]}"
+        return await self.pod(name, {resource: 1}, env=env, annotations=annotations)
+
+    async def pod(
+        self,
+        name: str,
+        resources: dict[str, int],
+        *,
+        env: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> Body:
+        """Create a Pod."""
+        container = {
+            "name": "main",
+            "image": "example.org/image:1",
+            "env": [{"name": k, "value": v} for k, v in (env or {}).items()],
+            "resources": {"limits": {k: str(v) for k, v in resources.items()}},
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+            "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
+        }
+        return (await self.api.post(self.pods, body)).ok().body
+
+    async def until(self, path: str, holds: Callable[[Body], bool], seconds: float = 30.0) -> Body:
+        """Return the object as soon as it fulfils a condition."""
+        body: Body = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    answer = await self.api.get(path)
+                    body = answer.body
+                    if answer.status == 200 and holds(body):
+                        return body
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{path} stays at {body}") from None
+
+    async def ready(self, server: str) -> Body:
+        """Return the GPUServer when jobs may be placed on it."""
+        return await self.until(f"{SERVERS}/{server}", lambda s: condition(s, "Ready")[0] == "True")
+
+    async def phase(self, pod: str, *phases: str) -> Body:
+        """Return the Pod when it is in one of these phases."""
+        return await self.until(
+            f"{self.pods}/{pod}", lambda p: p.get("status", {}).get("phase") in phases
+        )
+
+    async def ended(self, pod: str) -> Body:
+        """Return the Pod when it has ended."""
+        return await self.phase(pod, "Succeeded", "Failed")

@@ -31,6 +31,7 @@ test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %
 	@$(PY) -m pytest --cov $(ARGS)
 
 test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real one (needs Go, or KUBEBUILDER_ASSETS)
+	@$(PY) tests/apiserver/build.py
 	@$(PY) -m pytest --server apiserver $(ARGS)
 
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory

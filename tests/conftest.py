@@ -1,3 +1,14 @@
 """What every suite of this repository can use; each plug-in says what it offers."""
 
-pytest_plugins = ["support.clusters", "support.golden"]
+import pytest
+
+pytest_plugins = ["support.clusters"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run only what talks to the API server when that is a real one: the rest is `make test`."""
+    if config.getoption("--server") == "embedded":
+        return
+    talking = [item for item in items if "api_server" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(talking)])
+    items[:] = talking

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest_plugins = ["support.clusters"]
+pytest_plugins = ["support.clusters", "support.golden"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -276,7 +276,7 @@ def apply_config(
     own = owners.setdefault(manager.key(), _Owner(manager, {}, set()))
     last, own.fields, own.manager = own.fields, wanted, manager
     managed = {p for o in owners.values() for p in _with_parents(o.fields)}
-    for path in sorted(_with_parents(last) - managed - _STRIPPED, key=len, reverse=True):
+    for path in sorted(_with_parents(last) - managed - _STRIPPED, key=len):
         _remove(schema, result, path)
     difference = _Difference()
     _compare(schema, _owned_view(live), _owned_view(result), (), difference)

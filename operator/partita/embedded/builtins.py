@@ -12,7 +12,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from partita.embedded.errors import FieldError
+from partita.embedded.cel import parse_quantity
+from partita.embedded.errors import FieldError, bad_request
+from partita.embedded.meta import check_label
 from partita.embedded.resources import Resource, extractor
 from partita.embedded.schema import Schema, with_type_meta
 from partita.embedded.store import Store
@@ -125,7 +127,7 @@ def load_schemas() -> dict[str, Schema]:
     raw = models_schema()
     done: dict[str, Schema] = {}
     return {
-        kind: Schema.compile(with_type_meta(raw[name]), raw, done)
+        kind: Schema.compile_model(with_type_meta(raw[name]), raw, done)
         for kind, name in _MODELS.items()
     }
 
@@ -149,6 +151,23 @@ _CONTAINER_DEFAULTS = {
 _MUTABLE_IN_POD = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
 
 
+def _amounts(quantities: dict[str, Any]) -> dict[str, str]:
+    """Return quantities as text; a number is one as well.
+
+    Raises
+    ------
+    APIError
+        400 where one is none: in Kubernetes such a body cannot even be decoded.
+    """
+    out = {name: str(value) for name, value in quantities.items()}
+    for value in out.values():
+        try:
+            parse_quantity(value)
+        except ValueError as e:
+            raise bad_request(str(e)) from e
+    return out
+
+
 def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
     spec = pod.get("spec") or {}
     return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -169,7 +188,7 @@ def _prepare_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> None:
         resources = container["resources"] = dict(container["resources"])
         for kind in ("limits", "requests"):
             if resources.get(kind):
-                resources[kind] = {k: str(v) for k, v in resources[kind].items()}
+                resources[kind] = _amounts(resources[kind])
         if resources.get("limits"):
             resources["requests"] = resources["limits"] | resources.get("requests", {})
     if old is None:
@@ -188,31 +207,46 @@ def _qos(pod: dict[str, Any]) -> str:
 
 
 def _check_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    errors = []
-    if "spec" not in pod or not pod["spec"].get("containers"):
+    spec = pod.get("spec") or {}
+    if not spec.get("containers"):
         return [FieldError(("spec", "containers"), "Required value")]
-    for i, container in enumerate(pod["spec"]["containers"]):
+    errors = []
+    names: set[str] = set()
+    for i, container in enumerate(spec["containers"]):
         place = ("spec", "containers", i)
+        errors += check_label(container["name"], (*place, "name"))
+        if container["name"] in names:
+            errors.append(FieldError((*place, "name"), "Duplicate value", "", container["name"]))
+        names.add(container["name"])
         if not container.get("image"):
             errors.append(FieldError((*place, "image"), "Required value"))
-        resources = container["resources"]
-        for name, limit in (resources.get("limits") or {}).items():
-            # Extended resources cannot be overcommitted.
-            if "/" in name and resources["requests"].get(name) != limit:
-                where = (*place, "resources", "requests")
-                errors.append(FieldError(where, "Invalid value", f"must be equal to {name} limit",
-                                         resources["requests"].get(name)))  # fmt: skip
-    if pod["spec"]["restartPolicy"] not in ("Always", "OnFailure", "Never"):
-        errors.append(FieldError(("spec", "restartPolicy"), "Unsupported value",
-                                 'supported values: "Always", "OnFailure", "Never"',
-                                 pod["spec"]["restartPolicy"]))  # fmt: skip
+        errors += _check_resources(container["resources"], (*place, "resources"))
+    if spec["restartPolicy"] not in (policies := ("Always", "OnFailure", "Never")):
+        detail = "supported values: " + ", ".join(f'"{p}"' for p in policies)
+        where = ("spec", "restartPolicy")
+        errors.append(FieldError(where, "Unsupported value", detail, spec["restartPolicy"]))
     if old is not None and _frozen(pod) != _frozen(old):
-        errors.append(FieldError(("spec",), "Forbidden", (
-            "pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
-            "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
-            "(allow it to be set to 1 if it was previously negative)")))  # fmt: skip
+        errors.append(FieldError(("spec",), "Forbidden", _FROZEN_DETAIL))
     return errors
+
+
+def _check_resources(resources: dict[str, Any], place: tuple[str | int, ...]) -> list[FieldError]:
+    """Extended resources cannot be overcommitted."""
+    requests = resources.get("requests", {})
+    return [
+        FieldError((*place, "requests"), "Invalid value", f"must be equal to {name} limit",
+                   requests.get(name))
+        for name, limit in (resources.get("limits") or {}).items()
+        if "/" in name and requests.get(name) != limit
+    ]  # fmt: skip
+
+
+_FROZEN_DETAIL = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
+)
 
 
 def _frozen(pod: dict[str, Any]) -> dict[str, Any]:
@@ -264,7 +298,7 @@ def _prepare_node(node: dict[str, Any], _old: dict[str, Any] | None) -> None:
     status = node.get("status")
     for kind in ("capacity", "allocatable"):
         if isinstance(status, dict) and status.get(kind):
-            status[kind] = {k: str(v) for k, v in status[kind].items()}
+            status[kind] = _amounts(status[kind])
 
 
 def _prepare_secret(secret: dict[str, Any], _old: dict[str, Any] | None) -> None:
@@ -273,6 +307,25 @@ def _prepare_secret(secret: dict[str, Any], _old: dict[str, Any] | None) -> None
     secret.setdefault("type", "Opaque")
     for key, value in (secret.pop("stringData", None) or {}).items():
         secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+
+
+def _check_lease(lease: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
+    spec = lease.get("spec") or {}
+    bounds = (("leaseDurationSeconds", 1, "must be greater than 0"),
+              ("leaseTransitions", 0, "must be greater than or equal to 0"))  # fmt: skip
+    return [
+        FieldError(("spec", name), "Invalid value", detail, spec[name])
+        for name, least, detail in bounds
+        if spec.get(name, least) < least
+    ]
+
+
+def _check_event(event: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
+    about = event["involvedObject"].get("namespace", "")
+    if (about or "default") == event["metadata"]["namespace"]:
+        return []
+    where = ("involvedObject", "namespace")
+    return [FieldError(where, "Invalid value", "does not match event.namespace", about)]
 
 
 def _node_status(node: dict[str, Any]) -> list[Any]:
@@ -353,7 +406,8 @@ def builtin_resources(store: Store) -> list[Resource]:
                      Column("Restarts", "string", _pod_restarts), AGE,
                      Column("IP", "string", _or_none(".status.podIP"), 1),
                      Column("Node", "string", _or_none(".spec.nodeName"), 1))),
-        resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS, columns=(
+        resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS,
+                 check=_check_event, columns=(
             Column("Last Seen", "string", _event_last_seen), _text("Type", ".type"),
             _text("Reason", ".reason"), Column("Object", "string", _event_object),
             _text("Source", ".source.component", 1), _text("Message", ".message"))),
@@ -363,7 +417,7 @@ def builtin_resources(store: Store) -> list[Resource]:
                  columns=(_text("Type", ".type"), _count("Data", "data"), AGE)),
         resource("serviceaccounts", "ServiceAccount", short_names=("sa",)),
         resource("leases", "Lease", "coordination.k8s.io", unconditional=False,
-                 columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
+                 check=_check_lease, columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
         resource("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io",
                  namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
                  subresources=frozenset({"status"}), generation=True, unconditional=False,

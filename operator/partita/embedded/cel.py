@@ -16,7 +16,7 @@ from typing import Any
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-__all__ = ["Rule", "RuleError", "compile_rule"]
+__all__ = ["Rule", "RuleError", "compile_rule", "parse_quantity"]
 
 _T = cel.Type
 # Suffixes of a quantity; Kubernetes API reference, "Quantity".
@@ -27,7 +27,9 @@ _SUFFIXES = {
     "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
     "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
 }  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
 # A quantity travels through CEL as a string no field can equal, its exact value behind the mark.
 _MARK = "\1quantity:"
 # Names that the API server wants escaped in a rule (`self.__namespace__`), for they are CEL's own.
@@ -38,6 +40,8 @@ _RESERVED = (
 _ESCAPED = re.compile(rf"\.__({_RESERVED}|in|true|false|null)__\b")
 _UNESCAPED = re.compile(rf"\.({_RESERVED})\b")
 _NO_STRINGS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
+# Fields selected from the value itself; what is called at the end is a function.
+_SELECTION = re.compile(r"(?<![.\w])(?:self|oldSelf)((?:\.[A-Za-z_]\w*)+)(?![\w(])")
 _SYMBOL_ESCAPE = re.compile(r"__(dot|dash|slash|underscores)__")
 
 
@@ -45,7 +49,14 @@ class RuleError(Exception):
     """A rule that does not compile, or that failed while it was evaluated."""
 
 
-def _parse(text: str) -> Decimal:
+def parse_quantity(text: str) -> Decimal:
+    """Return the value of a quantity.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(
@@ -68,7 +79,7 @@ def _unwrap(value: str) -> Decimal:
 
 def _is_quantity(text: str) -> bool:
     try:
-        _parse(text)
+        parse_quantity(text)
     except (ValueError, InvalidOperation):
         return False
     return True
@@ -88,7 +99,7 @@ def _functions() -> list[Any]:
 
     return [
         cel.FunctionDecl("quantity", [
-            cel.Overload("k_quantity", text, [text], False, lambda s: _wrap(_parse(s)))]),
+            cel.Overload("k_quantity", text, [text], False, lambda s: _wrap(parse_quantity(s)))]),
         cel.FunctionDecl("isQuantity", [
             cel.Overload("k_isQuantity", truth, [text], False, _is_quantity)]),
         member("isGreaterThan", truth, text, impl=lambda a, b: _compare(a, b) > 0),
@@ -132,6 +143,8 @@ class Rule:
 
     Attributes
     ----------
+    selections
+        The fields of the value that the rule selects, such as ``(spec, gpus)``.
     transition
         It compares with `oldSelf`, so it holds where there is no old value.
     """
@@ -140,6 +153,7 @@ class Rule:
     message: str
     message_program: Any
     reason: str
+    selections: tuple[tuple[str, ...], ...]
     field_path: tuple[str, ...]
     transition: bool
     program: Any
@@ -185,11 +199,14 @@ def compile_rule(entry: dict[str, Any]) -> Rule:
         raise RuleError("optionalOldSelf is not supported here")
     source = entry["rule"].strip()
     expression = entry.get("messageExpression")
+    bare = _ESCAPED.sub(r".\1", _NO_STRINGS.sub("''", source))
+    selections = (m[1].split(".")[1:] for m in _SELECTION.finditer(bare))
     return Rule(
         source=source,
         message=entry.get("message", "").strip(),
         message_program=_compile(expression) if expression else None,
         reason=entry.get("reason", "FieldValueInvalid"),
+        selections=tuple(map(tuple, selections)),
         field_path=tuple(p for p in entry.get("fieldPath", "").split(".") if p),
         transition=re.search(r"\boldSelf\b", source) is not None,
         program=_compile(source),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from partita.embedded.errors import FieldError
@@ -65,9 +66,14 @@ def check_crd(crd: dict[str, Any], old: dict[str, Any] | None) -> list[FieldErro
             errors.append(FieldError(where, "Required value", "schemas are required"))
             continue
         try:
-            custom_resource(crd, version, Collection(lambda _obj: {}, 1))
-        except (SchemaError, ValueError) as e:
-            errors.append(_bad(where, ..., str(e)))
+            custom_resource(crd, version, Collection(lambda _obj: {}, 1, 0))
+        except SchemaError as e:
+            # With one version kube-apiserver keeps the schema, and errors in it, elsewhere.
+            single = len(spec["versions"]) == 1
+            root = ("spec", "validation", "openAPIV3Schema") if single else where
+            errors += [replace(p, path=(*root, *p.path)) for p in e.problems]
+        except ValueError as e:
+            errors.append(_bad((*where[:3], "additionalPrinterColumns"), ..., str(e)))
     return errors
 
 

@@ -182,12 +182,15 @@ def _paths(r: Resource, gvk: dict[str, str], name: str) -> dict[str, Any]:
             out["requestBody"] = body
         return out
 
-    return {
+    named = {
+        "get": operation("get", write=False),
+        "put": operation("put", write=True),
+        "patch": operation("patch", write=True),
+    }
+    subresources = {
+        f"{url}/{{name}}/{sub}": named for sub in sorted(r.subresources & {"status"})
+    }
+    return subresources | {
         url: {"get": operation("list", write=False), "post": operation("post", write=True)},
-        f"{url}/{{name}}": {
-            "get": operation("get", write=False),
-            "put": operation("put", write=True),
-            "patch": operation("patch", write=True),
-            "delete": operation("delete", write=False),
-        },
+        f"{url}/{{name}}": named | {"delete": operation("delete", write=False)},
     }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+import time
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from partita.embedded.errors import FieldError
 
-__all__ = ["check_metadata", "generated_name", "new_uid", "now"]
+__all__ = ["check_label", "check_metadata", "generated_name", "new_uid", "now", "timestamp"]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -21,10 +22,14 @@ _ANNOTATIONS_LIMIT = 256 * 1024  # bytes, all annotations together
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
+def timestamp(seconds: float) -> str:
+    """Return a time since the epoch as Kubernetes writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def now(plus: float = 0) -> str:
     """Return the time as Kubernetes writes it, `plus` seconds from now."""
-    moment = datetime.now(UTC) + timedelta(seconds=plus)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(time.time() + plus)
 
 
 def new_uid() -> str:
@@ -71,6 +76,11 @@ def check_metadata(
     if len(controllers) > 1:
         errors.append(_bad(("metadata", "ownerReferences"), meta["ownerReferences"],
                            "Only one reference can have Controller set to true"))  # fmt: skip
+    for owner in meta.get("ownerReferences") or ():
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(key):
+                where = ("metadata", "ownerReferences", key)
+                errors.append(_bad(where, owner.get(key, ""), "must not be empty"))
     for key in meta.get("finalizers") or ():
         errors += _check_key(key, ("metadata", "finalizers"))
     if old is not None and "deletionTimestamp" in old:
@@ -83,25 +93,35 @@ def check_metadata(
     return errors
 
 
-def _bad(path: tuple[str, ...], value: Any, detail: str) -> FieldError:
+def _bad(path: tuple[str | int, ...], value: Any, detail: str) -> FieldError:
     return FieldError(path, "Invalid value", detail, value)
 
 
 def _check_name(name: str, *, label: bool) -> list[FieldError]:
     place = ("metadata", "name")
-    limit, pattern = (63, _LABEL) if label else (253, _SUBDOMAIN)
+    if label:
+        return check_label(name, place)
     errors = []
-    if len(name) > limit:
-        errors.append(_bad(place, name, f"must be no more than {limit} bytes"))
-    if re.fullmatch(pattern, name) is None:
-        what, characters, example = (
-            ("label", "characters or '-'", "'my-name',  or '123-abc'") if label
-            else ("subdomain", "characters, '-' or '.'", "'example.com'")
-        )  # fmt: skip
+    if len(name) > 253:
+        errors.append(_bad(place, name, "must be no more than 253 bytes"))
+    if re.fullmatch(_SUBDOMAIN, name) is None:
         errors.append(_bad(place, name, (
-            f"a lowercase RFC 1123 {what} must consist of lower case alphanumeric {characters}, "
-            f"and must start and end with an alphanumeric character (e.g. {example}, regex used "
-            f"for validation is '{pattern}')")))  # fmt: skip
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+            "'-' or '.', and must start and end with an alphanumeric character (e.g. "
+            f"'example.com', regex used for validation is '{_SUBDOMAIN}')")))  # fmt: skip
+    return errors
+
+
+def check_label(value: str, place: tuple[str | int, ...]) -> list[FieldError]:
+    """Return why a value is no DNS label."""
+    errors = []
+    if len(value) > 63:
+        errors.append(_bad(place, value, "must be no more than 63 bytes"))
+    if re.fullmatch(_LABEL, value) is None:
+        errors.append(_bad(place, value, (
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or "
+            "'-', and must start and end with an alphanumeric character (e.g. 'my-name',  or "
+            f"'123-abc', regex used for validation is '{_LABEL}')")))  # fmt: skip
     return errors
 
 

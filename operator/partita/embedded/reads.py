@@ -7,7 +7,7 @@ import base64
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -231,7 +231,7 @@ class Reader:
         else:
             position = collection.position(rv)
             yield []
-        while not collection.closed:
+        while True:
             events = collection.since(position)
             position += len(events)
             seen = (_seen_by(e, namespace, options) for e in events if e.record.rv > rv)
@@ -239,7 +239,7 @@ class Reader:
                 yield ready
                 continue
             left = deadline - loop.time()
-            if left <= 0:
+            if left <= 0 or collection.closed:
                 break
             changed = collection.changed()
             await asyncio.wait({changed}, timeout=min(left, _BOOKMARK_INTERVAL))
@@ -269,6 +269,12 @@ def _seen_by(event: Event, namespace: str | None, options: ListOptions) -> Event
         return event
     if now:
         return event if event.type == "ADDED" else Event("ADDED", event.record, None)
-    if before:
-        return event if event.type == "DELETED" else Event("DELETED", event.record, None)
+    if before and event.type == "DELETED":
+        return event
+    if before and event.previous is not None:
+        # What the watcher loses is the object as it was, with the version of the change.
+        obj = event.previous.obj
+        obj["metadata"]["resourceVersion"] = str(event.record.rv)
+        last = replace(event.previous, rv=event.record.rv, raw=orjson.dumps(obj))
+        return Event("DELETED", last, None)
     return None

@@ -3,8 +3,9 @@
 A schema is compiled once into `Schema` nodes. `CRDValidator` is the whole of one CRD version
 and needs no server, so that YAML can be checked offline.
 
-It does not have: `x-kubernetes-embedded-resource`, string formats but ``date-time``, `$ref` in
-CRDs (nor has Kubernetes), limits on the cost of CEL rules.
+It does not have: `x-kubernetes-embedded-resource`, string formats but ``date-time``, limits on
+the cost of CEL rules, and types of the values in rules: that a field a rule names exists is
+checked, not that it fits what is done with it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list:
 _BLOCKING = frozenset(
     {"Unsupported value", "Required value", "Too long", "Too many", "Invalid type"}
 )
+_JUNCTOR = Key("")  # in a path: below it only values are constrained, and types may be left out
 _RULE_REASONS = {
     "FieldValueInvalid": "Invalid value",
     "FieldValueForbidden": "Forbidden",
@@ -50,7 +52,17 @@ _RULE_REASONS = {
 
 
 class SchemaError(Exception):
-    """A schema that cannot be used: the message names the place and what is wrong there."""
+    """A schema that cannot be used.
+
+    Attributes
+    ----------
+    problems
+        What is wrong where in the schema.
+    """
+
+    def __init__(self, problems: Errors) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
 
 
 def text_path(path: Path) -> str:
@@ -82,7 +94,7 @@ class Schema:
     """
 
     __slots__ = (
-        "_checks", "_classes", "_junctors", "_rules", "additional", "atomic_map", "defaults",
+        "_checks", "_classes", "_junctors", "_rules", "_unique", "additional", "atomic_map", "defaults",
         "defaults_below", "items", "list_keys", "list_type", "nullable", "preserve",
         "properties", "raw", "required", "rules_below", "type",
     )  # fmt: skip
@@ -102,59 +114,92 @@ class Schema:
         self.atomic_map = False
         self.defaults_below = False
         self.rules_below = False
+        self._unique = True
         self._classes: tuple[type, ...] = (object,)
         self._checks: list[_Check] = []
         self._junctors: list[tuple[str, list[Schema]]] = []
         self._rules: list[Rule] = []
 
     @classmethod
-    def compile(
-        cls,
-        raw: Mapping[str, Any],
-        refs: Mapping[str, Mapping[str, Any]] | None = None,
-        _done: dict[str, Schema] | None = None,
-        _path: Path = (),
-    ) -> Schema:
-        """Compile an OpenAPI v3 schema.
-
-        Parameters
-        ----------
-        raw
-            The schema.
-        refs
-            Schemas that `raw` may refer to by ``$ref``, by the last part of the reference.
+    def compile(cls, raw: Mapping[str, Any]) -> Schema:
+        """Compile a CRD's schema.
 
         Raises
         ------
         SchemaError
-            A rule or pattern in it does not compile.
+            It is not structural, or a rule, pattern or default in it is wrong.
         """
-        done = {} if _done is None else _done
-        if reference := raw.get("$ref") or next((r["$ref"] for r in raw.get("allOf", ())
-                                                 if "$ref" in r), None):  # fmt: skip
+        problems: Errors = []
+        node = cls()
+        node._fill(raw, lambda r, path: cls._sub(r, path, problems), (), problems)
+        if problems:
+            raise SchemaError(problems)
+        return node
+
+    @classmethod
+    def _sub(cls, raw: Mapping[str, Any], path: Path, problems: Errors) -> Schema:
+        node = cls()
+        node._fill(raw, lambda r, p: cls._sub(r, p, problems), path, problems)
+        return node
+
+    @classmethod
+    def compile_model(
+        cls,
+        raw: Mapping[str, Any],
+        models: Mapping[str, Mapping[str, Any]],
+        done: dict[str, Schema],
+    ) -> Schema:
+        """Compile the schema of a built-in kind, which may refer to others and to itself.
+
+        Parameters
+        ----------
+        models
+            What ``$ref`` may name, by the last part of the reference.
+        done
+            What is compiled already, by the same names; added to.
+        """
+
+        def sub(child: Mapping[str, Any], _path: Path) -> Schema:
+            reference = child.get("$ref") or next(
+                (r["$ref"] for r in child.get("allOf", ()) if "$ref" in r), None
+            )
+            node = cls()
+            if reference is None:
+                node._fill(child, sub, (), [])
+                return node
             name = reference.rpartition("/")[2]
             if name not in done:
-                done[name] = cls()  # before its inside is compiled: types may be recursive
-                done[name]._fill((refs or {})[name], refs, done, _path)
+                done[name] = node  # before its inside is compiled: types may be recursive
+                node._fill(models[name], sub, (), [])
             return done[name]
+
         node = cls()
-        node._fill(raw, refs, done, _path)
+        node._fill(raw, sub, (), [])
+        node._set_lenient(set())
         return node
+
+    def _set_lenient(self, seen: set[int]) -> None:
+        """Leave uniqueness in lists to the kind: the built-in kinds differ in it."""
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        self._unique = False
+        for below in (*self.properties.values(), self.additional, self.items):
+            if below is not None:
+                below._set_lenient(seen)
 
     def _fill(
         self,
         raw: Mapping[str, Any],
-        refs: Mapping[str, Mapping[str, Any]] | None,
-        done: dict[str, Schema],
+        sub: Callable[[Mapping[str, Any], Path], Schema],
         path: Path,
+        problems: Errors,
     ) -> None:
-        def sub(child: Mapping[str, Any], name: str) -> Schema:
-            return Schema.compile(child, refs, done, (*path, name))
-
         self.raw = raw
         self.type = raw.get("type", "")
         self._classes = _TYPES[self.type]
-        if raw.get("x-kubernetes-int-or-string"):
+        free = bool(raw.get("x-kubernetes-int-or-string"))
+        if free:
             self._classes = (int, str)
         self.nullable = raw.get("nullable", False)
         self.preserve = raw.get("x-kubernetes-preserve-unknown-fields", False)
@@ -162,31 +207,63 @@ class Schema:
         self.list_type = raw.get("x-kubernetes-list-type", "atomic")
         self.list_keys = tuple(raw.get("x-kubernetes-list-map-keys", ()))
         self.atomic_map = raw.get("x-kubernetes-map-type") == "atomic"
-        self.properties = {k: sub(v, k) for k, v in raw.get("properties", {}).items()}
+        if not (self.type or free or self.preserve or _JUNCTOR in path):
+            detail = "must not be empty for specified object fields"
+            problems.append(FieldError((*path, "type"), "Required value", detail))
+        self.properties = {
+            k: sub(v, (*path, "properties", Key(k))) for k, v in raw.get("properties", {}).items()
+        }
         additional = raw.get("additionalProperties")
         if additional is True:
             self.preserve = True
         elif isinstance(additional, dict):
-            self.additional = sub(additional, "*")
+            self.additional = sub(additional, (*path, "additionalProperties"))
         if "items" in raw:
-            self.items = sub(raw["items"], "*")
+            self.items = sub(raw["items"], (*path, "items"))
         try:
-            self._rules = [compile_rule(r) for r in raw.get("x-kubernetes-validations", ())]
             self._checks = list(_checks(raw))
-        except (RuleError, re.error) as e:
-            raise SchemaError(f"{text_path(path)}: {e}") from e
-        if not raw.get("x-kubernetes-int-or-string"):
+        except re.error as e:
+            detail = f"must be a valid regular expression, but isn't: {e}"
+            problems.append(FieldError((*path, "pattern"), "Invalid value", detail, raw["pattern"]))
+        if not free:
             for word in ("allOf", "anyOf", "oneOf"):
                 if word in raw:
-                    self._junctors.append((word, [sub(r, word) for r in raw[word]]))
+                    where = (*path, word, _JUNCTOR)
+                    self._junctors.append((word, [sub(r, where) for r in raw[word]]))
             if "not" in raw:
-                self._junctors.append(("not", [sub(raw["not"], "not")]))
+                self._junctors.append(("not", [sub(raw["not"], (*path, "not", _JUNCTOR))]))
         below = [*self.properties.values(), *filter(None, (self.additional, self.items))]
+        self._compile_rules(raw, path, problems)
         self.rules_below = bool(self._rules) or any(s.rules_below for s in below)
         for key, child in self.properties.items():
             if "default" in child.raw:
-                self.defaults[key] = child.default(_copy(child.raw["default"]))
+                default = self.defaults[key] = child.default(_copy(child.raw["default"]))
+                where = (*path, "properties", Key(key), "default")
+                problems.extend(child.validate(default, path=where))
         self.defaults_below = bool(self.defaults) or any(s.defaults_below for s in below)
+
+    def _compile_rules(self, raw: Mapping[str, Any], path: Path, problems: Errors) -> None:
+        for i, entry in enumerate(raw.get("x-kubernetes-validations", ())):
+            try:
+                rule = compile_rule(entry)
+                if unknown := next(filter(self._lacks, rule.selections), None):
+                    raise RuleError(f"compilation failed: undefined field {'.'.join(unknown)!r}")
+            except RuleError as e:
+                where = (*path, "x-kubernetes-validations", i, "rule")
+                problems.append(FieldError(where, "Invalid value", str(e), entry["rule"]))
+            else:
+                self._rules.append(rule)
+
+    def _lacks(self, selection: tuple[str, ...]) -> bool:
+        """Return whether a rule that selects these fields in turn names one there is not."""
+        node: Schema | None = self
+        for name in selection:
+            if node is None or node.preserve or node.additional or node.type != "object":
+                return False
+            if name not in node.properties:
+                return True
+            node = node.properties.get(name)
+        return False
 
     def child(self, key: str) -> Schema:
         """Return the node of one field or key of an object."""
@@ -321,7 +398,7 @@ class Schema:
             errors.append(FieldError(path, "Invalid value", detail, ""))
 
     def _check_uniqueness(self, value: list[Any], path: Path, errors: Errors) -> None:
-        if self.list_type == "atomic":
+        if self.list_type == "atomic" or not self._unique:
             return
         seen: set[Any] = set()
         for i, item in enumerate(value):
@@ -381,20 +458,22 @@ def _checks(raw: Mapping[str, Any]) -> list[_Check]:
     """Return a check for each keyword on the value itself (kube-openapi's messages)."""
     out: list[_Check] = []
 
-    def body(holds: Callable[[Any], bool], words: str) -> None:
+    def body(of: type | tuple[type, ...], holds: Callable[[Any], bool], words: str) -> None:
         def check(value: Any, path: Path) -> FieldError | None:
-            if holds(value):
+            if not isinstance(value, of) or holds(value):
                 return None
             return FieldError(path, "Invalid value", f"{text_path(path)} in body {words}", value)
 
         out.append(check)
 
-    def at_most(limit: int, kind: str, words: str) -> None:
+    def at_most(of: type, limit: int, kind: str, unit: str) -> None:
+        words = "may not be more than" if kind == "Too long" else "must have at most"
+        detail = f"{words} {limit} {unit if limit == 1 else unit + 's'}"
+
         def check(value: Any, path: Path) -> FieldError | None:
-            if len(value) <= limit:
+            if not isinstance(value, of) or len(value) <= limit:
                 return None
-            shown = len(value) if kind == "Too many" else ...
-            return FieldError(path, kind, words, shown)
+            return FieldError(path, kind, detail, len(value))
 
         out.append(check)
 
@@ -407,44 +486,44 @@ def _checks(raw: Mapping[str, Any]) -> list[_Check]:
             return FieldError(path, "Unsupported value", f"supported values: {supported}", value)
 
         out.append(check_enum)
+    number = (int, float)
     if (low := raw.get("minimum")) is not None:
         if raw.get("exclusiveMinimum"):
-            body(lambda v: v > low, f"should be greater than {_plain(low)}")
+            body(number, lambda v: v > low, f"should be greater than {_plain(low)}")
         else:
-            body(lambda v: v >= low, f"should be greater than or equal to {_plain(low)}")
+            body(number, lambda v: v >= low, f"should be greater than or equal to {_plain(low)}")
     if (high := raw.get("maximum")) is not None:
         if raw.get("exclusiveMaximum"):
-            body(lambda v: v < high, f"should be less than {_plain(high)}")
+            body(number, lambda v: v < high, f"should be less than {_plain(high)}")
         else:
-            body(lambda v: v <= high, f"should be less than or equal to {_plain(high)}")
+            body(number, lambda v: v <= high, f"should be less than or equal to {_plain(high)}")
     if (factor := raw.get("multipleOf")) is not None:
-        body(lambda v: v % factor == 0, f"should be a multiple of {_plain(factor)}")
-    if (least := raw.get("minLength")) is not None:
-        body(lambda v: len(v) >= least, f"should be at least {least} chars long")
-    if (most := raw.get("maxLength")) is not None:
-        unit = "byte" if most == 1 else "bytes"
-        at_most(most, "Too long", f"may not be more than {most} {unit}")
+        body(number, lambda v: v % factor == 0, f"should be a multiple of {_plain(factor)}")
     if (pattern := raw.get("pattern")) is not None:
         # In Go "$" is the very end; in Python it would let a last newline pass.
         compiled = re.compile(re.sub(r"\$$", r"\\Z", pattern))
-        body(lambda v: compiled.search(v) is not None, f"should match '{pattern}'")
-    if raw.get("format") == "date-time":
-
-        def check_time(value: Any, path: Path) -> FieldError | None:
-            if _is_time(value):
-                return None
-            detail = f'{text_path(path)} in body must be of type date-time: "{value}"'
-            return FieldError(path, "Invalid type", detail, value)
-
-        out.append(check_time)
-    for word, what in (("Items", "items"), ("Properties", "properties")):
-        if (least_items := raw.get(f"min{word}")) is not None:
-            body(lambda v, n=least_items: len(v) >= n,  # type: ignore[misc]
-                 f"should have at least {least_items} {what}")  # fmt: skip
-        if (most_items := raw.get(f"max{word}")) is not None:
-            unit = "item" if most_items == 1 else "items"
-            at_most(most_items, "Too many", f"must have at most {most_items} {unit}")
+        body(str, lambda v: compiled.search(v) is not None, f"should match '{pattern}'")
+    for of, word, unit in ((str, "Length", "byte"), (list, "Items", "item"),
+                           (dict, "Properties", "item")):  # fmt: skip
+        if (least := raw.get(f"min{word}")) is not None:
+            what = "chars long" if of is str else word.lower()
+            words = f"should {'be' if of is str else 'have'} at least {least} {what}"
+            body(of, lambda v, n=least: len(v) >= n, words)  # type: ignore[misc]
+        if (most := raw.get(f"max{word}")) is not None:
+            at_most(of, most, "Too long" if of is str else "Too many", unit)
+    if test := _FORMATS.get(raw.get("format", "")):
+        out.append(_format_check(raw["format"], test))
     return out
+
+
+def _format_check(name: str, test: Callable[[Any], bool]) -> _Check:
+    def check(value: Any, path: Path) -> FieldError | None:
+        if test(value):
+            return None
+        detail = f'{text_path(path)} in body must be of type {name}: "{value}"'
+        return FieldError(path, "Invalid type", detail, value)
+
+    return check
 
 
 def _plain(value: Any) -> str:
@@ -453,11 +532,15 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _is_time(value: str) -> bool:
+def _is_time(value: Any) -> bool:
     try:
         return datetime.fromisoformat(value).tzinfo is not None and "T" in value
-    except ValueError:
+    except (TypeError, ValueError):
         return False
+
+
+# Those known here; as in Kubernetes an unknown format is no constraint.
+_FORMATS: dict[str, Callable[[Any], bool]] = {"date-time": _is_time}
 
 
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -482,7 +565,6 @@ META = {
                     **{k: {"type": "string"} for k in ("apiVersion", "kind", "name", "uid")},
                     **{k: {"type": "boolean"} for k in ("controller", "blockOwnerDeletion")},
                 },
-                "required": ["apiVersion", "kind", "name", "uid"],
                 "x-kubernetes-map-type": "atomic",
             },
             "x-kubernetes-list-type": "map",

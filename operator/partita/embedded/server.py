@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import orjson
 import yaml
 from aiohttp import web
 
-from partita.embedded import discovery, errors
+from partita.embedded import discovery, errors, protobuf
 from partita.embedded.api import API
 from partita.embedded.builtins import load_schemas
 from partita.embedded.errors import APIError
@@ -104,9 +103,11 @@ class EmbeddedAPIServer:
         """
         await asyncio.to_thread(load_schemas)
         self._api = API(self._history_limit)
-        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None))
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, access_log=None), shutdown_timeout=1
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, shutdown_timeout=1)
+        site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
         self._collector = asyncio.create_task(self._api.collector.run())
@@ -454,12 +455,14 @@ def _no_route(request: web.BaseRequest) -> APIError:
 
 def _form(request: web.BaseRequest) -> str:
     """Return in which form the client wants objects, "" for as they are."""
-    accept = request.headers.get("Accept", "")
-    for clause in accept.split(","):
-        if match := re.search(r"as=(Table|PartialObjectMetadata)(List)?;v=v1(;|$)", clause):
-            return match[1]
-        if clause.split(";")[0].strip() in (_JSON, "*/*") and "as=" not in clause:
+    for clause in request.headers.get("Accept", "").split(","):
+        kind, *parameters = (p.strip() for p in clause.split(";"))
+        wanted = dict(p.partition("=")[::2] for p in parameters)
+        form = wanted.get("as", "").removesuffix("List")
+        if not form and kind in (_JSON, "*/*"):
             return ""
+        if form in ("Table", "PartialObjectMetadata") and wanted.get("v") == "v1":
+            return form
     return ""
 
 
@@ -484,6 +487,8 @@ async def _body(request: web.BaseRequest) -> Any:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
             return _yaml(data)
+    if kind == "application/vnd.kubernetes.protobuf":
+        return protobuf.decode(data)
     if "json" not in kind and kind != "application/octet-stream":
         raise APIError(415, "UnsupportedMediaType", (
             f"the body of the request was in an unknown format ({kind}) - accepted media types "

@@ -81,16 +81,20 @@ class Collection:
         Returns the fields by which an object can be selected.
     limit
         How many changes are kept at least; older ones are compacted (410 Gone).
+    start
+        The resourceVersion at which the kind began to be served.
     """
 
-    def __init__(self, extract: Callable[[dict[str, Any]], dict[str, str]], limit: int) -> None:
+    def __init__(
+        self, extract: Callable[[dict[str, Any]], dict[str, str]], limit: int, start: int
+    ) -> None:
         self.extract = extract
         self.items: dict[str, dict[str, Record]] = {}
         self.closed = False
         self._limit = limit
         self._events: list[Event] = []
         self._dropped = 0  # events compacted away; positions count from the first ever
-        self._compacted = 0  # the last resourceVersion among them
+        self._compacted = start  # the last resourceVersion among them
         self._waiters: list[asyncio.Future[None]] = []
 
     def get(self, namespace: str, name: str) -> Record | None:
@@ -213,7 +217,7 @@ class Store:
 
     def collection(self, extract: Callable[[dict[str, Any]], dict[str, str]]) -> Collection:
         """Return a new, empty collection."""
-        return Collection(extract, self._limit)
+        return Collection(extract, self._limit, self.rv)
 
     def put(self, collection: Collection, obj: dict[str, Any]) -> Record:
         """Store a new version of an object, with the next resourceVersion."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 from partita.embedded import errors
 from partita.embedded.apply import Manager, apply_config, record_update
 from partita.embedded.errors import APIError, FieldError
-from partita.embedded.meta import check_metadata, generated_name, new_uid, now
+from partita.embedded.meta import check_metadata, generated_name, new_uid, now, timestamp
 from partita.embedded.patches import json_patch, merge_patch, strategic_merge_patch
 from partita.embedded.resources import Resource
 from partita.embedded.schema import text_path
@@ -232,7 +233,8 @@ class Writer:
             raise errors.bad_request("metadata.managedFields must be nil")
         unknown = resource.schema.prune(config)
         if unknown:
-            raise self._strict_error(resource, [f'unknown field "{text_path(p)}"' for p in unknown])
+            fields = ", ".join(f'unknown field "{text_path(p)}"' for p in unknown)
+            raise self._undecodable(resource, f"strict decoding error: {fields}")
         manager = Manager(options.manager, "Apply", resource.api_version, subresource)
         record = resource.collection.get(namespace, name)
         if subresource:
@@ -341,6 +343,9 @@ class Writer:
         kind, version = body.get("kind"), body.get("apiVersion")
         if not resource.custom:
             kind, version = kind or resource.kind, version or resource.api_version
+        if kind != resource.kind and resource.custom and version == resource.api_version:
+            problem = FieldError(("kind",), "Invalid value", f"must be {resource.kind}", kind)
+            raise errors.invalid(resource.group, resource.kind, name, [problem])
         if kind != resource.kind or version != resource.api_version:
             raise errors.bad_request(
                 f"the object provided ({version}, Kind={kind}) does not match the endpoint "
@@ -385,12 +390,16 @@ class Writer:
         """Prune, default and validate."""
         unknown = [f'unknown field "{text_path(p)}"' for p in resource.schema.prune(obj)]
         if unknown and options.validation == "Strict":
-            raise self._strict_error(resource, unknown)
+            raise self._undecodable(resource, f"strict decoding error: {', '.join(unknown)}")
         if options.validation == "Warn":
             options.warnings += unknown
         resource.schema.default(obj)
         found = resource.schema.validate(obj, ... if old is None else old)
-        if not any(e.type == "Invalid type" for e in found):
+        malformed = [e for e in found if e.type == "Invalid type"]
+        if any(not resource.custom or e.path[0] == "metadata" for e in malformed):
+            # Kubernetes could not even decode it.
+            raise self._undecodable(resource, "; ".join(map(str, malformed)))
+        if not malformed:
             resource.prepare(obj, old)
             before = None if old is None else old["metadata"]
             label = resource.plural == "namespaces"
@@ -402,10 +411,10 @@ class Writer:
             raise errors.invalid(resource.group, resource.kind, name, found)
 
     @staticmethod
-    def _strict_error(resource: Resource, unknown: list[str]) -> APIError:
+    def _undecodable(resource: Resource, why: str) -> APIError:
         return errors.bad_request(
             f'{resource.kind} in version "{resource.version}" cannot be handled as a '
-            f"{resource.kind}: strict decoding error: {', '.join(unknown)}"
+            f"{resource.kind}: {why}"
         )
 
     def _commit(self, resource: Resource, obj: dict[str, Any], options: WriteOptions) -> Record:
@@ -433,11 +442,11 @@ class Writer:
         record = self.existing(resource, namespace, name)
         if options.uid and options.uid != record.uid:
             why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: "
-            raise errors.conflict(resource.group, resource.plural, name, why + record.uid)
+            raise errors.conflict(resource.group, resource.kind, name, why + record.uid)
         if options.resource_version and options.resource_version != str(record.rv):
             why = "Precondition failed: ResourceVersion in precondition: "
             why += f"{options.resource_version}, ResourceVersion in object meta: {record.rv}"
-            raise errors.conflict(resource.group, resource.plural, name, why)
+            raise errors.conflict(resource.group, resource.kind, name, why)
         obj = record.obj
         meta = obj["metadata"]
         grace = _grace(resource, obj, options.grace)
@@ -457,7 +466,9 @@ class Writer:
             if resource.plural == "namespaces":
                 obj.setdefault("status", {})["phase"] = "Terminating"
                 del meta["deletionGracePeriodSeconds"]
-        elif grace < meta.get("deletionGracePeriodSeconds", 0):
+        elif (left := meta.get("deletionGracePeriodSeconds", 0)) > grace:
+            sooner = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - left + grace
+            meta["deletionTimestamp"] = timestamp(sooner)
             meta["deletionGracePeriodSeconds"] = grace
         if obj == record.obj:
             return record, False

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from partita_policies.heights import NONE, Heights
-from partita_policies.room import Free
+from partita_policies.room import Room
 from partita_policies.types import Job
 
 __all__ = ["Kind", "Kinds"]
@@ -40,8 +40,7 @@ class _Form(Generic[Trait]):
     """Kinds alike in all but memory, with an index over that."""
 
     def __init__(self, kinds: list[Kind[Trait]]) -> None:
-        first = kinds[0].waiting[-1]
-        self.alone, self.slots, self.clients = first.alone, first.slots, first.clients
+        self.like = kinds[0].waiting[-1]
         self.kinds = kinds
         memory = [kind.waiting[-1].memory for kind in kinds]
         self.largest = max(memory)
@@ -49,16 +48,15 @@ class _Form(Generic[Trait]):
         for place, kind in enumerate(kinds):
             kind.form, kind.place = self, place
 
-    def fitting(self, free: Free) -> Iterator[Kind[Trait]]:
-        if free.alone or (self.alone and free.holders):
-            return
-        if self.slots > free.slots or self.clients > free.clients or free.memory < 0:
+    def fitting(self, room: Room, gpu_id: str) -> Iterator[Kind[Trait]]:
+        reach, free = room.reach(self.like, gpu_id), room[gpu_id]
+        if reach == NONE:
             return
         kinds, largest, first = self.kinds, self.largest, self.spared.first
-        place = first(max(largest - free.memory, 0))
+        place = first(max(largest - reach, 0))
         while place != NONE:
             yield kinds[place]
-            place = first(max(largest - free.memory, 0), place + 1)
+            place = first(max(largest - min(reach, free.memory), 0), place + 1)
 
 
 class Kinds(Generic[Trait]):
@@ -98,15 +96,15 @@ class Kinds(Generic[Trait]):
     def __iter__(self) -> Iterator[Kind[Trait]]:
         return iter(self._kinds)
 
-    def fitting(self, free: Free) -> Iterator[Kind[Trait]]:
-        """Yield, in order, the kinds whose jobs have room in what is left of a GPU.
+    def fitting(self, room: Room, gpu_id: str) -> Iterator[Kind[Trait]]:
+        """Yield, in order, the kinds whose jobs may have a GPU.
 
-        When room is taken there meanwhile, those that no longer have memory are left out, but
-        other limits, and the other GPUs of a job on several, are for the caller to check.
+        When room is taken there meanwhile, those that no longer have memory are left out; other
+        limits are then for the caller to check.
         """
         if len(self._forms) == 1:
-            return self._forms[0].fitting(free)
-        return heapq.merge(*(form.fitting(free) for form in self._forms), key=_ORDER)
+            return self._forms[0].fitting(room, gpu_id)
+        return heapq.merge(*(form.fitting(room, gpu_id) for form in self._forms), key=_ORDER)
 
     def start(self, kind: Kind[Trait]) -> None:
         """Take the next job of a kind out of the queue."""

@@ -102,6 +102,10 @@ class Room:
         """Whether some GPU has nobody on it."""
         return self._index_of(alone=True).highest != NONE
 
+    def holds(self, job_id: str) -> bool:
+        """Say whether a job has a GPU, taken here or booked before."""
+        return job_id in self._where
+
     def why_not(self, job: Job, gpu_id: str) -> Refusal | None:
         """Say what keeps a job from one GPU, or None when it may have it."""
         free = self._free.get(gpu_id)
@@ -164,6 +168,22 @@ class Room:
             self._too_big[kind] = job.memory
         return found
 
+    def reach(self, job: Job, gpu_id: str) -> int:
+        """Return how much memory such a job may ask of a GPU, and of enough others beside it.
+
+        Returns
+        -------
+        int
+            Bytes; -1 when it cannot have the GPU, or not as many of the node as it asks for,
+            however little memory it asks.
+        """
+        here = self._reach(job, self._free[gpu_id])
+        if job.gpus == 1 or here == NONE:
+            return here
+        members = self._nodes[self._free[gpu_id].gpu.node]
+        reaches = sorted((self._reach(job, self._rows[i]) for i in members), reverse=True)
+        return min(here, reaches[job.gpus - 1]) if len(reaches) >= job.gpus else NONE
+
     def take(self, job: Job, gpu_ids: Sequence[str]) -> None:
         """Give a job these GPUs.
 
@@ -222,6 +242,13 @@ class Room:
             idle = Heights([self._idle_height(free) for free in self._rows])
             self._heights = (shared, idle)
         return self._heights[alone]
+
+    @staticmethod
+    def _reach(job: Job, free: Free) -> int:
+        taken = free.alone or (job.alone and free.holders)
+        if taken or job.slots > free.slots or job.clients > free.clients:
+            return NONE
+        return max(free.memory, NONE)
 
     @staticmethod
     def _shared_height(free: Free) -> int:

@@ -36,6 +36,8 @@ __all__ = ["Tetris", "TetrisParameters"]
 
 _SCORE = itemgetter(0)
 _WHOLE = -1
+_PATIENCE = 4
+"""Windows of kinds looked through for those that also fit by their profile."""
 _IDLE = (0.0, 0.0, 0.0)
 
 
@@ -129,15 +131,16 @@ class _Decision:
         self._profiled: dict[int, tuple[float, float, float]] = {}
         self._room = Room(snapshot.gpus)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
-        jobs = sorted(snapshot.jobs, key=lambda job: -job.priority)
+        waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
+        jobs = sorted(waiting, key=lambda job: -job.priority)
         self.kinds = Kinds(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
         """Place jobs on a GPU, the best score first, until none of them has room."""
         free = self._room[gpu.id]
-        stream = self.kinds.fitting(free)
-        scored = self._scored(islice(stream, window), free)
+        stream = self.kinds.fitting(self._room, gpu.id)
+        scored = self._scored(islice(stream, _PATIENCE * window), free, window)
         while scored:
             best = max(self._most_urgent(scored), key=_SCORE)
             placement = self._start(best[1], gpu)
@@ -148,10 +151,10 @@ class _Decision:
             if not (free.slots and free.clients):
                 return
             known = [kind for _, kind in scored if kind.waiting]
-            scored = self._scored(chain(known, islice(stream, window - len(known))), free)
+            scored = self._scored(chain(known, islice(stream, _PATIENCE * window)), free, window)
 
-    def _scored(self, kinds: Iterable[Kind[_Use]], free: Free) -> list[_Scored]:
-        """Return the score of those of the kinds that fit what is left of a GPU."""
+    def _scored(self, kinds: Iterable[Kind[_Use]], free: Free, window: int) -> list[_Scored]:
+        """Return the scores of the first kinds that fit what is left of a GPU."""
         gpu, room, shared, left = free.gpu, free.memory, bool(free.holders), self._left[free.gpu.id]
         by_memory = room / gpu.memory**2 if gpu.memory else 0.0
         by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
@@ -168,6 +171,8 @@ class _Decision:
             fit = (gpu.memory if memory == _WHOLE else memory) * by_memory + threads * by_threads
             fit += busy * by_gpu + core * by_core + pcie * by_pcie
             scored.append((fit - penalty, kind))
+            if len(scored) == window:
+                break
         return scored
 
     @staticmethod

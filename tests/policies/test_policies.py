@@ -36,7 +36,7 @@ every_policy = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def job(name, gib=2, **fields):
-    return Job(**{"id": name, "name": name, "namespace": "n", "memory": gib * GIB, **fields})
+    return Job(**{"id": name, "name": name, "namespace": "n", "memory": int(gib * GIB), **fields})
 
 
 def gpu(name="g0", **fields):
@@ -162,7 +162,7 @@ def test_sjf_shares_when_told_to():
 
 
 def profiled(name, gib, *steps, **fields):
-    rows = tuple(Step(percent, gib * GIB) for percent in steps)
+    rows = tuple(Step(percent, GIB) for percent in steps)
     return job(name, gib, profile=Profile(name, 60.0, rows), **fields)
 
 
@@ -216,6 +216,24 @@ def test_tetris_looks_past_jobs_of_too_many_slots():
 def test_tetris_lets_a_pair_without_a_partner_wait_and_places_others():
     jobs = [job("pair", 6, gpus=2), job("a", 6), job("b", 6)]
     assert decide("tetris", jobs, [gpu("g0"), gpu("g1", node="n1")]) == [("a", "g0"), ("b", "g1")]
+
+
+def test_tetris_looks_past_any_number_of_pairs_without_a_partner():
+    jobs = [job(f"pair-{i}", 1 + i % 9, gpus=2, duration=float(i)) for i in range(40)]
+    assert decide("tetris", [*jobs, job("single")], [gpu()]) == [("single", "g0")]
+
+
+def test_tetris_looks_past_kinds_that_do_not_fit_by_their_profile():
+    heavy = [profiled(f"heavy-{i}", 1 + i / 16, 90) for i in range(40)]
+    busy = Booking("b", GIB, profile=Profile("b", 60.0, (Step(50, GIB),)))
+    jobs = [*heavy, profiled("light", 1, 20)]
+    assert decide("tetris", jobs, [gpu(bookings=(busy,))]) == [("light", "g0")]
+
+
+@pytest.mark.parametrize("variant", ["fifo", "sjf sharing", "tetris"])
+def test_a_job_that_holds_a_gpu_already_is_left_out(variant):
+    held = gpu(bookings=(Booking("a", GIB),))
+    assert decide(variant, [job("a"), job("b")], [held]) == [("b", "g0")]
 
 
 def test_tetris_stops_when_the_gpu_is_full_of_jobs():

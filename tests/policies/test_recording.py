@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from partita_policies import SnapshotError, dump_snapshot, load_snapshot
+from partita_policies import Profile, SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.check_cases import crowd, one_small_job
 from support.strategies import snapshots
 
@@ -63,3 +63,8 @@ def test_many_wrong_values_are_summed_up():
         del job["memory"]
     with pytest.raises(SnapshotError, match=r"jobs\.4\.memory: Field required; and 15 more$"):
         load_snapshot(document)
+
+
+def test_the_peak_of_a_profile_is_that_of_its_largest_step():
+    assert max(job.profile.peak_memory for job in crowd(3, 0).jobs if job.profile) == 5 * 2**30
+    assert Profile("new", 1.0, ()).peak_memory == 0

@@ -171,3 +171,20 @@ def test_giving_all_back_restores_an_idle_gpu(snapshot):
             one.max_clients,
         )
         assert not free.alone
+
+
+@given(snapshots())
+def test_reach_is_the_most_memory_with_which_a_job_may_have_a_gpu_and_others_beside_it(snapshot):
+    room = Room(snapshot.gpus)
+    for wanted in snapshot.jobs:
+        for one in snapshot.gpus:
+            reach = room.reach(wanted, one.id)
+            here = [other.id for other in snapshot.gpus if other.node == one.node]
+
+            def fits(memory, one=one, here=here, wanted=wanted):
+                like = replace(wanted, memory=memory)
+                enough = sum(room.why_not(like, other) is None for other in here) >= wanted.gpus
+                return room.why_not(like, one.id) is None and enough
+
+            assert not fits(reach + 1)
+            assert reach == -1 or fits(reach)

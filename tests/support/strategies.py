@@ -7,6 +7,7 @@ What is booked on a GPU always keeps the GPU's limits; what is proposed keeps no
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from partita_policies import GPU, Booking, Job, Placement, Profile, Sharing, Snapshot, Step
@@ -22,6 +23,10 @@ __all__ = [
     "snapshots",
     "within_limits",
 ]
+
+# A busy machine is no failure; pytest-timeout bounds a test that hangs.
+settings.register_profile("partita", deadline=None)
+settings.load_profile("partita")
 
 GIB = 2**30
 CAPACITIES = tuple(gib * GIB for gib in (8, 16, 37, 74))

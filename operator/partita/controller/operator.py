@@ -4,38 +4,34 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
 import kopf
 import structlog
-from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
 
 from partita.constants import FINALIZER, LABEL_COMPONENT
 from partita.controller.handlers import feeds, register
 from partita.controller.health import serve_health
 from partita.controller.overview import partition_status
+from partita.controller.partition_statuses import PartitionStatuses
 from partita.controller.partitions import Partitions
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
 from partita.kube.client import PODS, Kind, Kube
+from partita.kube.connect import connect, in_cluster
 from partita.kube.events import Events
 from partita.kube.lease import Lease
-from partita.kube.partition_statuses import PartitionStatuses
 from partita.models import GPUPartitionStatus
 from partita.pods.server import ServerPodSettings
-from partita.scheduling.loop import Loop
+from partita.scheduling.loop.loop import Loop
 from partita.scheduling.state import State
 
 __all__ = ["run_operator"]
 
 SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
 """Only Pods that the operator made are watched."""
-CONNECTIONS = 100
-"""Connections to the API server; what writes at the same time is bounded below that."""
 
 
 async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None) -> None:
@@ -53,7 +49,9 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
     """
     log = structlog.get_logger().bind(part="operator")
     stop = _stop_on_signals()
-    async with _api(kubeconfig) as api:
+    if kubeconfig is not None:
+        os.environ["KUBECONFIG"] = kubeconfig  # kopf logs in by it
+    async with connect(kubeconfig) as api:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
             Kube(api),
@@ -151,28 +149,8 @@ async def _list_all(kube: Kube, state: State) -> None:
             apply(item)
 
 
-@asynccontextmanager
-async def _api(kubeconfig: str | None) -> AsyncIterator[ApiClient]:
-    configuration = Configuration()
-    if kubeconfig is not None:
-        os.environ["KUBECONFIG"] = kubeconfig  # kopf logs in by it
-    if _in_cluster():
-        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-    else:
-        await config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig, client_configuration=configuration
-        )
-    configuration.connection_pool_maxsize = CONNECTIONS
-    async with ApiClient(configuration) as api:
-        yield api
-
-
-def _in_cluster() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
-
-
 def _login(registry: kopf.OperatorRegistry) -> None:
-    login = kopf.login_with_service_account if _in_cluster() else kopf.login_with_kubeconfig
+    login = kopf.login_with_service_account if in_cluster() else kopf.login_with_kubeconfig
     kopf.on.login(registry=registry)(login)
 
 

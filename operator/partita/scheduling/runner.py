@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from partita.models.partition import PolicySpec
 from partita_policies.errors import PolicyError
+from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.registry import create
 from partita_policies.types import Placement, Policy, Snapshot
 
@@ -165,11 +166,14 @@ class PolicyRunner:
         began = time.perf_counter()
         try:
             placements = await self._fallback.ask(snapshot, self._budget)
+            decided = self.spec.fallback
         except PolicyFailure as second:
-            self.failure = f"{failure}; the fallback too: {second}"
-            placements = []
+            # The last resort comes with us, so that no broken plug-in stops a partition.
+            self.failure = f"{failure}; the fallback too: {second}; fifo decides"
+            placements = FIFO(FIFOParameters()).decide(snapshot)
+            decided = "fifo"
         seconds = time.perf_counter() - began
-        return Answer(placements, self.spec.fallback, failure=self.failure, seconds=seconds)
+        return Answer(placements, decided, failure=self.failure, seconds=seconds)
 
     async def run_shadows(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
         """Let the shadow policies decide on the same snapshot; count, do nothing."""

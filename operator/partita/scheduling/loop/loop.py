@@ -8,32 +8,27 @@ own writes ever race for one GPU.
 
 import asyncio
 import heapq
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 
-from partita.constants import MPS_MAX_CLIENTS
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.kube.ledger import write_ledger
-from partita.kube.pods import Created, JobPods
-from partita.kube.statuses import StatusWriter
-from partita.models import Allocation, GPUPartition, GPUServer, Outcome, SharedGPUJob, SharingMode
+from partita.models import Outcome, SharedGPUJob
 from partita.models.partition import PolicySpec
-from partita.pods.grant import Grant
 from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
-from partita.scheduling.jobs import Jobs, Refusal
-from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
+from partita.scheduling.jobs import Jobs
+from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.lifecycle import Plan
-from partita.scheduling.request import bookable
+from partita.scheduling.loop.commit import Committer
+from partita.scheduling.loop.statuses import StatusWriter
 from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
-from partita_policies.types import GPU, Job
+from partita.scheduling.views import PodView
 
 __all__ = ["Loop"]
 
@@ -83,10 +78,9 @@ class Loop:
         self._events = events
         self._now = now
         self.jobs = Jobs(state)
-        self._pods = JobPods.of(kube, state, events)
+        self._committer = Committer(kube, state, self.jobs, events, later=self._later, now=now)
         self._statuses = StatusWriter(kube, state, self._status_refused)
         self._partitions: dict[str, _Partition] = {}
-        self._busy: set[str] = set()
         self._deleting: set[str] = set()
         self._timers: list[tuple[datetime, str]] = []
         self._timer_of: dict[str, datetime] = {}
@@ -138,25 +132,31 @@ class Loop:
                     for server in self._state.servers_of(name)
                     for uid in server.status.allocations
                 }
-        concerned = set()
+        concerned: set[str] = set()
         for uid in uids:
-            if uid in self._busy:
+            if uid in self._committer.busy:
                 continue  # looked at again as soon as its writes are done
-            concerned.add(self.jobs.partition_of(uid))
-            made = self.jobs.look(uid, now)
-            concerned.add(self.jobs.partition_of(uid))
-            concerned |= {
-                server.spec.partition
-                for name in self._state.booked(uid)
-                if (server := self._state.servers.get(name))
-            }
-            if made is not None:
-                self._act(uid, made)
-            else:
-                self._statuses.drop(uid)
-            self._wish_status(uid, now)
-            self._set_timer(uid)
+            try:
+                concerned |= self._look_at_one(uid, now)
+            except Exception:
+                # A fault of ours with one job must not stop the others.
+                self._log.exception("job not planned", uid=uid)
+                self._later(uid)
         concerned.discard("")
+        return concerned
+
+    def _look_at_one(self, uid: str, now: datetime) -> set[str]:
+        concerned = {self.jobs.partition_of(uid)}
+        made = self.jobs.look(uid, now)
+        concerned.add(self.jobs.partition_of(uid))
+        for name in self._state.booked(uid):
+            concerned.add(self._state.servers[name].spec.partition)
+        if made is not None:
+            self._act(uid, made)
+        else:
+            self._statuses.drop(uid)
+        self._wish_status(uid, now)
+        self._set_timer(uid)
         return concerned
 
     def _act(self, uid: str, made: Plan) -> None:
@@ -165,21 +165,19 @@ class Loop:
             if pod.uid not in self._deleting:
                 self._deleting.add(pod.uid)
                 self._log.info("ending pod", job=job.key, pod=pod.name)
-                self._spawn(self._delete_pod(uid, made, pod.uid))
+                self._spawn(self._delete_pod(pod, now=made.delete_now))
         if made.create_pod is not None:
-            self._busy.add(uid)
-            self._spawn(self._create_pod(job, made.create_pod))
+            self._committer.busy.add(uid)
+            self._spawn(self._committer.finish(job, made.create_pod))
         if made.expire:
             self._log.info("deleting job: its time to live is over", job=job.key)
             self._spawn(self._delete_job(job))
 
-    async def _delete_pod(self, uid: str, made: Plan, pod_uid: str) -> None:
+    async def _delete_pod(self, pod: PodView, *, now: bool) -> None:
         try:
-            for pod in made.delete_pods:
-                if pod.uid == pod_uid:
-                    await self._pods.delete(pod, now=made.delete_now)
+            await self._committer.pods.delete(pod, now=now)
         finally:
-            self._deleting.discard(pod_uid)
+            self._deleting.discard(pod.uid)
 
     async def _delete_job(self, job: SharedGPUJob) -> None:
         meta = job.metadata
@@ -223,7 +221,14 @@ class Loop:
         self._state.dirty.event.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.create_task(work)
+        self._tasks.create_task(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Keep a fault of ours with one job from ending all others."""
+        try:
+            await work
+        except Exception:
+            self._log.exception("work failed")
 
     # Partitions.
 
@@ -275,11 +280,11 @@ class Loop:
                     partition, self._state, waiting, released, kept.memory, now
                 )
             self._tell_preempted(result)
-            await self._commit(partition, result, changes)
+            await self._committer.commit(partition, result, changes)
             self._explain(result)
             self._run_shadows(kept, result)
         elif changes.by_server:
-            await self._write(changes, None)
+            await self._committer.commit(None, result, changes)
 
     def _tell_preempted(self, result: CycleResult) -> None:
         for victim, job in result.preempted:
@@ -313,165 +318,3 @@ class Loop:
         if kept.shadows is None or kept.shadows.done():
             work = kept.memory.runner.run_shadows(result.snapshot, placements_of(result))
             kept.shadows = self._tasks.create_task(work)
-
-    # Commit.
-
-    async def _commit(
-        self, partition: GPUPartition, result: CycleResult, changes: LedgerChanges
-    ) -> None:
-        """Book what was decided, then make the Pods; both after what is given back."""
-        since = self._now()
-        for job, gpus in result.placed:
-            self._busy.add(job.id)
-            self.jobs.waiting[partition.metadata.name].pop(job.id, None)
-            self._log_placed(partition, job, gpus, result)
-            self.jobs.beside[job.id] = self._names_on(gpus, result, job.id)
-            for gpu in gpus:
-                changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
-        try:
-            booked = await self._write(changes, partition)
-            await asyncio.gather(
-                *(
-                    self._after_booking(job, all(booked.get(gpu, False) for gpu in gpus))
-                    for job, gpus in result.placed
-                )
-            )
-        finally:
-            for job, _ in result.placed:
-                self._busy.discard(job.id)
-                self._state.dirty.jobs(job.id)
-
-    def _allocation(self, job: Job, gpu: GPU, since: datetime) -> Allocation:
-        namespace, _, name = job.name.partition("/")
-        return Allocation(
-            namespace=namespace,
-            name=name,
-            attempt=self.jobs.attempt_of(job.id),
-            memory=gpu.memory if job.alone else job.memory,
-            thread_percent=job.thread_percent,
-            slots=job.slots,
-            clients=job.clients,
-            alone=job.alone,
-            since=since,
-        )
-
-    async def _write(
-        self, changes: LedgerChanges, partition: GPUPartition | None
-    ) -> dict[str, bool]:
-        """Write the ledgers at the same time, in no order: each is one object."""
-
-        def sound(server: GPUServer, change: ServerChange) -> bool:
-            if not change.book:
-                return True
-            return (
-                partition is not None
-                and server_state(server, partition, self._state) == "Ready"
-                and not self._overbooked(server, change, partition)
-            )
-
-        async def write(name: str, change: ServerChange) -> tuple[str, bool]:
-            done = await write_ledger(self._kube, self._state, name, change, sound)
-            if not done and change.release and name in self._state.servers:
-                # What is given back does not depend on what could not be booked.
-                only = ServerChange(release=change.release)
-                if not await write_ledger(self._kube, self._state, name, only, sound):
-                    for uid in change.release:
-                        self._later(uid)
-            if done:
-                self.jobs.releases[name] -= change.release
-            return name, done
-
-        written = await asyncio.gather(*(write(n, c) for n, c in changes.by_server.items()))
-        return dict(written)
-
-    @staticmethod
-    def _overbooked(server: GPUServer, change: ServerChange, partition: GPUPartition) -> bool:
-        max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
-        mps = server.spec.mode is SharingMode.MPS
-        problems = overbooked(
-            allocations_after(server, change),
-            memory=bookable(server.status.memory, partition),
-            max_jobs=max_jobs,
-            max_clients=MPS_MAX_CLIENTS if mps else max_jobs,
-        )
-        return bool(problems)
-
-    async def _after_booking(self, placed: Job, whole: bool) -> None:  # noqa: FBT001 - one caller
-        job = self._state.jobs.get(placed.id)
-        if job is None or not whole:
-            # Booked in part, or gone meanwhile: the next look gives it back.
-            return
-        await self._make_pod(job, self.jobs.attempt_of(placed.id))
-
-    async def _create_pod(self, job: SharedGPUJob, attempt: int) -> None:
-        try:
-            await self._make_pod(job, attempt)
-        finally:
-            self._busy.discard(job.metadata.uid)
-            self._state.dirty.jobs(job.metadata.uid)
-
-    async def _make_pod(self, job: SharedGPUJob, attempt: int) -> None:
-        uid = job.metadata.uid
-        booked = self._state.booked(uid)
-        servers = [self._state.servers[name] for name in booked]
-        partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers:
-            return
-        grant = _grant(attempt, booked, servers, partition)
-        match await self._pods.create(job, grant, self._now()):
-            case Created.DONE:
-                return
-            case Created.LATER:
-                self._later(uid)
-                return
-            case Created.NAME_TAKEN:
-                self.jobs.name_taken(uid, attempt)
-            case Refusal() as refusal:
-                # The next look gives the booking back.
-                self.jobs.refuse(uid, refusal)
-                self._events.warn(job, refusal.why.reason.value, refusal.why.message)
-
-    def _names_on(self, gpus: Sequence[str], result: CycleResult, uid: str) -> tuple[str, ...]:
-        """Names of the jobs that a job meets on its GPUs."""
-        there = {b.job for gpu in gpus for b in result.booked[gpu].bookings}
-        there |= {job.id for job, theirs in result.placed if set(theirs) & set(gpus)}
-        names = (
-            self._state.jobs[other].key for other in there - {uid} if other in self._state.jobs
-        )
-        return tuple(sorted(names))
-
-    def _log_placed(
-        self, partition: GPUPartition, job: Job, gpus: Sequence[str], result: CycleResult
-    ) -> None:
-        answer = result.answer
-        self._log.info(
-            "placing",
-            job=job.name,
-            partition=partition.metadata.name,
-            gpu=",".join(gpus),
-            memory=job.memory,
-            policy=answer.policy if answer else "aging",
-            reason=(answer.failure if answer else "") or "it fits",
-        )
-
-
-def _grant(
-    attempt: int,
-    booked: dict[str, Allocation],
-    servers: Sequence[GPUServer],
-    partition: GPUPartition,
-) -> Grant:
-    first = next(iter(booked.values()))
-    sharing = partition.spec.sharing
-    return Grant(
-        attempt=attempt,
-        servers=tuple(booked),
-        uuids=tuple(s.status.uuid for s in servers),
-        node=servers[0].status.node,
-        memory=min(a.memory for a in booked.values()),
-        total_memory=min(s.status.memory for s in servers),
-        mode=servers[0].spec.mode,
-        thread_percent=first.thread_percent,
-        oversubscription=sharing.oversubscription,
-        device_injection=partition.spec.device_injection,
-    )

@@ -1,0 +1,217 @@
+"""Commits a cycle: books on every GPU at the same time, then makes the Pods."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import structlog
+
+from partita.constants import MPS_MAX_CLIENTS
+from partita.kube.client import Kube
+from partita.kube.events import Events
+from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
+from partita.pods.grant import Grant
+from partita.scheduling.cycle import CycleResult
+from partita.scheduling.jobs import Jobs, Refusal
+from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
+from partita.scheduling.loop.ledger import write_ledger
+from partita.scheduling.loop.pods import Created, JobPods
+from partita.scheduling.request import bookable
+from partita.scheduling.snapshot import server_state
+from partita.scheduling.state import State
+from partita_policies.types import GPU, Job
+
+__all__ = ["Committer"]
+
+
+class Committer:
+    """Writes bookings, releases and Pods.
+
+    Parameters
+    ----------
+    later
+        Has a job looked at again in a while, after a write that could not be made.
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        jobs: Jobs,
+        events: Events,
+        *,
+        later: Callable[[str], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._jobs = jobs
+        self._events = events
+        self._later = later
+        self._now = now
+        self.pods = JobPods.of(kube, state, events)
+        self.busy: set[str] = set()
+        """Jobs whose booking or Pod is being written: they are not to be planned meanwhile."""
+        self._log = structlog.get_logger().bind(part="commit")
+
+    async def commit(
+        self, partition: GPUPartition | None, result: CycleResult, changes: LedgerChanges
+    ) -> None:
+        """Write what a cycle decided.
+
+        Parameters
+        ----------
+        changes
+            What is given back; the bookings are added, so that each GPU is written once.
+        """
+        since = self._now()
+        for job, gpus in result.placed:
+            self.busy.add(job.id)
+            self._jobs.waiting[self._jobs.partition_of(job.id)].pop(job.id, None)
+            self._jobs.beside[job.id] = self._names_on(gpus, result, job.id)
+            self._log_placed(job, gpus, result)
+            for gpu in gpus:
+                changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
+        try:
+            booked = await self._write(changes, partition)
+            whole = [job for job, gpus in result.placed if all(booked.get(g) for g in gpus)]
+            # What is booked in part the next look gives back.
+            await asyncio.gather(*(self._start(job.id) for job in whole))
+        finally:
+            for job, _ in result.placed:
+                self._done(job.id)
+
+    async def finish(self, job: SharedGPUJob, attempt: int) -> None:
+        """Make the Pod of an attempt that is booked already; the caller made the job busy."""
+        try:
+            await self._make_pod(job, attempt)
+        finally:
+            self._done(job.metadata.uid)
+
+    def _done(self, uid: str) -> None:
+        self.busy.discard(uid)
+        self._state.dirty.jobs(uid)
+
+    async def _start(self, uid: str) -> None:
+        job = self._state.jobs.get(uid)
+        if job is not None:  # else it was deleted meanwhile
+            await self._make_pod(job, self._jobs.attempt_of(uid))
+
+    async def _make_pod(self, job: SharedGPUJob, attempt: int) -> None:
+        uid = job.metadata.uid
+        booked = self._state.booked(uid)
+        servers = [self._state.servers[name] for name in booked]
+        partition = self._state.partitions.get(job.spec.partition)
+        if partition is None or not servers:
+            return
+        grant = _grant(attempt, booked, servers, partition)
+        match await self.pods.create(job, grant, self._now()):
+            case Created.DONE:
+                pass
+            case Created.LATER:
+                self._later(uid)
+            case Created.NAME_TAKEN:
+                self._jobs.name_taken(uid, attempt)
+            case Refusal() as refusal:
+                # The next look gives the booking back.
+                self._jobs.refuse(uid, refusal)
+                self._events.warn(job, refusal.why.reason.value, refusal.why.message)
+
+    async def _write(
+        self, changes: LedgerChanges, partition: GPUPartition | None
+    ) -> dict[str, bool]:
+        """Write the ledgers at the same time, in no order: each is one object."""
+        written = await asyncio.gather(
+            *(self._write_one(n, c, partition) for n, c in changes.by_server.items())
+        )
+        return dict(zip(changes.by_server, written, strict=True))
+
+    async def _write_one(
+        self, name: str, change: ServerChange, partition: GPUPartition | None
+    ) -> bool:
+        def sound(server: GPUServer, change: ServerChange) -> bool:
+            return not change.book or self._sound(server, change, partition)
+
+        done = await write_ledger(self._kube, self._state, name, change, sound)
+        given_back = done
+        if not done and change.release and name in self._state.servers:
+            # What is given back does not depend on what could not be booked.
+            only = ServerChange(release=change.release)
+            given_back = await write_ledger(self._kube, self._state, name, only, sound)
+        if given_back:
+            self._jobs.releases[name] -= change.release
+        else:
+            for uid in change.release:
+                self._later(uid)
+        return done
+
+    def _sound(
+        self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
+    ) -> bool:
+        """Tell whether a GPU may take these bookings, with what is known by now."""
+        if partition is None or server_state(server, partition, self._state) != "Ready":
+            return False
+        max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+        problems = overbooked(
+            allocations_after(server, change),
+            memory=bookable(server.status.memory, partition),
+            max_jobs=max_jobs,
+            max_clients=MPS_MAX_CLIENTS if server.spec.mode is SharingMode.MPS else max_jobs,
+        )
+        return not problems
+
+    def _allocation(self, job: Job, gpu: GPU, since: datetime) -> Allocation:
+        _, _, name = job.name.partition("/")
+        return Allocation(
+            namespace=job.namespace,
+            name=name,
+            attempt=self._jobs.attempt_of(job.id),
+            memory=gpu.memory if job.alone else job.memory,
+            thread_percent=job.thread_percent,
+            slots=job.slots,
+            clients=job.clients,
+            alone=job.alone,
+            since=since,
+        )
+
+    def _names_on(self, gpus: Sequence[str], result: CycleResult, uid: str) -> tuple[str, ...]:
+        """Names of the jobs that a job meets on its GPUs."""
+        there = {b.job for gpu in gpus for b in result.booked[gpu].bookings}
+        there |= {job.id for job, theirs in result.placed if set(theirs) & set(gpus)}
+        known = [self._state.jobs.get(other) for other in there - {uid}]
+        return tuple(sorted(job.key for job in known if job is not None))
+
+    def _log_placed(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
+        answer = result.answer
+        self._log.info(
+            "placing",
+            job=job.name,
+            partition=self._jobs.partition_of(job.id),
+            gpu=",".join(gpus),
+            memory=job.memory,
+            policy=answer.policy if answer else "aging",
+            reason=(answer.failure if answer else "") or "it fits",
+        )
+
+
+def _grant(
+    attempt: int,
+    booked: dict[str, Allocation],
+    servers: Sequence[GPUServer],
+    partition: GPUPartition,
+) -> Grant:
+    first = next(iter(booked.values()))
+    return Grant(
+        attempt=attempt,
+        servers=tuple(booked),
+        uuids=tuple(s.status.uuid for s in servers),
+        node=servers[0].status.node,
+        memory=min(a.memory for a in booked.values()),
+        total_memory=min(s.status.memory for s in servers),
+        mode=servers[0].spec.mode,
+        thread_percent=first.thread_percent,
+        oversubscription=partition.spec.sharing.oversubscription,
+        device_injection=partition.spec.device_injection,
+    )

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from partita.embedded.errors import APIError
-from partita.embedded.schema import UNTYPED, Schema, item_key
+from partita.embedded.structural import UNTYPED, Schema
 
 __all__ = ["Manager", "apply_config", "record_update"]
 
@@ -62,7 +62,7 @@ class _Difference:
 
 def _item_element(schema: Schema, item: Any) -> str:
     if schema.list_type == "map":
-        key = item_key(schema, item)
+        key = schema.item_key(item)
         if key is None:
             raise APIError(
                 422, "Invalid",
@@ -231,7 +231,9 @@ def record_update(
     owners = _owners(old if given is None or manager.subresource else new)
     before = {k: set(o.fields) for k, o in owners.items()}
     difference = _Difference()
-    _compare(schema, _owned_view(old) if old else {"metadata": {}}, _owned_view(new), (), difference)
+    _compare(
+        schema, _owned_view(old) if old else {"metadata": {}}, _owned_view(new), (), difference
+    )
     difference.changed -= _STRIPPED
     for key, owner in owners.items():
         owner.fields -= difference.removed

@@ -1,288 +1,26 @@
-"""The built-in kinds: their schemas, defaults, rules and columns.
-
-Schemas are read from the models of the `kubernetes` package, which are generated from
-Kubernetes' own OpenAPI; what those leave out (which lists are keyed) is in `_LISTS`, from the
-``patchMergeKey`` and ``listMapKey`` markers in k8s.io/api.
-"""
+"""The other built-in kinds: defaults, rules, columns; and the list of all that are served."""
 
 from __future__ import annotations
 
-import re
+import base64
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
-from partita.embedded.cel import parse_quantity
-from partita.embedded.errors import FieldError, bad_request
-from partita.embedded.meta import check_label
+from partita.embedded.builtin_schemas import compiled_schemas
+from partita.embedded.errors import FieldError
+from partita.embedded.meta import amounts
+from partita.embedded.pods import (
+    check_pod,
+    pod_ready,
+    pod_restarts,
+    pod_status,
+    prepare_pod,
+)
 from partita.embedded.resources import Resource, extractor
-from partita.embedded.schema import Schema, with_type_meta
 from partita.embedded.store import Store
 from partita.embedded.tables import AGE, Column, age, compile_path
 
-__all__ = ["builtin_resources", "load_schemas", "models_schema"]
-
-_LISTS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("V1PodSpec", "containers"): ("name",),
-    ("V1PodSpec", "initContainers"): ("name",),
-    ("V1PodSpec", "ephemeralContainers"): ("name",),
-    ("V1PodSpec", "volumes"): ("name",),
-    ("V1PodSpec", "imagePullSecrets"): ("name",),
-    ("V1PodSpec", "hostAliases"): ("ip",),
-    ("V1PodSpec", "schedulingGates"): ("name",),
-    ("V1PodSpec", "resourceClaims"): ("name",),
-    ("V1PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
-    ("V1Container", "env"): ("name",),
-    ("V1Container", "ports"): ("containerPort", "protocol"),
-    ("V1Container", "volumeMounts"): ("mountPath",),
-    ("V1Container", "volumeDevices"): ("devicePath",),
-    ("V1PodStatus", "conditions"): ("type",),
-    ("V1PodStatus", "podIPs"): ("ip",),
-    ("V1NodeStatus", "conditions"): ("type",),
-    ("V1NodeStatus", "addresses"): ("type",),
-    ("V1NamespaceStatus", "conditions"): ("type",),
-    ("V1ServiceAccount", "secrets"): ("name",),
-    ("V1CustomResourceDefinitionStatus", "conditions"): ("type",),
-}
-_ATOMIC = frozenset(
-    {"V1LabelSelector", "V1SecretKeySelector", "V1ConfigMapKeySelector", "V1ObjectFieldSelector",
-     "V1ResourceFieldSelector", "V1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",
-     "V1NodeSelectorTerm"}
-)  # fmt: skip
-# Fields of quantities, which may be written as numbers too.
-_QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit",
-                         "divisor", "allocatedResources"})  # fmt: skip
-_PLAIN = {
-    "str": {"type": "string"},
-    "int": {"type": "integer"},
-    "float": {"type": "number"},
-    "bool": {"type": "boolean"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "bytes": {"type": "string", "format": "byte"},
-    "object": {"x-kubernetes-preserve-unknown-fields": True},
-}
-_MODELS = {
-    "Namespace": "V1Namespace", "Node": "V1Node", "Pod": "V1Pod", "Event": "CoreV1Event",
-    "ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "ServiceAccount": "V1ServiceAccount",
-    "Lease": "V1Lease", "CustomResourceDefinition": "V1CustomResourceDefinition",
-}  # fmt: skip
-
-
-@cache
-def models_schema() -> dict[str, dict[str, Any]]:
-    """Return the OpenAPI schemas of the built-in kinds and all they refer to, by model name."""
-    from kubernetes.aio.client import models  # noqa: PLC0415 - a second; see load_schemas
-
-    out: dict[str, dict[str, Any]] = {}
-
-    def visit(name: str) -> None:
-        if name in out:
-            return
-        model = getattr(models, name)
-        out[name] = schema = {"type": "object", "properties": {}}
-        by_json = {f.serialization_alias or n: f for n, f in model.model_fields.items()}
-        for attribute, declared in model.openapi_types.items():
-            key = model.attribute_map[attribute]
-            below = _of_type(declared, key, visit)
-            info = by_json.get(key)
-            if info is not None and info.description:
-                reference = "$ref" in below
-                below = {"allOf": [below]} if reference else dict(below)
-                below["description"] = info.description
-            if keys := _LISTS.get((name, key)):
-                below["x-kubernetes-list-type"] = "map"
-                below["x-kubernetes-list-map-keys"] = list(keys)
-            schema["properties"][key] = below
-            if info is not None and info.is_required():
-                schema.setdefault("required", []).append(key)
-        if name in _ATOMIC:
-            schema["x-kubernetes-map-type"] = "atomic"
-        schema["description"] = (model.__doc__ or "").partition("Attributes:")[0].strip()
-
-    for name in _MODELS.values():
-        visit(name)
-    out["V1ContainerPort"]["properties"]["protocol"]["default"] = "TCP"
-    return out
-
-
-def _of_type(declared: str, key: str, visit: Callable[[str], None]) -> dict[str, Any]:
-    if match := re.fullmatch(r"List\[(.*)\]", declared):
-        return {"type": "array", "items": _of_type(match[1], key, visit)}
-    if match := re.fullmatch(r"Dict\[str, (.*)\]", declared):
-        return {"type": "object", "additionalProperties": _of_type(match[1], key, visit)}
-    if declared == "str" and key in _QUANTITIES:
-        return {"x-kubernetes-int-or-string": True}
-    if declared in _PLAIN:
-        return dict(_PLAIN[declared])
-    visit(declared)
-    return {"$ref": f"#/components/schemas/{declared}"}
-
-
-@cache
-def load_schemas() -> dict[str, Schema]:
-    """Return the compiled schema of each built-in kind.
-
-    The first call in a process takes about a second, if nothing has imported the models yet.
-    """
-    raw = models_schema()
-    done: dict[str, Schema] = {}
-    return {
-        kind: Schema.compile_model(with_type_meta(raw[name]), raw, done)
-        for kind, name in _MODELS.items()
-    }
-
-
-# -- Pods -------------------------------------------------------------------------------------
-
-# k8s.io/kubernetes, pkg/apis/core/v1/defaults.go
-_POD_DEFAULTS = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
-    "schedulerName": "default-scheduler",
-    "enableServiceLinks": True,
-    "securityContext": {},
-}
-_CONTAINER_DEFAULTS = {
-    "resources": {},
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-}
-_MUTABLE_IN_POD = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
-
-
-def _amounts(quantities: dict[str, Any]) -> dict[str, str]:
-    """Return quantities as text; a number is one as well.
-
-    Raises
-    ------
-    APIError
-        400 where one is none: in Kubernetes such a body cannot even be decoded.
-    """
-    out = {name: str(value) for name, value in quantities.items()}
-    for value in out.values():
-        try:
-            parse_quantity(value)
-        except ValueError as e:
-            raise bad_request(str(e)) from e
-    return out
-
-
-def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    spec = pod.get("spec") or {}
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-
-
-def _prepare_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> None:
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        return
-    for key, value in _POD_DEFAULTS.items():
-        spec.setdefault(key, value)
-    for container in _containers(pod):
-        for key, value in _CONTAINER_DEFAULTS.items():
-            container.setdefault(key, value)
-        tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
-        policy = "IfNotPresent" if tag not in ("", "latest") else "Always"
-        container.setdefault("imagePullPolicy", policy)
-        resources = container["resources"] = dict(container["resources"])
-        for kind in ("limits", "requests"):
-            if resources.get(kind):
-                resources[kind] = _amounts(resources[kind])
-        if resources.get("limits"):
-            resources["requests"] = resources["limits"] | resources.get("requests", {})
-    if old is None:
-        pod["status"] = {"phase": "Pending", "qosClass": _qos(pod)}
-
-
-def _qos(pod: dict[str, Any]) -> str:
-    needs = [c["resources"] for c in _containers(pod)]
-    amounts = [r.get(kind, {}).get(n) for r in needs for n in ("cpu", "memory")
-               for kind in ("limits", "requests")]  # fmt: skip
-    if not any(amounts):
-        return "BestEffort"
-    equal = all(r.get("limits", {}).get(n) == r.get("requests", {}).get(n)
-                for r in needs for n in ("cpu", "memory"))  # fmt: skip
-    return "Guaranteed" if all(amounts) and equal else "Burstable"
-
-
-def _check_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    spec = pod.get("spec") or {}
-    if not spec.get("containers"):
-        return [FieldError(("spec", "containers"), "Required value")]
-    errors = []
-    names: set[str] = set()
-    for i, container in enumerate(spec["containers"]):
-        place = ("spec", "containers", i)
-        errors += check_label(container["name"], (*place, "name"))
-        if container["name"] in names:
-            errors.append(FieldError((*place, "name"), "Duplicate value", "", container["name"]))
-        names.add(container["name"])
-        if not container.get("image"):
-            errors.append(FieldError((*place, "image"), "Required value"))
-        errors += _check_resources(container["resources"], (*place, "resources"))
-    if spec["restartPolicy"] not in (policies := ("Always", "OnFailure", "Never")):
-        detail = "supported values: " + ", ".join(f'"{p}"' for p in policies)
-        where = ("spec", "restartPolicy")
-        errors.append(FieldError(where, "Unsupported value", detail, spec["restartPolicy"]))
-    if old is not None and _frozen(pod) != _frozen(old):
-        errors.append(FieldError(("spec",), "Forbidden", _FROZEN_DETAIL))
-    return errors
-
-
-def _check_resources(resources: dict[str, Any], place: tuple[str | int, ...]) -> list[FieldError]:
-    """Extended resources cannot be overcommitted."""
-    requests = resources.get("requests", {})
-    return [
-        FieldError((*place, "requests"), "Invalid value", f"must be equal to {name} limit",
-                   requests.get(name))
-        for name, limit in (resources.get("limits") or {}).items()
-        if "/" in name and requests.get(name) != limit
-    ]  # fmt: skip
-
-
-_FROZEN_DETAIL = (
-    "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
-    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
-    "to 1 if it was previously negative)"
-)
-
-
-def _frozen(pod: dict[str, Any]) -> dict[str, Any]:
-    spec = {k: v for k, v in pod["spec"].items() if k not in _MUTABLE_IN_POD}
-    for kind in ("containers", "initContainers"):
-        spec[kind] = [{**c, "image": ""} for c in spec.get(kind, ())]
-    return spec
-
-
-def _pod_ready(pod: dict[str, Any]) -> list[Any]:
-    statuses = pod.get("status", {}).get("containerStatuses", ())
-    return [f"{sum(bool(s.get('ready')) for s in statuses)}/{len(pod['spec']['containers'])}"]
-
-
-def _pod_status(pod: dict[str, Any]) -> list[Any]:
-    """Return the one word kubectl shows for a Pod (pkg/printers/internalversion)."""
-    status = pod.get("status", {})
-    word = status.get("reason") or status.get("phase", "")
-    for container in reversed(status.get("containerStatuses", ())):
-        state = container.get("state", {})
-        waiting, ended = state.get("waiting", {}), state.get("terminated")
-        if waiting.get("reason"):
-            word = waiting["reason"]
-        elif ended is not None:
-            word = ended.get("reason") or f"ExitCode:{ended.get('exitCode', 0)}"
-    if pod["metadata"].get("deletionTimestamp"):
-        word = "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return [word]
-
-
-def _pod_restarts(pod: dict[str, Any]) -> list[Any]:
-    statuses = pod.get("status", {}).get("containerStatuses", ())
-    return [str(sum(s.get("restartCount", 0) for s in statuses))]
-
-
-# -- the others -------------------------------------------------------------------------------
+__all__ = ["builtin_resources"]
 
 
 def _prepare_namespace(namespace: dict[str, Any], old: dict[str, Any] | None) -> None:
@@ -298,12 +36,10 @@ def _prepare_node(node: dict[str, Any], _old: dict[str, Any] | None) -> None:
     status = node.get("status")
     for kind in ("capacity", "allocatable"):
         if isinstance(status, dict) and status.get(kind):
-            status[kind] = _amounts(status[kind])
+            status[kind] = amounts(status[kind])
 
 
 def _prepare_secret(secret: dict[str, Any], _old: dict[str, Any] | None) -> None:
-    import base64  # noqa: PLC0415
-
     secret.setdefault("type", "Opaque")
     for key, value in (secret.pop("stringData", None) or {}).items():
         secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
@@ -377,7 +113,7 @@ _EVENT_FIELDS = (
 
 def builtin_resources(store: Store) -> list[Resource]:
     """Return the built-in kinds, each with an empty collection."""
-    schemas = load_schemas()
+    schemas = compiled_schemas()
 
     def resource(plural: str, kind: str, group: str = "", **rest: Any) -> Resource:
         rest.setdefault("namespaced", True)
@@ -399,11 +135,11 @@ def builtin_resources(store: Store) -> list[Resource]:
                      Column("Roles", "string", _node_roles), AGE,
                      _text("Version", ".status.nodeInfo.kubeletVersion"))),
         resource("pods", "Pod", short_names=("po",), categories=("all",), selectable=_POD_FIELDS,
-                 subresources=frozenset({"status", "binding"}), prepare=_prepare_pod,
-                 check=_check_pod, generation=True, columns=(
-                     Column("Ready", "string", _pod_ready),
-                     Column("Status", "string", _pod_status),
-                     Column("Restarts", "string", _pod_restarts), AGE,
+                 subresources=frozenset({"status", "binding"}), prepare=prepare_pod,
+                 check=check_pod, generation=True, columns=(
+                     Column("Ready", "string", pod_ready),
+                     Column("Status", "string", pod_status),
+                     Column("Restarts", "string", pod_restarts), AGE,
                      Column("IP", "string", _or_none(".status.podIP"), 1),
                      Column("Node", "string", _or_none(".spec.nodeName"), 1))),
         resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS,

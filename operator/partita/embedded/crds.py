@@ -8,7 +8,7 @@ from typing import Any
 from partita.embedded.errors import FieldError
 from partita.embedded.meta import now
 from partita.embedded.resources import Resource, custom_resource
-from partita.embedded.schema import SchemaError
+from partita.embedded.compiler import SchemaError
 from partita.embedded.store import Collection
 
 __all__ = ["check_crd", "prepare_crd", "served_resources"]
@@ -43,17 +43,36 @@ def check_crd(crd: dict[str, Any], old: dict[str, Any] | None) -> list[FieldErro
     errors = []
     name = f"{spec['names']['plural']}.{spec['group']}"
     if crd["metadata"]["name"] != name:
-        errors.append(_bad(("metadata", "name"), crd["metadata"]["name"],
-                           'must be spec.names.plural+"."+spec.group'))
+        errors.append(
+            _bad(
+                ("metadata", "name"),
+                crd["metadata"]["name"],
+                'must be spec.names.plural+"."+spec.group',
+            )
+        )
     if spec["scope"] not in ("Cluster", "Namespaced"):
-        errors.append(FieldError(("spec", "scope"), "Unsupported value",
-                                 'supported values: "Cluster", "Namespaced"', spec["scope"]))
+        errors.append(
+            FieldError(
+                ("spec", "scope"),
+                "Unsupported value",
+                'supported values: "Cluster", "Namespaced"',
+                spec["scope"],
+            )
+        )
     if sum(v["storage"] for v in spec["versions"]) != 1:
-        errors.append(_bad(("spec", "versions"), ...,
-                           "must have exactly one version marked as storage version"))
+        errors.append(
+            _bad(
+                ("spec", "versions"), ..., "must have exactly one version marked as storage version"
+            )
+        )
     if sum(v["served"] for v in spec["versions"]) > 1 or spec["conversion"]["strategy"] != "None":
-        errors.append(_bad(("spec", "versions"), ..., "this server converts between no versions: "
-                           "serve one only"))
+        errors.append(
+            _bad(
+                ("spec", "versions"),
+                ...,
+                "this server converts between no versions: serve one only",
+            )
+        )
     if old is not None:
         errors += [
             _bad(("spec", *path), _dig(spec, path), "field is immutable")
@@ -89,6 +108,4 @@ def _bad(path: tuple[str | int, ...], value: Any, detail: str) -> FieldError:
 
 def served_resources(crd: dict[str, Any], collection: Collection) -> list[Resource]:
     """Return the resources that a stored CRD adds."""
-    return [
-        custom_resource(crd, v, collection) for v in crd["spec"]["versions"] if v["served"]
-    ]
+    return [custom_resource(crd, v, collection) for v in crd["spec"]["versions"] if v["served"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from partita.embedded.builtins import models_schema
+from partita.embedded.builtin_schemas import schemas as builtin_schemas
 from partita.embedded.resources import Resource
 
 __all__ = [
@@ -112,14 +112,14 @@ def openapi(resources: Iterable[Resource]) -> dict[str, Any]:
     """Return the OpenAPI v3 document of one group version."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
-    models = models_schema()
+    models = builtin_schemas()
     for r in resources:
         gvk = {"group": r.group, "version": r.version, "kind": r.kind}
         name = ".".join([*reversed((r.group or "core").split(".")), r.version, r.kind])
         raw = dict(r.schema.raw)
         raw["x-kubernetes-group-version-kind"] = [gvk]
         raw["properties"] = dict(raw["properties"])
-        raw["properties"]["metadata"] = {"allOf": [_ref(_OBJECT_META)]}
+        raw["properties"]["metadata"] = _ref(_OBJECT_META)
         schemas[name] = _with_merge_keys(raw)
         paths |= _paths(r, gvk, name)
     pending = [_OBJECT_META, *_references(schemas)]
@@ -187,9 +187,7 @@ def _paths(r: Resource, gvk: dict[str, str], name: str) -> dict[str, Any]:
         "put": operation("put", write=True),
         "patch": operation("patch", write=True),
     }
-    subresources = {
-        f"{url}/{{name}}/{sub}": named for sub in sorted(r.subresources & {"status"})
-    }
+    subresources = {f"{url}/{{name}}/{sub}": named for sub in sorted(r.subresources & {"status"})}
     return subresources | {
         url: {"get": operation("list", write=False), "post": operation("post", write=True)},
         f"{url}/{{name}}": named | {"delete": operation("delete", write=False)},

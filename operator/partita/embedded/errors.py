@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from typing_extensions import override
 
 __all__ = [
     "APIError",
     "FieldError",
     "Key",
+    "Path",
     "already_exists",
     "bad_request",
     "conflict",
@@ -20,6 +22,7 @@ __all__ = [
     "invalid",
     "not_found",
     "success",
+    "text_path",
 ]
 
 
@@ -28,6 +31,9 @@ class Key(str):
 
     __slots__ = ()
 
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the root of an object or schema."""
 
 _REASONS = {
     "Invalid value": "FieldValueInvalid",
@@ -83,12 +89,18 @@ class FieldError:
             text += f": {orjson.dumps(self.value).decode()}"
         return f"{text}: {self.detail}" if self.detail else text
 
+    @override
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
     def cause(self) -> dict[str, str]:
         """Return it as an entry of a `Status`'s ``details.causes``."""
         return {"reason": _REASONS[self.type], "message": self.message, "field": self.field}
+
+
+def text_path(path: Path) -> str:
+    """Return ``spec.slices[0].name`` of its parts, keys of maps written like fields."""
+    return FieldError(tuple(str(p) if isinstance(p, Key) else p for p in path), "").field
 
 
 class APIError(Exception):

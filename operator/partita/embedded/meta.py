@@ -9,9 +9,10 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from partita.embedded.errors import FieldError
+from partita.embedded.cel import parse_quantity
+from partita.embedded.errors import FieldError, bad_request
 
-__all__ = ["check_label", "check_metadata", "generated_name", "new_uid", "now", "timestamp"]
+__all__ = ["amounts", "check_label", "check_metadata", "generated_name", "new_uid", "now", "timestamp"]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -142,3 +143,20 @@ def _check_key(key: str, place: tuple[str, ...]) -> list[FieldError]:
         )
         return [_bad(place, key, detail)]
     return []
+
+
+def amounts(quantities: dict[str, Any]) -> dict[str, str]:
+    """Return quantities as text; a number is one as well.
+
+    Raises
+    ------
+    APIError
+        400 where one is none: in Kubernetes such a body cannot even be decoded.
+    """
+    out = {name: str(value) for name, value in quantities.items()}
+    for value in out.values():
+        try:
+            parse_quantity(value)
+        except ValueError as e:
+            raise bad_request(str(e)) from e
+    return out

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from partita.embedded.errors import APIError, bad_request
-from partita.embedded.schema import Schema
+from partita.embedded.structural import Schema
 
 __all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
 

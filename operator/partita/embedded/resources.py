@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partita.embedded.errors import FieldError
-from partita.embedded.schema import CRDValidator, Schema
+from partita.embedded.schema import CRDValidator
+from partita.embedded.structural import Schema
 from partita.embedded.store import Collection
 from partita.embedded.tables import AGE, Column, compile_path
 

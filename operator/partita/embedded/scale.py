@@ -22,9 +22,7 @@ def _get(obj: dict[str, Any], path: str) -> Any:
 
 def scale_of(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
     """Return an object's `Scale`."""
-    status: dict[str, Any] = {
-        "replicas": _get(obj, resource.scale["statusReplicasPath"]) or 0
-    }
+    status: dict[str, Any] = {"replicas": _get(obj, resource.scale["statusReplicasPath"]) or 0}
     if path := resource.scale.get("labelSelectorPath"):
         status["selector"] = _get(obj, path) or ""
     return {

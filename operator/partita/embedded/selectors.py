@@ -13,9 +13,7 @@ Selector = Callable[[Mapping[str, str]], bool]
 
 _KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
 _SET = re.compile(rf"\s*{_KEY}\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)\s*(?:,|$)")
-_EQUALITY = re.compile(
-    rf"\s*{_KEY}\s*(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)\s*(?:,|$)"
-)
+_EQUALITY = re.compile(rf"\s*{_KEY}\s*(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)\s*(?:,|$)")
 _EXISTS = re.compile(rf"\s*(?P<op>!?)\s*{_KEY}\s*(?:,|$)")
 _FIELD = re.compile(r"(?P<key>[^=!]+?)(?P<op>==|=|!=)(?P<value>.*)")
 

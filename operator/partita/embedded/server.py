@@ -13,7 +13,6 @@ from aiohttp import web
 
 from partita.embedded import discovery, errors, protobuf
 from partita.embedded.api import API
-from partita.embedded.builtins import load_schemas
 from partita.embedded.errors import APIError
 from partita.embedded.reads import ListOptions
 from partita.embedded.resources import Resource
@@ -101,7 +100,6 @@ class EmbeddedAPIServer:
         OSError
             The port is taken.
         """
-        await asyncio.to_thread(load_schemas)
         self._api = API(self._history_limit)
         self._runner = web.ServerRunner(
             web.Server(self._handle, access_log=None), shutdown_timeout=1
@@ -224,8 +222,10 @@ class EmbeddedAPIServer:
         self, request: web.BaseRequest, group: str, version: str, parts: list[str]
     ) -> _Target:
         namespace = None
-        if parts[0] == "namespaces" and len(parts) > 2 and (
-            group or parts[2] not in ("status", "finalize")
+        if (
+            parts[0] == "namespaces"
+            and len(parts) > 2
+            and (group or parts[2] not in ("status", "finalize"))
         ):
             namespace, parts = parts[1], parts[2:]
         plural, name, subresource, *rest = [*parts, "", ""]
@@ -292,9 +292,7 @@ class EmbeddedAPIServer:
         await response.write_eof()
         return response
 
-    def _renderer(
-        self, request: web.BaseRequest, resource: Resource
-    ) -> Callable[[Event], bytes]:
+    def _renderer(self, request: web.BaseRequest, resource: Resource) -> Callable[[Event], bytes]:
         form = _form(request)
         if not form:
             return lambda event: event.line
@@ -354,9 +352,7 @@ class EmbeddedAPIServer:
 
     async def _delete(self, request: web.BaseRequest, target: _Target) -> web.Response:
         options = await _delete_options(request, _DELETE_QUERY)
-        record, gone = self._api.writer.delete(
-            target.resource, target.space, target.name, options
-        )
+        record, gone = self._api.writer.delete(target.resource, target.space, target.name, options)
         if not gone or target.resource.plural == "pods":
             return self._answer(request, target, record)
         resource = target.resource
@@ -478,7 +474,9 @@ def _check_query(request: web.BaseRequest, known: frozenset[str]) -> None:
 async def _body(request: web.BaseRequest) -> Any:
     data = await request.read()
     if len(data) > _MAX_BODY:
-        raise APIError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}")
+        raise APIError(
+            413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}"
+        )
     if not data:
         return None
     kind = request.content_type

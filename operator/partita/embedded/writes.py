@@ -14,12 +14,12 @@ import orjson
 
 from partita.embedded import errors
 from partita.embedded.apply import Manager, apply_config, record_update
-from partita.embedded.errors import APIError, FieldError
+from partita.embedded.errors import APIError, FieldError, text_path
 from partita.embedded.meta import check_metadata, generated_name, new_uid, now, timestamp
 from partita.embedded.patches import json_patch, merge_patch, strategic_merge_patch
 from partita.embedded.resources import Resource
-from partita.embedded.schema import text_path
 from partita.embedded.store import Record, Store
+from partita.embedded.validation import validate
 
 __all__ = ["DeleteOptions", "WriteOptions", "Writer"]
 
@@ -254,9 +254,7 @@ class Writer:
             return self._create(resource, namespace, new, options, None), True
         old = record.obj
         self._check_preconditions(resource, record, config["metadata"])
-        new = apply_config(
-            resource.schema, record.obj, config, manager, now(), force=options.force
-        )
+        new = apply_config(resource.schema, record.obj, config, manager, now(), force=options.force)
         replaced = self._replace(resource, record, old, new, options, subresource, applied=True)
         return replaced, False
 
@@ -373,9 +371,7 @@ class Writer:
     ) -> None:
         if (uid := meta.get("uid")) and uid != record.uid:
             why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
-            raise errors.conflict(
-                resource.group, resource.plural, record.name, why + record.uid
-            )
+            raise errors.conflict(resource.group, resource.plural, record.name, why + record.uid)
         version = meta.get("resourceVersion")
         if version and version != str(record.rv):
             raise errors.conflict(resource.group, resource.plural, record.name)
@@ -394,7 +390,7 @@ class Writer:
         if options.validation == "Warn":
             options.warnings += unknown
         resource.schema.default(obj)
-        found = resource.schema.validate(obj, ... if old is None else old)
+        found = validate(resource.schema, obj, ... if old is None else old)
         malformed = [e for e in found if e.type == "Invalid type"]
         if any(not resource.custom or e.path[0] == "metadata" for e in malformed):
             # Kubernetes could not even decode it.
@@ -501,11 +497,16 @@ class Writer:
         meta = (body or {}).get("metadata") or {}
         self._check_preconditions(resource, record, meta)
         if record.deleting:
-            raise errors.conflict("", "pods/binding", name,
-                                  f"pod {name} is being deleted, cannot be assigned to a host")
+            raise errors.conflict(
+                "",
+                "pods/binding",
+                name,
+                f"pod {name} is being deleted, cannot be assigned to a host",
+            )
         if node := pod["spec"].get("nodeName"):
-            raise errors.conflict("", "pods/binding", name,
-                                  f'pod {name} is already assigned to node "{node}"')
+            raise errors.conflict(
+                "", "pods/binding", name, f'pod {name} is already assigned to node "{node}"'
+            )
         pod["spec"]["nodeName"] = target["name"]
         status = pod.setdefault("status", {})
         conditions = [c for c in status.get("conditions", ()) if c["type"] != "PodScheduled"]

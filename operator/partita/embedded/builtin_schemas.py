@@ -1,0 +1,136 @@
+"""The schemas of the built-in kinds, in ``builtin_schemas.json``.
+
+They are read from the models of the `kubernetes` package, which are generated from Kubernetes'
+own OpenAPI. Importing those takes seconds, so what is needed of them, the types, is kept in a
+file; ``python -m partita.embedded.builtin_schemas`` writes it anew. What the models leave out,
+which lists are keyed, is in `_LISTS`, from the ``patchMergeKey`` and ``listMapKey`` markers in
+k8s.io/api.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from partita.embedded.compiler import compile_model
+from partita.embedded.schema import with_type_meta
+from partita.embedded.structural import Schema
+
+__all__ = ["compiled_schemas", "generate", "schemas"]
+
+_FILE = Path(__file__).with_suffix(".json")
+_LISTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("V1PodSpec", "containers"): ("name",),
+    ("V1PodSpec", "initContainers"): ("name",),
+    ("V1PodSpec", "ephemeralContainers"): ("name",),
+    ("V1PodSpec", "volumes"): ("name",),
+    ("V1PodSpec", "imagePullSecrets"): ("name",),
+    ("V1PodSpec", "hostAliases"): ("ip",),
+    ("V1PodSpec", "schedulingGates"): ("name",),
+    ("V1PodSpec", "resourceClaims"): ("name",),
+    ("V1PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
+    ("V1Container", "env"): ("name",),
+    ("V1Container", "ports"): ("containerPort", "protocol"),
+    ("V1Container", "volumeMounts"): ("mountPath",),
+    ("V1Container", "volumeDevices"): ("devicePath",),
+    ("V1PodStatus", "conditions"): ("type",),
+    ("V1PodStatus", "podIPs"): ("ip",),
+    ("V1NodeStatus", "conditions"): ("type",),
+    ("V1NodeStatus", "addresses"): ("type",),
+    ("V1NamespaceStatus", "conditions"): ("type",),
+    ("V1ServiceAccount", "secrets"): ("name",),
+    ("V1CustomResourceDefinitionStatus", "conditions"): ("type",),
+}
+_ATOMIC = frozenset(
+    {"V1LabelSelector", "V1SecretKeySelector", "V1ConfigMapKeySelector", "V1ObjectFieldSelector",
+     "V1ResourceFieldSelector", "V1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",
+     "V1NodeSelectorTerm"}
+)  # fmt: skip
+# Fields of quantities, which may be written as numbers too.
+_QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit",
+                         "divisor", "allocatedResources"})  # fmt: skip
+_PLAIN = {
+    "str": {"type": "string"},
+    "int": {"type": "integer"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "datetime": {"type": "string", "format": "date-time"},
+    "bytes": {"type": "string", "format": "byte"},
+    "object": {"x-kubernetes-preserve-unknown-fields": True},
+}
+_MODELS = {
+    "Namespace": "V1Namespace", "Node": "V1Node", "Pod": "V1Pod", "Event": "CoreV1Event",
+    "ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "ServiceAccount": "V1ServiceAccount",
+    "Lease": "V1Lease", "CustomResourceDefinition": "V1CustomResourceDefinition",
+}  # fmt: skip
+
+
+def generate() -> dict[str, dict[str, Any]]:
+    """Return the schemas of the built-in kinds and all they refer to, by model name."""
+    from kubernetes.aio.client import models  # noqa: PLC0415 - seconds, and only for generating
+
+    out: dict[str, dict[str, Any]] = {}
+
+    def visit(name: str) -> None:
+        if name in out:
+            return
+        model = getattr(models, name)
+        out[name] = schema = {"type": "object", "properties": {}}
+        by_json = {f.serialization_alias or n: f for n, f in model.model_fields.items()}
+        for attribute, declared in model.openapi_types.items():
+            key = model.attribute_map[attribute]
+            below = _of_type(declared, key, visit)
+            info = by_json.get(key)
+            if keys := _LISTS.get((name, key)):
+                below["x-kubernetes-list-type"] = "map"
+                below["x-kubernetes-list-map-keys"] = list(keys)
+            schema["properties"][key] = below
+            if info is not None and info.is_required():
+                schema.setdefault("required", []).append(key)
+        if name in _ATOMIC:
+            schema["x-kubernetes-map-type"] = "atomic"
+
+    for name in _MODELS.values():
+        visit(name)
+    out["V1ContainerPort"]["properties"]["protocol"]["default"] = "TCP"
+    return out
+
+
+def _of_type(declared: str, key: str, visit: Callable[[str], None]) -> dict[str, Any]:
+    if match := re.fullmatch(r"List\[(.*)\]", declared):
+        return {"type": "array", "items": _of_type(match[1], key, visit)}
+    if match := re.fullmatch(r"Dict\[str, (.*)\]", declared):
+        return {"type": "object", "additionalProperties": _of_type(match[1], key, visit)}
+    if declared == "str" and key in _QUANTITIES:
+        return {"x-kubernetes-int-or-string": True}
+    if declared in _PLAIN:
+        return dict(_PLAIN[declared])
+    visit(declared)
+    return {"$ref": f"#/components/schemas/{declared}"}
+
+
+@cache
+def schemas() -> dict[str, dict[str, Any]]:
+    """Return the schemas of the built-in kinds and all they refer to, by model name."""
+    parsed: dict[str, dict[str, Any]] = orjson.loads(_FILE.read_bytes())
+    return parsed
+
+
+@cache
+def compiled_schemas() -> dict[str, Schema]:
+    """Return the compiled schema of each built-in kind."""
+    raw = schemas()
+    done: dict[str, Schema] = {}
+    return {
+        kind: compile_model(with_type_meta(raw[name]), raw, done)
+        for kind, name in _MODELS.items()
+    }
+
+
+if __name__ == "__main__":
+    _FILE.write_bytes(orjson.dumps(generate(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))

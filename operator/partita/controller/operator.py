@@ -109,14 +109,25 @@ async def _lead(
     _login(registry)
 
     async def watch() -> None:
-        await kopf.operator(
+        # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
+        # that is younger than itself, whoever made it.
+        tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=_kopf_settings(),
             standalone=True,
             clusterwide=True,
             stop_flag=stop,
         )
-        stop.set()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            stop.set()
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
     await _list_all(kube, state)
     log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))

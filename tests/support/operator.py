@@ -1,0 +1,360 @@
+"""The whole system around an operator under test: nodes, partitions, jobs, and the operator.
+
+One test has one `System`. Its names are its own, what it made goes at its end, and its whole
+history is judged then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from partita.controller.operator import run_operator
+from partita.controller.settings import OperatorSettings
+from partita.embedded.nodes import NodeSpec, run_nodes
+from support.api import Answer, Api
+from support.history import GROUP_PATH, History
+
+__all__ = ["GIB", "Job", "System", "container", "env_of"]
+
+Body = dict[str, Any]
+
+GIB = 1 << 30
+SPEED = 50.0
+"""Virtual seconds a second: a job of the default 10 s runs for 0.2 s."""
+OPERATOR_NAMESPACE = "partita-system"
+START_SECONDS = 30
+
+
+def container(name: str = "main", **more: Any) -> Body:
+    """A container of a job."""
+    return {"name": name, "image": "example.org/image:1", **more}
+
+
+def env_of(pod: Body) -> dict[str, str]:
+    """The variables of a Pod's first container."""
+    return {e["name"]: e.get("value", "") for e in pod["spec"]["containers"][0]["env"]}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that a test submitted."""
+
+    system: System
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def path(self) -> str:
+        return f"{GROUP_PATH}/namespaces/{self.namespace}/sharedgpujobs/{self.name}"
+
+    @property
+    def body(self) -> Body | None:
+        """The job as it is now; None once it is gone."""
+        return self.system.history.get("sharedgpujobs", self.name, self.namespace)
+
+    @property
+    def status(self) -> Body:
+        return (self.body or {}).get("status", {})
+
+    @property
+    def outcomes(self) -> list[str]:
+        """How its attempts ended, "" for one that runs."""
+        return [attempt.get("outcome", "") for attempt in self.status.get("attempts", [])]
+
+    @property
+    def memories(self) -> list[str]:
+        """What its attempts had booked."""
+        return [attempt["memory"] for attempt in self.status.get("attempts", [])]
+
+    def pod(self, attempt: int = 1) -> Body | None:
+        """The Pod of an attempt as it is now."""
+        return self.system.history.get("pods", f"{self.name}-{attempt}", self.namespace)
+
+    def made(self, attempt: int = 1) -> Body:
+        """The Pod of an attempt as it was made."""
+        return self.system.history.versions("pods", f"{self.name}-{attempt}", self.namespace)[0]
+
+    async def until(self, holds: Callable[[Body], Any]) -> Body:
+        """Wait for the job's status to be so."""
+        await self.system.history.until(
+            lambda: self.body is not None and holds(self.status), what=lambda: self.body
+        )
+        return self.status
+
+    async def phase(self, *phases: str) -> Body:
+        """Wait for one of these phases."""
+        return await self.until(lambda status: status.get("phase") in phases)
+
+    async def waits(self, reason: str, *words: str) -> str:
+        """Wait until the status says that it waits for this reason, in words that have these."""
+        status = await self.until(
+            lambda s: s.get("reason") == reason and all(w in s.get("message", "") for w in words)
+        )
+        return str(status["message"])
+
+    async def succeeds(self) -> Body:
+        """Wait for its end, which is to be a good one."""
+        status = await self.phase("Succeeded", "Failed")
+        assert status["phase"] == "Succeeded", status
+        return status
+
+    async def fails(self) -> Body:
+        """Wait for its end, which is to be a bad one."""
+        status = await self.phase("Succeeded", "Failed")
+        assert status["phase"] == "Failed", status
+        return status
+
+    async def runs(self, attempt: int = 1) -> Body:
+        """Wait until the status says that an attempt runs."""
+        return await self.until(
+            lambda s: s.get("phase") == "Running" and s["attempts"][-1]["number"] == attempt
+        )
+
+    async def gone(self) -> None:
+        """Wait until it is deleted."""
+        await self.system.history.until(lambda: self.body is None, what=lambda: self.body)
+
+    async def change(self, **spec: Any) -> Answer:
+        """Change fields of its spec."""
+        return await self.system.api.patch(self.path, {"spec": spec})
+
+    async def delete(self) -> None:
+        (await self.system.api.delete(self.path)).ok()
+
+
+class System:
+    """Nodes, partitions, jobs and operators of one test.
+
+    Parameters
+    ----------
+    kubeconfig
+        The API server, for nodes.
+    namespace
+        Where its jobs are.
+    """
+
+    def __init__(self, api: Api, history: History, kubeconfig: Path, namespace: str) -> None:
+        self.api = api
+        self.history = history
+        self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self.stem = uuid4().hex[:6]
+        self.namespaces = [namespace]
+        self._nodes: set[str] = set()
+
+    def named(self, name: str) -> str:
+        """A cluster-wide name that no other test uses."""
+        return f"{name}-{self.stem}"
+
+    # Nodes.
+
+    @contextlib.asynccontextmanager
+    async def nodes(
+        self,
+        *gpus: int,
+        memory: int = 40 * GIB,
+        speed: float = SPEED,
+        specs: Sequence[NodeSpec] = (),
+    ) -> AsyncIterator[list[str]]:
+        """Run nodes with so many GPUs each; yields their names."""
+        specs = [
+            *(NodeSpec(self.named(f"n{i}"), n, memory) for i, n in enumerate(gpus)),
+            *(replace(spec, name=self.named(spec.name)) for spec in specs),
+        ]
+        names = [spec.name for spec in specs]
+        self._nodes |= set(names)
+        stop, started = asyncio.Event(), asyncio.Event()
+        work = asyncio.create_task(
+            run_nodes(self.kubeconfig, nodes=specs, stop=stop, speed=speed, started=started)
+        )
+        waiting = asyncio.create_task(started.wait())
+        async with asyncio.timeout(START_SECONDS):
+            await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            if work.done():
+                work.result()
+            yield names
+        finally:
+            stop.set()
+            await work
+
+    # Operators.
+
+    @contextlib.asynccontextmanager
+    async def operator(self, kubeconfig: Path | None = None, **settings: Any) -> AsyncIterator[None]:
+        """Run an operator in this process; it must still run at the block's end."""
+        options = OperatorSettings(**{"identity": "suite", **settings})
+        work = asyncio.create_task(run_operator(options, str(kubeconfig or self.kubeconfig)))
+        try:
+            yield
+            assert not work.done(), work
+        finally:
+            if not work.done():
+                # Its own handler takes it: asyncio's, as long as it runs.
+                os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(START_SECONDS):
+                await work
+
+    # Objects.
+
+    async def partition(self, gpus: int = 1, *, name: str = "gpus", **spec: Any) -> str:
+        """Create a partition; returns its name."""
+        name = self.named(name)
+        (await self.api.post(*_partition(name, {"gpus": gpus, **spec}))).ok()
+        return name
+
+    async def change_partition(self, name: str, **spec: Any) -> Answer:
+        """Change fields of a partition's spec."""
+        return await self.api.patch(f"{GROUP_PATH}/gpupartitions/{name}", {"spec": spec})
+
+    async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
+        """Wait for a partition's status to be so."""
+
+        def found() -> Body:
+            return (self.history.get("gpupartitions", name) or {}).get("status", {})
+
+        await self.history.until(lambda: found() and holds(found()), what=found)
+        return found()
+
+    async def ready(self, name: str, gpus: int = 1) -> list[Body]:
+        """Wait until so many GPUs of a partition may take jobs, and return all it has."""
+
+        def servers() -> list[Body]:
+            return self.servers(name)
+
+        await self.history.until(
+            lambda: sum(condition(s, "Ready")[0] == "True" for s in servers()) == gpus
+            and len(servers()) == gpus,
+            what=servers,
+        )
+        return servers()
+
+    def servers(self, partition: str) -> list[Body]:
+        """The GPUServers of a partition, by name."""
+        found = [s for s in self.history.all("gpuservers") if s["spec"]["partition"] == partition]
+        return sorted(found, key=lambda s: s["metadata"]["name"])
+
+    def partition_status(self, name: str) -> Body:
+        return (self.history.get("gpupartitions", name) or {}).get("status", {})
+
+    async def job(
+        self,
+        name: str,
+        partition: str,
+        *,
+        sim: dict[str, str] | None = None,
+        namespace: str = "",
+        containers: list[Body] | None = None,
+        **spec: Any,
+    ) -> Job:
+        """Submit a job that must be taken; `sim` says what its program does."""
+        answer = await self.submit(
+            name, partition, sim=sim, namespace=namespace, containers=containers, **spec
+        )
+        meta = answer.ok().body["metadata"]
+        return Job(self, meta["namespace"], meta["name"], meta["uid"])
+
+    async def submit(
+        self,
+        name: str,
+        partition: str,
+        *,
+        sim: dict[str, str] | None = None,
+        namespace: str = "",
+        containers: list[Body] | None = None,
+        **spec: Any,
+    ) -> Answer:
+        """Submit a job that may be refused."""
+        namespace = namespace or self.namespace
+        annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
+        template = {
+            "metadata": {"annotations": annotations},
+            "spec": {"containers": [container()] if containers is None else containers},
+        }
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SharedGPUJob",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"partition": partition, "template": template, **spec},
+        }
+        return await self.api.post(f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs", body)
+
+    async def another_namespace(self, **labels: str) -> str:
+        """Create one more namespace for jobs."""
+        meta = {"generateName": "test-", "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        name = (await self.api.post("/api/v1/namespaces", body)).ok().body["metadata"]["name"]
+        await prepare_namespace(self.api, name)
+        self.namespaces.append(name)
+        return name
+
+    # The end.
+
+    async def settle(self) -> None:
+        """Delete all jobs and wait until nothing of them is left, while the operator runs."""
+        for job in self.history.all("sharedgpujobs"):
+            meta = job["metadata"]
+            path = f"{GROUP_PATH}/namespaces/{meta['namespace']}/sharedgpujobs/{meta['name']}"
+            await self.api.delete(path)
+        await self.history.until(
+            lambda: not self.history.all("sharedgpujobs") and not self.history.left_over(),
+            what=self.history.left_over,
+        )
+
+    async def clean(self) -> None:
+        """Remove everything, without anybody's help."""
+        for job in self.history.all("sharedgpujobs"):
+            meta = job["metadata"]
+            await self.api.delete(
+                f"{GROUP_PATH}/namespaces/{meta['namespace']}/sharedgpujobs/{meta['name']}"
+            )
+        for partition in self.history.all("gpupartitions"):
+            await self.api.delete(f"{GROUP_PATH}/gpupartitions/{partition['metadata']['name']}")
+        for server in self.history.all("gpuservers"):
+            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
+            await self.api.patch(path, {"metadata": {"finalizers": None}})
+            await self.api.delete(path)
+        for pod in self.history.all("pods"):
+            meta = pod["metadata"]
+            path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+            await self.api.delete(path, {"gracePeriodSeconds": 0})
+        for node in self._nodes:
+            await self.api.delete(f"/api/v1/nodes/{node}")
+        for namespace in self.namespaces[1:]:
+            await self.api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def condition(body: Body, kind: str) -> tuple[str, str]:
+    """Status and reason of a condition; empty when it is not there."""
+    for entry in body.get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry["status"], entry.get("reason", "")
+    return "", ""
+
+
+def _partition(name: str, spec: Body) -> tuple[str, Body]:
+    return f"{GROUP_PATH}/gpupartitions", {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUPartition",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+async def prepare_namespace(api: Api, name: str, *accounts: str) -> None:
+    """Let Pods be made: where service accounts are checked, they exist."""
+    for account in ("default", *accounts):
+        body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+        await api.post(f"/api/v1/namespaces/{name}/serviceaccounts", body)

@@ -26,6 +26,7 @@ __all__ = [
     "Duration",
     "LabelSelector",
     "LabelSelectorRequirement",
+    "ListedQuantity",
     "Model",
     "ObjectMeta",
     "OwnerReference",
@@ -147,10 +148,14 @@ def format_time(value: datetime) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-_POSITIVE_QUANTITY = {
-    "rule": "isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))",
-    "message": "must be an amount of memory above zero: write one such as 512Mi or 4Gi",
-}
+def _above_zero(text: str) -> JsonDict:
+    """Return the CEL rule on a quantity that is this text."""
+    return {
+        "rule": f"isQuantity({text}) && quantity({text}).isGreaterThan(quantity('0'))",
+        "message": "must be an amount of memory above zero: write one such as 512Mi or 4Gi",
+    }
+
+
 _DURATION_RULE = {
     "rule": r"self.matches('^([0-9]{1,7}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$')",
     "message": "must be a duration: write one such as 90s, 20m or 1h30m",
@@ -174,9 +179,21 @@ Quantity = Annotated[
     BeforeValidator(parse_memory),
     Field(gt=0),
     PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema({**_INT_OR_STRING, "x-kubernetes-validations": [_POSITIVE_QUANTITY]}),
+    WithJsonSchema({**_INT_OR_STRING, "x-kubernetes-validations": [_above_zero("string(self)")]}),
 ]
 """An amount of memory that is asked for, in bytes and above zero; on the wire a quantity."""
+
+ListedQuantity = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    Field(gt=0),
+    PlainSerializer(format_memory, return_type=str),
+    WithJsonSchema(
+        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_above_zero("self")]}
+    ),
+]
+"""A `Quantity` in a list: always a text. The API server multiplies the cost of a rule by the
+longest list and the longest value, and an int-or-string may be as long as a request."""
 
 Duration = Annotated[
     float,

@@ -11,6 +11,7 @@ from partita.models.base import (
     Conditions,
     Duration,
     LabelSelector,
+    ListedQuantity,
     Model,
     Quantity,
     Resource,
@@ -116,7 +117,7 @@ class Slice(Model):
         str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
     """What jobs call it."""
-    memory: Quantity
+    memory: ListedQuantity
     """GPU memory of the slice (bytes, as a quantity)."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads that the slice may use at most."""
@@ -148,7 +149,7 @@ class Quota(Model):
 
     namespace: Name
     """The namespace."""
-    memory: Quantity | None = None
+    memory: ListedQuantity | None = None
     """Most GPU memory that its jobs hold at the same time (bytes, as a quantity)."""
     jobs: Annotated[int, Field(ge=0)] | None = None
     """Most jobs that it runs at the same time."""

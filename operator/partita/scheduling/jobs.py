@@ -136,6 +136,25 @@ class Jobs:
         Plan or None
             What is to be done; None if the job is gone.
         """
+        before = self._stake(uid)
+        made = self._look(uid, now)
+        after = self._stake(uid)
+        if before != after:
+            self._state.dirty.partitions(*{p for p, *_ in (*before, *after)})
+        return made
+
+    def _stake(self, uid: str) -> list[tuple[str, object]]:
+        """Return what the job wants or gives back, by partition: news to its queue."""
+        home = self._home.get(uid, "")
+        stake: list[tuple[str, object]] = []
+        if uid in self.waiting[home]:
+            stake.append((home, self.waiting[home][uid]))
+        for server in self._state.booked(uid):
+            if uid in self.releases[server]:
+                stake.append((self._state.servers[server].spec.partition, server))
+        return stake
+
+    def _look(self, uid: str, now: datetime) -> Plan | None:
         self.waiting[self._home.get(uid, "")].pop(uid, None)
         for server in self._state.booked(uid):
             self.releases[server].discard(uid)

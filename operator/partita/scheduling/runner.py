@@ -170,7 +170,7 @@ class PolicyRunner:
         except PolicyFailure as second:
             # The last resort comes with us, so that no broken plug-in stops a partition.
             self.failure = f"{failure}; the fallback too: {second}; fifo decides"
-            placements = FIFO(FIFOParameters()).decide(snapshot)
+            placements = list(FIFO(FIFOParameters()).decide(snapshot))
             decided = "fifo"
         seconds = time.perf_counter() - began
         return Answer(placements, decided, failure=self.failure, seconds=seconds)

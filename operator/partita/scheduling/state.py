@@ -52,6 +52,7 @@ class Dirty:
     def __init__(self) -> None:
         self._jobs: set[str] = set()
         self._partitions: set[str] = set()
+        self._glances: set[str] = set()
         self.event = asyncio.Event()
         """Set while there is something."""
 
@@ -67,12 +68,28 @@ class Dirty:
             self._partitions.update(names)
             self.event.set()
 
-    def take(self) -> tuple[set[str], set[str]]:
-        """Return UIDs of jobs and names of partitions, and start anew."""
-        taken = self._jobs, self._partitions
-        self._jobs, self._partitions = set(), set()
-        self.event.clear()
+    def glance(self, *names: str) -> None:
+        """Have these partitions' numbers looked at; their queues are not concerned."""
+        if names:
+            self._glances.update(names)
+            self.event.set()
+
+    def take_jobs(self) -> set[str]:
+        """Return the UIDs of jobs to look at, and start anew."""
+        taken, self._jobs = self._jobs, set()
+        self._settle()
         return taken
+
+    def take_partitions(self) -> tuple[set[str], set[str]]:
+        """Return the partitions to decide, and those to glance at; start anew."""
+        taken = self._partitions, self._glances
+        self._partitions, self._glances = set(), set()
+        self._settle()
+        return taken
+
+    def _settle(self) -> None:
+        if not (self._jobs or self._partitions or self._glances):
+            self.event.clear()
 
 
 class State:
@@ -95,6 +112,7 @@ class State:
         self.unreadable: dict[str, dict[str, str]] = {}
         """What is wrong with objects that could not be read, by plural and key."""
         self._partition_jobs: dict[str, set[str]] = {}
+        self._partition_servers: dict[str, set[str]] = {}
         self._job_servers: dict[str, set[str]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
 
@@ -106,8 +124,7 @@ class State:
 
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, by name."""
-        servers = (s for s in self.servers.values() if s.spec.partition == partition)
-        return sorted(servers, key=lambda s: s.metadata.name)
+        return [self.servers[n] for n in sorted(self._partition_servers.get(partition, ()))]
 
     def pods_of(self, uid: str) -> list[PodView]:
         """Return the Pods of a job, by attempt."""
@@ -137,26 +154,49 @@ class State:
         self.dirty.partitions(name)
         self.dirty.jobs(*self._partition_jobs.get(name, ()))
 
-    def apply_server(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a GPUServer and with it its ledger."""
+    def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
+        """Take a GPUServer and with it its ledger.
+
+        Parameters
+        ----------
+        ours
+            It is the answer to our own booking: nothing in it is news to the queue.
+        """
         name = body["metadata"]["name"]
         old = self.servers.get(name)
         self._apply(GPUServer, "gpuservers", self.servers, name, body, deleted=deleted)
         new = self.servers.get(name)
         if new is old:
             return
-        before = set(old.status.allocations) if old else set()
-        after = set(new.status.allocations) if new else set()
+        before = old.status.allocations if old else {}
+        after = new.status.allocations if new else {}
+        self._index_server(name, old, new)
+        partitions = {s.spec.partition for s in (old, new) if s is not None}
+        if old is None or new is None or _outlook(old) != _outlook(new):
+            # It came, went, or may take jobs now, or no longer: all its jobs may be concerned.
+            self.dirty.partitions(*partitions)
+            self.dirty.jobs(*before, *after)
+        elif before != after:
+            changed = {uid for uid in before | after if before.get(uid) != after.get(uid)}
+            self.dirty.jobs(*changed)
+            if ours:
+                self.dirty.glance(*partitions)
+            else:
+                self.dirty.partitions(*partitions)
+
+    def _index_server(self, name: str, old: GPUServer | None, new: GPUServer | None) -> None:
+        before = old.status.allocations.keys() if old else set()
+        after = new.status.allocations.keys() if new else set()
         for uid in before - after:
             self._job_servers[uid].discard(name)
             if not self._job_servers[uid]:
                 del self._job_servers[uid]
         for uid in after - before:
             self._job_servers.setdefault(uid, set()).add(name)
-        for server in (old, new):
-            if server is not None:
-                self.dirty.partitions(server.spec.partition)
-        self.dirty.jobs(*before, *after)
+        if old is not None:
+            self._partition_servers[old.spec.partition].discard(name)
+        if new is not None:
+            self._partition_servers.setdefault(new.spec.partition, set()).add(name)
 
     def apply_job(self, body: Json, *, deleted: bool = False) -> None:
         """Take a SharedGPUJob."""
@@ -341,3 +381,17 @@ def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
         }
         meta["annotations"] = {ANNOTATION_JOB_UID: item.job_uid}
     return {"metadata": meta}
+
+
+def _outlook(server: GPUServer) -> tuple[object, ...]:
+    """All that decides whether, and what, a GPU may take; its use and its ledger do not."""
+    status = server.status
+    return (
+        server.spec,
+        server.metadata.deletion_timestamp,
+        status.node,
+        status.uuid,
+        status.product,
+        status.memory,
+        tuple((c.type, c.status, c.reason) for c in status.conditions),
+    )

@@ -62,7 +62,7 @@ async def write_ledger(
         except KubernetesError as error:
             log.warning("ledger not written", error=str(error))
             return False
-        state.apply_server(body)
+        state.apply_server(body, ours=True)
         return True
     log.warning("ledger not written: others write all the time")
     return False

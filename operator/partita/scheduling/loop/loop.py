@@ -98,16 +98,26 @@ class Loop:
             self._tasks.create_task(self._statuses.run())
             while True:
                 await self._wait()
-                uids, partitions = self._state.dirty.take()
-                now = self._now()
-                while self._timers and self._timers[0][0] <= now:
-                    uid = heapq.heappop(self._timers)[1]
-                    self._timer_of.pop(uid, None)
-                    uids.add(uid)
-                partitions |= self._look_at(uids, partitions, now)
-                for name in partitions:
-                    self._on_partition(name)
-                    self._start_cycle(name)
+                self._pass()
+
+    def _pass(self) -> None:
+        """Look at what changed, and start the cycles that this asks for."""
+        now = self._now()
+        uids = self._state.dirty.take_jobs() | self._due(now)
+        partitions, glances = self._state.dirty.take_partitions()
+        uids |= self._resized(partitions)
+        for uid in uids - self._committer.busy:  # those are looked at once they are written
+            try:
+                self._look_at(uid, now)
+            except Exception:
+                # A fault of ours with one job must not stop the others.
+                self._log.exception("job not planned", uid=uid)
+                self._later(uid)
+        more, more_glances = self._state.dirty.take_partitions()
+        for name in partitions | more | glances | more_glances:
+            self._on_partition(name)
+        for name in partitions | more:
+            self._start_cycle(name)
 
     async def _wait(self) -> None:
         timeout = None
@@ -122,42 +132,27 @@ class Loop:
 
     # Single jobs.
 
-    def _look_at(self, uids: set[str], partitions: Iterable[str], now: datetime) -> set[str]:
-        """Look at jobs; return the partitions that this concerns."""
-        for name in partitions:
-            if self.jobs.refresh_largest(name):
-                uids |= {job.metadata.uid for job in self._state.jobs_of(name)}
-                uids |= {
-                    uid
-                    for server in self._state.servers_of(name)
-                    for uid in server.status.allocations
-                }
-        concerned: set[str] = set()
-        for uid in uids:
-            if uid in self._committer.busy:
-                continue  # looked at again as soon as its writes are done
-            try:
-                concerned |= self._look_at_one(uid, now)
-            except Exception:
-                # A fault of ours with one job must not stop the others.
-                self._log.exception("job not planned", uid=uid)
-                self._later(uid)
-        concerned.discard("")
-        return concerned
+    def _due(self, now: datetime) -> set[str]:
+        due = set()
+        while self._timers and self._timers[0][0] <= now:
+            _, uid = heapq.heappop(self._timers)
+            self._timer_of.pop(uid, None)
+            due.add(uid)
+        return due
 
-    def _look_at_one(self, uid: str, now: datetime) -> set[str]:
-        concerned = {self.jobs.partition_of(uid)}
+    def _resized(self, partitions: Iterable[str]) -> set[str]:
+        """Return the jobs of partitions whose largest GPU is another now: what fits changed."""
+        resized = {name for name in partitions if self.jobs.refresh_largest(name)}
+        return {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
+
+    def _look_at(self, uid: str, now: datetime) -> None:
         made = self.jobs.look(uid, now)
-        concerned.add(self.jobs.partition_of(uid))
-        for name in self._state.booked(uid):
-            concerned.add(self._state.servers[name].spec.partition)
-        if made is not None:
-            self._act(uid, made)
-        else:
+        if made is None:
             self._statuses.drop(uid)
+            return
+        self._act(uid, made)
         self._wish_status(uid, now)
         self._set_timer(uid)
-        return concerned
 
     def _act(self, uid: str, made: Plan) -> None:
         job = self._state.jobs[uid]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from partita.embedded.builtins import builtin_resources
 from partita.embedded.crds import check_crd, prepare_crd, served_resources
+from partita.embedded.deletions import Deleter
 from partita.embedded.gc import Collector
 from partita.embedded.reads import Reader
-from partita.embedded.resources import Resource, extractor, selectable_fields
+from partita.embedded.resources import Resource, Target, extractor, selectable_fields
 from partita.embedded.store import Collection, Event, Record, Store
 from partita.embedded.writes import WriteOptions, Writer
 
@@ -40,18 +41,31 @@ class API:
         self._crds = self._resources["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
         self._crds.prepare, self._crds.check = prepare_crd, check_crd
         self.writer = Writer(self.store, lambda name: self._namespaces.collection.get("", name))
+        self.deleter = Deleter(self.store, self.writer)
         self.reader = Reader(self.store)
         self.collector = Collector(
-            self.store, self.writer, lambda c: self._by_collection[id(c)], self.resources
+            self.store,
+            self.writer,
+            self.deleter,
+            lambda c: self._by_collection[id(c)],
+            self.resources,
         )
         self.store.on_change = self._on_change
         for name in _FIRST_NAMESPACES:
             body = {"metadata": {"name": name}}
-            self.writer.create(self._namespaces, "", body, WriteOptions(manager="kube-apiserver"))
+            target = Target(self._namespaces, name=name)
+            self.writer.create(target, body, WriteOptions(manager="kube-apiserver"))
 
     def resources(self) -> list[Resource]:
         """Return all kinds that are served."""
         return list(self._resources.values())
+
+    def groups(self) -> dict[str, dict[str, list[Resource]]]:
+        """Return all kinds by group and version."""
+        out: dict[str, dict[str, list[Resource]]] = {}
+        for resource in self._resources.values():
+            out.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
+        return out
 
     def resource(self, group: str, version: str, plural: str) -> Resource | None:
         """Return one kind."""

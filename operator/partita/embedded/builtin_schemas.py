@@ -54,7 +54,7 @@ _ATOMIC = frozenset(
 # Fields of quantities, which may be written as numbers too.
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit",
                          "divisor", "allocatedResources"})  # fmt: skip
-_PLAIN = {
+_PLAIN: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
     "float": {"type": "number"},
@@ -80,7 +80,8 @@ def generate() -> dict[str, dict[str, Any]]:
         if name in out:
             return
         model = getattr(models, name)
-        out[name] = schema = {"type": "object", "properties": {}}
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        out[name] = schema
         by_json = {f.serialization_alias or n: f for n, f in model.model_fields.items()}
         for attribute, declared in model.openapi_types.items():
             key = model.attribute_map[attribute]
@@ -127,8 +128,7 @@ def compiled_schemas() -> dict[str, Schema]:
     raw = schemas()
     done: dict[str, Schema] = {}
     return {
-        kind: compile_model(with_type_meta(raw[name]), raw, done)
-        for kind, name in _MODELS.items()
+        kind: compile_model(with_type_meta(raw[name]), raw, done) for kind, name in _MODELS.items()
     }
 
 

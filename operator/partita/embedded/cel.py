@@ -90,29 +90,29 @@ def _compare(a: str, b: str) -> int:
     return (left > right) - (left < right)
 
 
+def _function(name: str, result: Any, impl: Any, *others: Any, member: bool = True) -> Any:
+    """Return a function on a string; `member` ones are called as methods."""
+    parameters = [_T.STRING, *others]
+    overload = cel.Overload(f"partita_{name}", result, parameters, is_member=member, impl=impl)
+    return cel.FunctionDecl(name, [overload])
+
+
 def _functions() -> list[Any]:
-    text, truth, number = _T.STRING, _T.BOOL, _T.INT
-
-    def member(name: str, result: Any, *others: Any, impl: Any) -> Any:
-        parameters = [text, *others]
-        return cel.FunctionDecl(name, [cel.Overload(f"k_{name}", result, parameters, True, impl)])
-
+    text = _T.STRING
     return [
-        cel.FunctionDecl("quantity", [
-            cel.Overload("k_quantity", text, [text], False, lambda s: _wrap(parse_quantity(s)))]),
-        cel.FunctionDecl("isQuantity", [
-            cel.Overload("k_isQuantity", truth, [text], False, _is_quantity)]),
-        member("isGreaterThan", truth, text, impl=lambda a, b: _compare(a, b) > 0),
-        member("isLessThan", truth, text, impl=lambda a, b: _compare(a, b) < 0),
-        member("compareTo", number, text, impl=_compare),
-        member("add", text, text, impl=lambda a, b: _wrap(_unwrap(a) + _unwrap(b))),
-        member("sub", text, text, impl=lambda a, b: _wrap(_unwrap(a) - _unwrap(b))),
-        member("sign", number, impl=lambda a: _compare(a, f"{_MARK}0")),
-        member("isInteger", truth, impl=lambda a: _unwrap(a) % 1 == 0),
-        member("asInteger", number, impl=lambda a: int(_unwrap(a))),
-        member("asApproximateFloat", _T.DOUBLE, impl=lambda a: float(_unwrap(a))),
-        member("find", text, text, impl=lambda s, p: m[0] if (m := re.search(p, s)) else ""),
-    ]  # fmt: skip
+        _function("quantity", text, lambda s: _wrap(parse_quantity(s)), member=False),
+        _function("isQuantity", _T.BOOL, _is_quantity, member=False),
+        _function("isGreaterThan", _T.BOOL, lambda a, b: _compare(a, b) > 0, text),
+        _function("isLessThan", _T.BOOL, lambda a, b: _compare(a, b) < 0, text),
+        _function("compareTo", _T.INT, _compare, text),
+        _function("add", text, lambda a, b: _wrap(_unwrap(a) + _unwrap(b)), text),
+        _function("sub", text, lambda a, b: _wrap(_unwrap(a) - _unwrap(b)), text),
+        _function("sign", _T.INT, lambda a: _compare(a, f"{_MARK}0")),
+        _function("isInteger", _T.BOOL, lambda a: _unwrap(a) % 1 == 0),
+        _function("asInteger", _T.INT, lambda a: int(_unwrap(a))),
+        _function("asApproximateFloat", _T.DOUBLE, lambda a: float(_unwrap(a))),
+        _function("find", text, lambda s, p: m[0] if (m := re.search(p, s)) else "", text),
+    ]
 
 
 @cache

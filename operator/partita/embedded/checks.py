@@ -18,9 +18,7 @@ Check = Callable[[Any, Path], FieldError | None]
 _NUMBER = (int, float)
 
 
-def _holds(
-    kind: type | tuple[type, ...], test: Callable[[Any], bool], words: str
-) -> Check:
+def _holds(kind: type | tuple[type, ...], test: Callable[[Any], bool], words: str) -> Check:
     """Return a check of values of one kind; others are left to the check of types."""
 
     def check(value: Any, path: Path) -> FieldError | None:
@@ -114,9 +112,7 @@ _KEYWORDS: dict[str, Callable[[Any, Mapping[str, Any]], Check | None]] = {
     "minLength": lambda n, _: _holds(
         str, lambda v: len(v) >= n, f"should be at least {n} chars long"
     ),
-    "minItems": lambda n, _: _holds(
-        list, lambda v: len(v) >= n, f"should have at least {n} items"
-    ),
+    "minItems": lambda n, _: _holds(list, lambda v: len(v) >= n, f"should have at least {n} items"),
     "minProperties": lambda n, _: _holds(
         dict, lambda v: len(v) >= n, f"should have at least {n} properties"
     ),

@@ -95,9 +95,7 @@ def compile_model(
     return sub(raw, ())
 
 
-def _fill(
-    node: Schema, raw: Mapping[str, Any], sub: _Sub, path: Path, problems: Errors
-) -> None:
+def _fill(node: Schema, raw: Mapping[str, Any], sub: _Sub, path: Path, problems: Errors) -> None:
     free = bool(raw.get("x-kubernetes-int-or-string"))
     node.raw = raw
     node.type = raw.get("type", "")

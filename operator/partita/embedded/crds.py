@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from partita.embedded.compiler import SchemaError
 from partita.embedded.errors import FieldError
 from partita.embedded.meta import now
 from partita.embedded.resources import Resource, custom_resource
-from partita.embedded.compiler import SchemaError
 from partita.embedded.store import Collection
 
 __all__ = ["check_crd", "prepare_crd", "served_resources"]

@@ -8,16 +8,65 @@ from typing import Any
 from partita.embedded.builtin_schemas import schemas as builtin_schemas
 from partita.embedded.resources import Resource
 
-__all__ = [
-    "VERSION", "aggregated", "group", "group_list", "openapi", "openapi_index", "resource_list",
-]  # fmt: skip
+__all__ = ["AGGREGATED", "aggregated", "document", "wants_aggregated"]
 
+Groups = dict[str, dict[str, list[Resource]]]
+"""The kinds by group ("" is the core group) and version."""
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 # The version of Kubernetes whose behaviour the conformance suite compares with.
-VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
+_VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
            "platform": "python/embedded"}  # fmt: skip
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _OBJECT_META = "V1ObjectMeta"
+
+
+def wants_aggregated(accept: str) -> bool:
+    """Return whether an Accept header asks for all groups in one document."""
+    return "as=APIGroupDiscoveryList" in accept and "v=v2" in accept
+
+
+def document(parts: list[str], groups: Groups, stamp: int) -> dict[str, Any] | None:
+    """Return the document at a path, `None` if there is none.
+
+    Parameters
+    ----------
+    parts
+        The path, split at its slashes.
+    stamp
+        Changes when what is served does.
+    """
+    found: dict[str, Any] | None = None
+    match parts:
+        case ["version"]:
+            found = _VERSION
+        case ["api"]:
+            found = {"kind": "APIVersions", "versions": list(groups[""]),
+                     "serverAddressByClientCIDRs": []}  # fmt: skip
+        case ["apis"]:
+            found = _group_list(_group(n, v) for n, v in groups.items() if n)
+        case ["apis", name] if name in groups:
+            found = _group(name, groups[name])
+        case ["openapi", "v3"]:
+            found = _openapi_index(groups, stamp)
+        case ["openapi", "v3", *rest]:
+            if resources := _of_version(rest, groups):
+                found = _openapi(resources)
+        case _:
+            if resources := _of_version(parts, groups):
+                found = _resource_list(resources)
+    return found
+
+
+def _of_version(parts: list[str], groups: Groups) -> list[Resource] | None:
+    match parts:
+        case ["api", version]:
+            return groups[""].get(version)
+        case ["apis", name, version]:
+            return groups.get(name, {}).get(version)
+        case _:
+            return None
 
 
 def _subresources(resource: Resource) -> list[tuple[str, list[str], dict[str, str]]]:
@@ -32,7 +81,7 @@ def _subresources(resource: Resource) -> list[tuple[str, list[str], dict[str, st
     return [(name, *known[name]) for name in sorted(resource.subresources)]
 
 
-def resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str, Any]:
+def _resource_list(resources: list[Resource]) -> dict[str, Any]:
     """Return the `APIResourceList` of one group version."""
     entries: list[dict[str, Any]] = []
     for r in resources:
@@ -51,24 +100,24 @@ def resource_list(api_version: str, resources: Iterable[Resource]) -> dict[str, 
             if (speaks["group"], speaks["version"]) != (r.group, r.version):
                 sub |= {"group": speaks["group"], "version": speaks["version"]}
             entries.append(sub)
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version,
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": resources[0].api_version,
             "resources": entries}  # fmt: skip
 
 
-def group(name: str, versions: Iterable[str]) -> dict[str, Any]:
+def _group(name: str, versions: Iterable[str]) -> dict[str, Any]:
     """Return the `APIGroup` of a named group."""
     entries = [{"groupVersion": f"{name}/{v}", "version": v} for v in versions]
     return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": entries,
             "preferredVersion": entries[0]}  # fmt: skip
 
 
-def group_list(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _group_list(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return the `APIGroupList`."""
     bare = [{k: v for k, v in g.items() if k not in ("kind", "apiVersion")} for g in groups]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
 
-def aggregated(groups: dict[str, dict[str, list[Resource]]]) -> dict[str, Any]:
+def aggregated(groups: Groups) -> dict[str, Any]:
     """Return the aggregated discovery document (apidiscovery.k8s.io/v2) of some groups."""
     items = []
     for name, versions in groups.items():
@@ -99,16 +148,13 @@ def aggregated(groups: dict[str, dict[str, list[Resource]]]) -> dict[str, Any]:
             "metadata": {}, "items": items}  # fmt: skip
 
 
-def openapi_index(resources: Iterable[Resource], stamp: int) -> dict[str, Any]:
+def _openapi_index(groups: Groups, stamp: int) -> dict[str, Any]:
     """Return where the OpenAPI document of each group version is."""
-    paths = {}
-    for r in resources:
-        path = f"apis/{r.api_version}" if r.group else f"api/{r.version}"
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={stamp}"}
-    return {"paths": paths}
+    found = [f"apis/{n}/{v}" if n else f"api/{v}" for n, vs in groups.items() for v in vs]
+    return {"paths": {p: {"serverRelativeURL": f"/openapi/v3/{p}?hash={stamp}"} for p in found}}
 
 
-def openapi(resources: Iterable[Resource]) -> dict[str, Any]:
+def _openapi(resources: Iterable[Resource]) -> dict[str, Any]:
     """Return the OpenAPI v3 document of one group version."""
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}

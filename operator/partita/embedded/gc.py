@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from partita.embedded.resources import Resource
+from partita.embedded.deletions import CRD_FINALIZER, DeleteOptions, Deleter
+from partita.embedded.resources import Resource, Target
 from partita.embedded.store import Collection, Event, Record, Store
-from partita.embedded.writes import CRD_FINALIZER, DeleteOptions, WriteOptions, Writer
+from partita.embedded.writes import Writer
 
 __all__ = ["Collector"]
 
@@ -35,11 +36,13 @@ class Collector:
         self,
         store: Store,
         writer: Writer,
+        deleter: Deleter,
         resource_of: Callable[[Collection], Resource],
         resources: Callable[[], list[Resource]],
     ) -> None:
         self._store = store
         self._writer = writer
+        self._deleter = deleter
         self._resource_of = resource_of
         self._resources = resources
         self._marked: dict[str, None] = {}  # UIDs, in order
@@ -191,7 +194,8 @@ class Collector:
     # -- writes ---------------------------------------------------------------------------
 
     def _delete(self, resource: Resource, record: Record, policy: str) -> None:
-        self._writer.delete(resource, record.namespace, record.name, DeleteOptions(policy=policy))
+        target = Target(resource, record.namespace, record.name)
+        self._deleter.delete(target, DeleteOptions(policy=policy))
 
     def _edit(self, resource: Resource, record: Record, key: str, value: list[Any]) -> None:
         """Set a list in an object's metadata; an object deleted but for it is removed."""
@@ -200,7 +204,7 @@ class Collector:
         meta.pop(key, None)
         if value:
             meta[key] = value
-        self._writer.write(resource, record, obj, WriteOptions())
+        self._writer.write(resource, record, obj)
 
 
 def _finalizers(record: Record) -> list[str]:

@@ -12,7 +12,15 @@ from typing import Any
 from partita.embedded.cel import parse_quantity
 from partita.embedded.errors import FieldError, bad_request
 
-__all__ = ["amounts", "check_label", "check_metadata", "generated_name", "new_uid", "now", "timestamp"]
+__all__ = [
+    "amounts",
+    "check_label",
+    "check_metadata",
+    "generated_name",
+    "new_uid",
+    "now",
+    "timestamp",
+]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -56,41 +64,63 @@ def check_metadata(
         The name must be a DNS label rather than a DNS subdomain.
     """
     errors = [] if old is not None else _check_name(meta["name"], label=label)
-    for key, value in (meta.get("labels") or {}).items():
-        errors += _check_key(key, ("metadata", "labels"))
+    errors += _check_labels(meta.get("labels") or {})
+    errors += _check_annotations(meta.get("annotations") or {})
+    errors += _check_owners(meta.get("ownerReferences") or [])
+    finalizers = meta.get("finalizers") or []
+    for key in finalizers:
+        errors += _check_key(key, ("metadata", "finalizers"))
+    added = sorted(set(finalizers) - set((old or {}).get("finalizers") or ()))
+    if added and old is not None and "deletionTimestamp" in old:
+        shown = ", ".join(f'"{f}"' for f in added)
+        detail = (
+            "no new finalizers can be added if the object is being deleted, found new "
+            f"finalizers []string{{{shown}}}"
+        )
+        errors.append(FieldError(("metadata", "finalizers"), "Forbidden", detail))
+    return errors
+
+
+def _check_labels(labels: dict[str, str]) -> list[FieldError]:
+    place = ("metadata", "labels")
+    errors = []
+    for key, value in labels.items():
+        errors += _check_key(key, place)
         if len(value) > 63:
-            errors.append(_bad(("metadata", "labels"), value, "must be no more than 63 bytes"))
+            errors.append(_bad(place, value, "must be no more than 63 bytes"))
         elif _VALUE.fullmatch(value) is None:
-            errors.append(_bad(("metadata", "labels"), value, (
+            detail = (
                 "a valid label must be an empty string or consist of alphanumeric characters, "
                 "'-', '_' or '.', and must start and end with an alphanumeric character "
                 "(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")))  # fmt: skip
-    total = 0
-    for key, value in (meta.get("annotations") or {}).items():
-        errors += _check_key(key, ("metadata", "annotations"))
-        total += len(key) + len(value)
-    if total > _ANNOTATIONS_LIMIT:
+                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+            )
+            errors.append(_bad(place, value, detail))
+    return errors
+
+
+def _check_annotations(annotations: dict[str, str]) -> list[FieldError]:
+    place = ("metadata", "annotations")
+    errors = []
+    for key in annotations:
+        errors += _check_key(key, place)
+    if sum(len(k) + len(v) for k, v in annotations.items()) > _ANNOTATIONS_LIMIT:
         detail = f"may not be more than {_ANNOTATIONS_LIMIT} bytes"
-        errors.append(FieldError(("metadata", "annotations"), "Too long", detail))
-    controllers = [o for o in meta.get("ownerReferences") or () if o.get("controller")]
-    if len(controllers) > 1:
-        errors.append(_bad(("metadata", "ownerReferences"), meta["ownerReferences"],
-                           "Only one reference can have Controller set to true"))  # fmt: skip
-    for owner in meta.get("ownerReferences") or ():
-        for key in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(key):
-                where = ("metadata", "ownerReferences", key)
-                errors.append(_bad(where, owner.get(key, ""), "must not be empty"))
-    for key in meta.get("finalizers") or ():
-        errors += _check_key(key, ("metadata", "finalizers"))
-    if old is not None and "deletionTimestamp" in old:
-        added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
-        if added:
-            shown = ", ".join(f'"{f}"' for f in added)
-            errors.append(FieldError(("metadata", "finalizers"), "Forbidden", (
-                "no new finalizers can be added if the object is being deleted, found new "
-                f"finalizers []string{{{shown}}}")))  # fmt: skip
+        errors.append(FieldError(place, "Too long", detail))
+    return errors
+
+
+def _check_owners(owners: list[dict[str, Any]]) -> list[FieldError]:
+    place = ("metadata", "ownerReferences")
+    errors = [
+        _bad((*place, key), owner.get(key, ""), "must not be empty")
+        for owner in owners
+        for key in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(key)
+    ]
+    if sum(bool(owner.get("controller")) for owner in owners) > 1:
+        detail = "Only one reference can have Controller set to true"
+        errors.append(_bad(place, owners, detail))
     return errors
 
 

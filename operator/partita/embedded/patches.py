@@ -157,7 +157,7 @@ def _merge_list(
     if schema.list_type == "atomic" or any(
         isinstance(i, dict) and i.get("$patch") == "replace" for i in new
     ):
-        return _copy([i for i in new if not (isinstance(i, dict) and "$patch" in i)])
+        return list(_copy([i for i in new if not (isinstance(i, dict) and "$patch" in i)]))
     if schema.list_type == "set":
         merged = [*old, *(i for i in new if i not in old)]
         return sorted(merged, key=order.index) if order and set(order) >= set(merged) else merged

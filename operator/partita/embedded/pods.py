@@ -32,6 +32,7 @@ def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def prepare_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> None:
+    """Fill in the defaults that do not stand in the schema."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
@@ -65,6 +66,7 @@ def _qos(pod: dict[str, Any]) -> str:
 
 
 def check_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
+    """Return the violations that the schema cannot express."""
     spec = pod.get("spec") or {}
     if not spec.get("containers"):
         return [FieldError(("spec", "containers"), "Required value")]
@@ -89,7 +91,7 @@ def check_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> list[FieldErro
 
 
 def _check_resources(resources: dict[str, Any], place: tuple[str | int, ...]) -> list[FieldError]:
-    """Extended resources cannot be overcommitted."""
+    """Check that extended resources are not overcommitted."""
     requests = resources.get("requests", {})
     return [
         FieldError((*place, "requests"), "Invalid value", f"must be equal to {name} limit",
@@ -115,6 +117,7 @@ def _frozen(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def pod_ready(pod: dict[str, Any]) -> list[Any]:
+    """Return how many containers are ready, of how many."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return [f"{sum(bool(s.get('ready')) for s in statuses)}/{len(pod['spec']['containers'])}"]
 
@@ -136,5 +139,6 @@ def pod_status(pod: dict[str, Any]) -> list[Any]:
 
 
 def pod_restarts(pod: dict[str, Any]) -> list[Any]:
+    """Return how often its containers were started again."""
     statuses = pod.get("status", {}).get("containerStatuses", ())
     return [str(sum(s.get("restartCount", 0) for s in statuses))]

@@ -101,9 +101,7 @@ def decode(body: bytes) -> dict[str, Any]:
         415 for kinds and fields not known here.
     """
     try:
-        if body[: len(_MAGIC)] != _MAGIC:
-            raise ValueError("no Kubernetes envelope")
-        envelope = dict(_fields(body[len(_MAGIC) :]))
+        envelope = dict(_fields(body.removeprefix(_MAGIC)))
         kind = dict(_fields(bytes(envelope[1])))
         api_version, name = (bytes(kind[n]).decode() for n in (1, 2))
         return {"apiVersion": api_version, "kind": name} | _message(

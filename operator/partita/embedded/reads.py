@@ -71,32 +71,27 @@ class ListOptions:
 
     def problems(self) -> list[FieldError]:
         """Return which options contradict each other (apimachinery, meta/internalversion)."""
-        out = []
         match = ("resourceVersionMatch",)
-        if self.watch:
-            if self.initial_events is None and self.match:
-                out.append(FieldError(match, "Forbidden", (
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is "
-                    "provided")))  # fmt: skip
-            elif self.initial_events is not None and self.match != "NotOlderThan":
-                out.append(FieldError(match, "Forbidden", (
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")))  # fmt: skip
-        elif self.initial_events is not None:
-            out.append(FieldError(("sendInitialEvents",), "Forbidden",
-                                  "sendInitialEvents is forbidden for list"))  # fmt: skip
-        elif self.match:
-            if self.match not in ("Exact", "NotOlderThan"):
-                out.append(FieldError(match, "Unsupported value",
-                                      'supported values: "Exact", "NotOlderThan"', self.match))  # fmt: skip
-            if not self.rv:
-                out.append(FieldError(match, "Forbidden", (
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided")))  # fmt: skip
-            elif self.rv == "0" and self.match == "Exact":
-                out.append(FieldError(match, "Forbidden", (
-                    'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')))  # fmt: skip
-            if self.token:
-                out.append(FieldError(match, "Forbidden",
-                                      "resourceVersionMatch is forbidden when continue is provided"))  # fmt: skip
+        given = bool(self.match)
+        initial = self.initial_events is not None
+        forbidden = (
+            (match, self.watch and given and not initial,
+             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+            (match, self.watch and initial and self.match != "NotOlderThan",
+             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+            (("sendInitialEvents",), initial and not self.watch,
+             "sendInitialEvents is forbidden for list"),
+            (match, given and not self.watch and not self.rv,
+             "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+            (match, self.match == "Exact" and self.rv == "0",
+             'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'),
+            (match, given and bool(self.token),
+             "resourceVersionMatch is forbidden when continue is provided"),
+        )  # fmt: skip
+        out = [FieldError(path, "Forbidden", why) for path, wrong, why in forbidden if wrong]
+        if self.match not in ("", "Exact", "NotOlderThan"):
+            detail = 'supported values: "Exact", "NotOlderThan"'
+            out.append(FieldError(match, "Unsupported value", detail, self.match))
         return out
 
     def selects(self, record: Record) -> bool:
@@ -141,7 +136,7 @@ class Reader:
         self._kept: OrderedDict[int, tuple[Collection, list[Record], int]] = OrderedDict()
         self._last = 0
 
-    def list(self, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
+    def page(self, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
         """Return the selected objects of a kind, in one namespace or in all (`None`).
 
         Raises
@@ -265,16 +260,16 @@ def _seen_by(event: Event, namespace: str | None, options: ListOptions) -> Event
         return event
     now = event.type != "DELETED" and options.selects(event.record)
     before = event.previous is not None and options.selects(event.previous)
-    if now and before:
-        return event
+    if now == before:
+        return event if now else None
     if now:
         return event if event.type == "ADDED" else Event("ADDED", event.record, None)
-    if before and event.type == "DELETED":
-        return event
-    if before and event.previous is not None:
-        # What the watcher loses is the object as it was, with the version of the change.
-        obj = event.previous.obj
-        obj["metadata"]["resourceVersion"] = str(event.record.rv)
-        last = replace(event.previous, rv=event.record.rv, raw=orjson.dumps(obj))
-        return Event("DELETED", last, None)
-    return None
+    return event if event.type == "DELETED" else _departure(event)
+
+
+def _departure(event: Event) -> Event:
+    """Return the event by which an object leaves a selection: as it was, at the new version."""
+    was = event.previous or event.record
+    obj = was.obj
+    obj["metadata"]["resourceVersion"] = str(event.record.rv)
+    return Event("DELETED", replace(was, rv=event.record.rv, raw=orjson.dumps(obj)), None)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from partita.embedded.errors import FieldError
+from partita.embedded import errors
+from partita.embedded.errors import APIError, FieldError
 from partita.embedded.schema import CRDValidator
+from partita.embedded.store import Collection, Record
 from partita.embedded.structural import Schema
-from partita.embedded.store import Collection
 from partita.embedded.tables import AGE, Column, compile_path
 
-__all__ = ["Resource", "custom_resource", "extractor"]
+__all__ = ["Resource", "Target", "custom_resource", "extractor", "selectable_fields"]
 
 
 def _nothing(_obj: dict[str, Any], _old: dict[str, Any] | None) -> None:
@@ -80,6 +81,52 @@ class Resource:
     def fields(self) -> frozenset[str]:
         """All fields it can be selected by."""
         return frozenset({"metadata.name", "metadata.namespace", *self.selectable})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: a kind, or one object of it, or a subresource of that.
+
+    Attributes
+    ----------
+    namespace
+        `None` for all namespaces and for what is in none.
+    """
+
+    resource: Resource
+    namespace: str | None = None
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def space(self) -> str:
+        """The namespace as objects are kept under it."""
+        return self.namespace or ""
+
+    @property
+    def record(self) -> Record | None:
+        """The object's current version."""
+        return self.resource.collection.get(self.space, self.name)
+
+    def existing(self) -> Record:
+        """Return the object's current version.
+
+        Raises
+        ------
+        APIError
+            404 where there is none.
+        """
+        if (record := self.record) is None:
+            raise errors.not_found(self.resource.group, self.resource.plural, self.name)
+        return record
+
+    def conflict(self, why: str = "") -> APIError:
+        """Return the 409 of a precondition that does not hold."""
+        return errors.conflict(self.resource.group, self.resource.plural, self.name, why)
+
+    def invalid(self, problems: list[FieldError]) -> APIError:
+        """Return the 422 that lists what is wrong."""
+        return errors.invalid(self.resource.group, self.resource.kind, self.name, problems)
 
 
 def extractor(selectable: tuple[str, ...]) -> Callable[[dict[str, Any]], dict[str, str]]:

@@ -104,6 +104,15 @@ class Column:
         return found[0]
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
+# Up to which age which units are shown; apimachinery, util/duration, HumanDuration.
+_AGES = (
+    (120, "s", ""), (600, "m", "s"), (3 * 3600, "m", ""), (8 * 3600, "h", "m"),
+    (48 * 3600, "h", ""), (8 * 86400, "d", "h"), (730 * 86400, "d", ""),
+    (8 * 365 * 86400, "y", "d"),
+)  # fmt: skip
+
+
 def age(timestamp: Any) -> str:
     """Return how long ago a time was, as kubectl abbreviates it (``75s``, ``3d4h``)."""
     try:
@@ -111,25 +120,12 @@ def age(timestamp: Any) -> str:
     except (TypeError, ValueError):
         return "<unknown>"
     seconds = int((datetime.now(UTC) - then).total_seconds())
-    # The steps of apimachinery's duration.HumanDuration.
-    minute, hour, day, year = 60, 3600, 86400, 365 * 86400
-    for limit, big, small in (
-        (2 * minute, (1, "s"), None),
-        (10 * minute, (minute, "m"), (1, "s")),
-        (3 * hour, (minute, "m"), None),
-        (8 * hour, (hour, "h"), (minute, "m")),
-        (2 * day, (hour, "h"), None),
-        (8 * day, (day, "d"), (hour, "h")),
-        (2 * year, (day, "d"), None),
-        (8 * year, (year, "y"), (day, "d")),
-    ):
+    for limit, big, small in _AGES:
         if seconds < limit:
-            break
-    else:
-        big, small = (year, "y"), None
-    out = f"{max(seconds, 0) // big[0]}{big[1]}"
-    rest = seconds % big[0] // small[0] if small else 0
-    return f"{out}{rest}{small[1]}" if small and rest else out
+            out = f"{max(seconds, 0) // _UNITS[big]}{big}"
+            rest = seconds % _UNITS[big] // _UNITS[small] if small else 0
+            return f"{out}{rest}{small}" if rest else out
+    return f"{seconds // _UNITS['y']}y"
 
 
 AGE = Column("Age", "date", compile_path(".metadata.creationTimestamp"))

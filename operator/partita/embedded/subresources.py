@@ -1,14 +1,17 @@
-"""The scale subresource: a `Scale` (autoscaling/v1) as a view of an object's replicas."""
+"""Subresources with a kind of their own: an object's `Scale`, a Pod's `Binding`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from partita.embedded.errors import FieldError, bad_request, invalid
+from partita.embedded.apply import Manager, record_update
+from partita.embedded.errors import FieldError, bad_request, conflict, invalid
+from partita.embedded.meta import now
 from partita.embedded.patches import json_patch, merge_patch
-from partita.embedded.resources import Resource
+from partita.embedded.resources import Resource, Target
+from partita.embedded.writes import WriteOptions, Writer
 
-__all__ = ["patch_scale", "replace_scale", "scale_of"]
+__all__ = ["bind", "patch_scale", "replace_scale", "scale_of"]
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
@@ -71,3 +74,36 @@ def replace_scale(resource: Resource, obj: dict[str, Any], scale: Any) -> dict[s
         node = node.setdefault(part, {})
     node[last] = replicas
     return obj
+
+
+def bind(writer: Writer, target: Target, binding: Any, options: WriteOptions) -> None:
+    """Bind a Pod to a node, as a scheduler does.
+
+    Raises
+    ------
+    APIError
+        404, 409 where the Pod is bound or being deleted, 422 where the binding names no node.
+    """
+    record, name = target.existing(), target.name
+    node = ((binding or {}).get("target") or {}).get("name")
+    if not node:
+        problem = FieldError(("target", "name"), "Required value")
+        raise invalid("", "Binding", name, [problem])
+    pod = record.obj
+    why = ""
+    if record.deleting:
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif bound := pod["spec"].get("nodeName"):
+        why = f'pod {name} is already assigned to node "{bound}"'
+    meta = binding.get("metadata") or {}
+    if not why and meta.get("uid", record.uid) != record.uid:
+        why = f"Precondition failed: UID in precondition: {meta['uid']}"
+    if why:
+        raise conflict("", "pods/binding", name, why)
+    pod["spec"]["nodeName"] = node
+    conditions = [c for c in pod["status"].get("conditions", ()) if c["type"] != "PodScheduled"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
+    pod["status"]["conditions"] = [*conditions, scheduled]
+    manager = Manager(options.manager, "Update", target.resource.api_version, "binding")
+    record_update(target.resource.schema, record.obj, pod, manager, now())
+    writer.store(target.resource, pod, dry_run=options.dry_run)

@@ -1,0 +1,135 @@
+"""What deletion means: preconditions, finalizers, propagation, grace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from partita.embedded import errors
+from partita.embedded.meta import now, timestamp
+from partita.embedded.resources import Resource, Target
+from partita.embedded.store import Record, Store
+from partita.embedded.writes import Writer
+
+__all__ = ["CRD_FINALIZER", "DeleteOptions", "Deleter"]
+
+CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Keeps a CRD until the objects of its kind are gone."""
+
+_FINALIZER_OF_POLICY = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete.
+
+    Attributes
+    ----------
+    policy
+        ``Foreground``, ``Background``, ``Orphan``, or empty for what the object already says.
+    grace
+        How long a Pod may take to end, in seconds; `None` for what the Pod says.
+    uid, resource_version
+        Preconditions.
+    """
+
+    policy: str = ""
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+class Deleter:
+    """The deletions from one store."""
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+
+    def delete(self, target: Target, options: DeleteOptions) -> tuple[Record, bool]:
+        """Delete an object, or mark it for deletion.
+
+        Returns
+        -------
+        tuple
+            Its last version, and whether it is gone.
+
+        Raises
+        ------
+        APIError
+            404, or 409 where a precondition does not hold.
+        """
+        resource, record = target.resource, target.existing()
+        _check_preconditions(target, record, options)
+        obj = record.obj
+        meta = obj["metadata"]
+        grace = _grace(resource, obj, options.grace)
+        finalizers = _finalizers(resource, meta, options.policy)
+        if not (finalizers or grace or resource.plural == "namespaces"):
+            if options.dry_run:
+                return record, True
+            return self._store.remove(resource.collection, record), True
+        meta.pop("finalizers", None)
+        if finalizers:
+            meta["finalizers"] = finalizers
+        _mark(resource, obj, grace)
+        if obj == record.obj:
+            return record, False
+        return self._writer.store(resource, obj, dry_run=options.dry_run), False
+
+
+def _check_preconditions(target: Target, record: Record, options: DeleteOptions) -> None:
+    asked = {"UID": options.uid, "ResourceVersion": options.resource_version}
+    actual = {"UID": record.uid, "ResourceVersion": str(record.rv)}
+    for name, wanted in asked.items():
+        if wanted and wanted != actual[name]:
+            why = f"{name} in precondition: {wanted}, {name} in object meta: {actual[name]}"
+            # Here alone kube-apiserver names the kind where else it names the resource.
+            raise errors.conflict(
+                target.resource.group, target.resource.kind, target.name,
+                f"Precondition failed: {why}",
+            )  # fmt: skip
+
+
+def _grace(resource: Resource, obj: dict[str, Any], asked: int | None) -> int:
+    """Return how long the object's deletion waits for its kubelet, in seconds."""
+    if resource.group or resource.plural != "pods":
+        return 0
+    if not obj["spec"].get("nodeName") or obj["status"].get("phase") in ("Succeeded", "Failed"):
+        return 0
+    left = obj["metadata"].get("deletionGracePeriodSeconds")
+    wanted: int = obj["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return wanted if left is None else min(wanted, left)
+
+
+def _finalizers(resource: Resource, meta: dict[str, Any], policy: str) -> list[str]:
+    """Return the finalizers that a deletion under this policy leaves on the object."""
+    out = list(meta.get("finalizers") or ())
+    if policy:
+        wanted = _FINALIZER_OF_POLICY.get(policy)
+        out = [f for f in out if f not in _FINALIZER_OF_POLICY.values() or f == wanted]
+        if wanted and wanted not in out:
+            out.append(wanted)
+    starts = "deletionTimestamp" not in meta
+    if resource.plural == "customresourcedefinitions" and starts and CRD_FINALIZER not in out:
+        out.append(CRD_FINALIZER)
+    return out
+
+
+def _mark(resource: Resource, obj: dict[str, Any], grace: int) -> None:
+    """Write into an object that it is being deleted, or that it is to go sooner."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta:
+        meta["deletionTimestamp"] = now(grace)
+        if "generation" in meta:
+            meta["generation"] += 1
+        if resource.plural == "namespaces":
+            obj["status"]["phase"] = "Terminating"
+        else:
+            meta["deletionGracePeriodSeconds"] = grace
+    elif (left := meta.get("deletionGracePeriodSeconds", 0)) > grace:
+        sooner = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - left + grace
+        meta["deletionTimestamp"] = timestamp(sooner)
+        meta["deletionGracePeriodSeconds"] = grace

@@ -129,6 +129,24 @@ def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
     assert not ended["early"].error
 
 
+def test_managed_memory_moves_out_of_a_full_gpu_and_slows_its_job() -> None:
+    gpu = GPU(8 * GIB, "MPS")
+    managed = replace(JOB, key="managed", memory=(8 * GIB,), managed=True)
+    fixed = replace(JOB, key="fixed", memory=(8 * GIB,))
+    assert start_all(gpu, [managed, fixed]) == {}
+    assert gpu.usage().memory == 8 * GIB
+    ended = run_out(gpu)
+    assert ended["fixed"].time == pytest.approx(20.0)
+    assert ended["managed"].time == pytest.approx(30.0)
+
+
+def test_managed_memory_has_its_limit_all_the_same() -> None:
+    gpu = GPU(8 * GIB, "MPS")
+    end = gpu.start(replace(JOB, managed=True, memory_limit=GIB))
+    assert end is not None
+    assert "CUDA out of memory" in end.error
+
+
 def test_a_job_can_be_refused_at_its_start() -> None:
     gpu = GPU(GIB, "MPS")
     end = gpu.start(JOB)

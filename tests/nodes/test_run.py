@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kubernetes.aio.client import Configuration
 
 from nodes.world import SERVERS, condition, terminated
-from partita.embedded.nodes import run_nodes
+from partita.embedded.nodes import NodeSpec, node_specs, run_nodes
+from partita.embedded.nodes.api import ApiError
 from support.api import MERGE
 
 GIB = 1 << 30
@@ -58,7 +60,7 @@ async def test_use_is_reported_and_a_peak_outlives_its_job(world, nodes, node_sp
     async with nodes.running(node_spec(), speed=10.0):
         name = await world.server()
         server = await world.ready(name)
-        await world.job("a", server, duration="60s", memory="1Gi,3Gi,2Gi", gpu="40")
+        await world.job("a", server, duration="40s", memory="1Gi,3Gi,2Gi", gpu="40")
         path = f"{SERVERS}/{name}"
 
         def uses(memory: str):
@@ -193,7 +195,7 @@ async def test_a_fault_ends_only_when_the_ledger_is_empty(world, nodes, node_spe
 
 async def test_a_node_that_is_gone_is_silent_and_comes_back(world, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
-    async with nodes.running(spec, faults=f"node-gone@100s+40s:{spec.name}", speed=20.0):
+    async with nodes.running(spec, faults=f"node-gone@60s+10s:{spec.name}", speed=20.0):
         name = await world.server()
         server = await world.ready(name)
         await world.job("a", server, duration="1h")
@@ -307,3 +309,129 @@ async def test_a_pod_that_came_before_its_slices_is_bound_when_they_are_there(
         )
         await world.server_pod(name)
         assert (await world.ended("early"))["status"]["phase"] == "Succeeded"
+
+
+async def annotate(world, path: str, fault: str) -> None:
+    patch = {"metadata": {"annotations": {"sim.partita.dev/fault": fault}}}
+    (await world.api.patch(path, patch)).ok()
+
+
+async def test_a_fault_of_a_node_is_one_of_all_its_gpus(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=2)
+    async with nodes.running(spec):
+        names = [await world.server(), await world.server("TimeSlicing")]
+        before = [await world.ready(name) for name in names]
+        await annotate(world, f"/api/v1/nodes/{spec.name}", "xid")
+        for name in names:
+            await world.until(
+                f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
+            )
+        await world.until(
+            f"/api/v1/nodes/{spec.name}", lambda n: not n["metadata"].get("annotations")
+        )
+    assert "mps" not in before[1]["status"]
+
+
+async def test_a_node_can_be_asked_to_go(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec):
+        await annotate(world, f"/api/v1/nodes/{spec.name}", "node-gone")
+        await world.api.gone(f"/api/v1/nodes/{spec.name}")
+
+
+async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        name = await world.server("TimeSlicing")
+        server = await world.ready(name)
+        for fault in ("mps", "fire"):
+            await annotate(world, f"{SERVERS}/{name}", fault)
+        await world.job("a", server, duration="1s")
+        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
+        after = (await world.api.get(f"{SERVERS}/{name}")).ok().body
+    assert condition(after, "Faulted") == ("False", "Healthy")
+
+
+async def test_a_fault_asked_for_while_nobody_looked_happens(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec):
+        name = await world.server()
+        await world.ready(name)
+    await annotate(world, f"{SERVERS}/{name}", "mps")
+    async with nodes.running(spec):
+        await world.until(
+            f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
+        )
+
+
+async def test_random_faults_come_and_go(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1), faults="random:600,seed=3", speed=5.0):
+        name = await world.server()
+        await world.until(f"{SERVERS}/{name}", lambda s: condition(s, "Faulted")[0] == "True")
+        await world.until(f"{SERVERS}/{name}", lambda s: condition(s, "Ready")[0] == "True")
+
+
+async def test_a_pod_made_anew_under_the_same_name_runs(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        for duration in ("1h", "1s"):
+            annotations = {"sim.partita.dev/duration": duration}
+            await world.pod("a", {"nvidia.com/gpu": 1}, annotations=annotations)
+            await world.phase("a", "Running", "Succeeded")
+            if duration == "1h":
+                await world.api.delete(f"{world.pods}/a", {"gracePeriodSeconds": 0})
+                await world.api.gone(f"{world.pods}/a")
+        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
+
+
+async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
+    world, nodes, node_spec
+) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        await world.pod("a", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"})
+        await world.phase("a", "Running")
+        await world.api.patch(f"{world.pods}/a/status", {"status": {"phase": "Failed"}})
+        await world.pod("b", {"nvidia.com/gpu": 1})
+        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+
+
+async def test_a_job_on_several_gpus_ends_as_one(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=2)):
+        names = [await world.server("Exclusive"), await world.server("Exclusive")]
+        uuids = [(await world.ready(name))["status"]["uuid"] for name in names]
+        slices = {f"gpu.partita.dev/{uuid[4:12]}": 1 for uuid in uuids}
+        for name, memory in (("good", "8Gi"), ("greedy", "8Gi,96Gi")):
+            annotations = {"sim.partita.dev/memory": memory}
+            await world.pod(name, slices, annotations=annotations)
+        good, greedy = await world.ended("good"), await world.ended("greedy")
+    assert good["status"]["phase"] == "Succeeded"
+    assert "CUDA out of memory" in terminated(greedy)["message"]
+
+
+async def test_leases_are_renewed_where_a_node_controller_looks_at_them(
+    world, nodes, node_spec
+) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
+    created = await world.api.post("/api/v1/namespaces", namespace)
+    assert created.status in {201, 409}
+    spec = node_spec(gpus=1)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{spec.name}"
+    async with nodes.running(spec):
+        lease = await world.until(path, lambda _: True)
+    async with nodes.running(spec):
+        await world.until(path, lambda later: later["spec"] != lease["spec"])
+    assert lease["spec"]["holderIdentity"] == spec.name
+
+
+async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> None:
+    config = Configuration(host=api_server.url + "/nowhere")
+    if api_server.certificate:
+        config.ssl_ca_cert = str(api_server.certificate)
+    with pytest.raises(ApiError):
+        async with asyncio.timeout(20):
+            await run_nodes(config, nodes=[NodeSpec("a")], stop=asyncio.Event())
+
+
+def test_gpus_are_spread_over_nodes() -> None:
+    specs = node_specs(5, 80 * GIB)
+    assert [(s.name, s.gpus) for s in specs] == [("sim-0", 2), ("sim-1", 2), ("sim-2", 1)]
+    assert {s.product for s in specs} == {"NVIDIA A100-SXM4-80GB"}
+    assert node_specs(1, 7 * GIB)[0].product == "NVIDIA Simulated GPU"

@@ -49,6 +49,8 @@ class Work:
         Bytes above which MPS refuses memory to it; None for no limit.
     thread_percent
         Percent of the GPU's threads that MPS lets it use.
+    managed
+        Whether its memory can move to the node's (unified memory).
     """
 
     key: str
@@ -57,6 +59,7 @@ class Work:
     utilisation: tuple[float, ...]
     memory_limit: int | None = None
     thread_percent: float = FULL
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ class GPU:
         jobs = self._jobs.values()
         # A job's share is its demand times its speed; for TimeSlicing that is its share of slices.
         return Usage(
-            memory=sum(job.memory for job in jobs),
+            memory=min(self.memory, sum(job.memory for job in jobs)),
             utilisation=min(FULL, sum(job.phase.utilisation * job.rate for job in jobs)),
             jobs={job.work.key: JobUsage(job.memory, job.peak) for job in jobs},
         )
@@ -253,10 +256,11 @@ class GPU:
     def _ask(self, job: _Job) -> Ended | None:
         """Give a job the memory of its phase, or end it."""
         wanted, limit = job.phase.memory, job.work.memory_limit
-        free = self.memory - sum(j.memory for j in self._jobs.values()) + job.memory
+        fixed = sum(j.memory for j in self._jobs.values() if not j.work.managed and j is not job)
+        free = self.memory - fixed
         if limit is not None and wanted > limit:
             error = _out_of_memory(wanted - job.memory, limit, limit - job.memory)
-        elif wanted > free:
+        elif wanted > free and not job.work.managed:
             error = _out_of_memory(wanted - job.memory, self.memory, free - job.memory)
         else:
             job.memory = wanted
@@ -271,14 +275,18 @@ class GPU:
             job.rate = 1.0
         match self.mode:
             case "MPS":
-                total = sum(job.demand for job in jobs)
+                demand = sum(job.demand for job in jobs)
                 for job in jobs:
-                    job.rate = job.demand / job.phase.utilisation * min(1.0, FULL / total)
+                    job.rate = job.demand / job.phase.utilisation * min(1.0, FULL / demand)
             case "TimeSlicing":
                 for job in jobs:
                     job.rate = 1 / len(jobs)
             case "Exclusive":
                 pass
+        total = sum(job.memory for job in self._jobs.values())
+        for job in self._jobs.values():
+            if job.work.managed and total > self.memory:
+                job.rate *= self.memory / total
 
 
 def _out_of_memory(asked: int, capacity: int, free: int) -> str:

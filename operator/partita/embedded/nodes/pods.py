@@ -142,7 +142,8 @@ class SimulatedPod:
             "30",
             "a percentage from 0 to 100 such as 40, or a list such as 20,80",
         )
-        env = _env(self.spec) if mode == "MPS" else {}
+        every = _env(self.spec)
+        env = every if mode == "MPS" else {}
         limit = _memory_limit(env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         work = Work(
             key=self.uid,
@@ -153,6 +154,7 @@ class SimulatedPod:
             utilisation=utilisation,
             memory_limit=limit * processes if limit is not None else None,
             thread_percent=_thread_percent(env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")),
+            managed=every.get("TF_FORCE_UNIFIED_MEMORY") in {"1", "true"},
         )
         exit_code = self._read(_PREFIX + "exit-code", _exit_code, "0", "a number from 0 to 255")
         message = self.annotations.get(_PREFIX + "message", "")

@@ -1,0 +1,163 @@
+"""What Pods ask of simulated nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from partita.embedded.nodes.gpu import GIB
+from partita.embedded.nodes.pods import BadAnnotationError, SimulatedPod, parse_pod
+
+SLICE = "gpu.partita.dev/12345678"
+
+
+def pod(
+    annotations: dict[str, str] | None = None,
+    env: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    **body: Any,
+) -> SimulatedPod:
+    container = {
+        "name": "main",
+        "env": [{"name": k, "value": v} for k, v in (env or {}).items()],
+        "resources": {"limits": {SLICE: "1", "cpu": "2"}},
+    }
+    meta = {"uid": "u", "name": "p", "namespace": "n", "labels": labels}
+    return parse_pod(
+        {
+            "metadata": meta | {"annotations": annotations},
+            "spec": {"containers": [container, container | {"env": []}]},
+        }
+        | body
+    )
+
+
+def sim(**annotations: str) -> dict[str, str]:
+    return {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in annotations.items()}
+
+
+def test_a_pod_without_annotations_does_something_sensible() -> None:
+    parsed = pod()
+    task = parsed.task("MPS", 1)
+    assert parsed.wants.resources == {SLICE: 2}
+    assert parsed.job_uid == "u"
+    assert parsed.path == "/api/v1/namespaces/n/pods/p"
+    assert (task.work.duration, task.work.memory, task.work.utilisation) == (10.0, (GIB,), (30.0,))
+    assert (task.work.memory_limit, task.work.thread_percent) == (None, 100.0)
+    assert (task.processes, task.exit_code, task.message) == (1, 0, "")
+
+
+def test_annotations_are_read() -> None:
+    annotations = sim(
+        duration="1m30s", memory="1Gi, 6Gi,6Gi", gpu="20,80", exit_code="3", message="no data"
+    ) | {"partita.dev/job-uid": "job", "partita.dev/processes": "2"}
+    parsed = pod(annotations)
+    task = parsed.task("MPS", 1)
+    assert parsed.job_uid == "job"
+    assert task.work.duration == 90.0
+    assert task.work.memory == (GIB, 6 * GIB, 6 * GIB)
+    assert task.work.utilisation == (20.0, 80.0)
+    assert (task.processes, task.exit_code, task.message) == (2, 3, "no data")
+
+
+def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
+    assert pod({"partita.dev/gpu-memory": "8192Mi"}).task("Exclusive", 2).work.memory == (2 * GIB,)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        (sim(duration="soon"), "'soon'; write a duration such as"),
+        (sim(memory="1Gi,lots"), "'1Gi,lots'; write an amount such as"),
+        (sim(memory=""), "''; write an amount such as"),
+        (sim(gpu="101"), "'101'; write a percentage"),
+        (sim(gpu="much"), "'much'; write a percentage"),
+        (sim(exit_code="300"), "'300'; write a number from 0 to 255"),
+        ({"partita.dev/processes": "0"}, "'0'; write a number above 0"),
+    ],
+)
+def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message: str) -> None:
+    with pytest.raises(BadAnnotationError) as error:
+        pod(annotations).task("MPS", 1)
+    assert f"annotation {next(iter(annotations))}: {message}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("0=4096M", 8 * GIB),
+        ("0=4G,1=1G", 8 * GIB),
+        ("1=1G", None),
+        ("", None),
+        ("GPU-12345678=4G,0=4G", None),
+    ],
+)
+def test_mps_limits_each_process(limit: str, expected: int | None) -> None:
+    limited = pod({"partita.dev/processes": "2"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit})
+    assert limited.task("MPS", 1).work.memory_limit == expected
+    assert limited.task("TimeSlicing", 1).work.memory_limit is None
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [("40", 40.0), ("12.5", 12.5), ("0", 100.0), ("all", 100.0)]
+)
+def test_mps_limits_threads(percent: str, expected: float) -> None:
+    limited = pod(env={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent})
+    assert limited.task("MPS", 1).work.thread_percent == expected
+
+
+def test_unified_memory_is_noticed() -> None:
+    assert pod(env={"TF_FORCE_UNIFIED_MEMORY": "1"}).task("TimeSlicing", 1).work.managed
+    assert not pod().task("MPS", 1).work.managed
+
+
+def test_a_server_pod_is_told_how_to_share() -> None:
+    labels = {"partita.dev/component": "server", "partita.dev/server": "a-0"}
+    env = {"PARTITA_MODE": "TimeSlicing", "PARTITA_MAX_JOBS": "6"}
+    parsed = pod(labels=labels, env=env)
+    server = parsed.server()
+    assert parsed.is_server
+    assert (server.name, server.mode, server.max_jobs) == ("a-0", "TimeSlicing", 6)
+    assert pod(labels=labels).server().mode == "MPS"
+
+
+@pytest.mark.parametrize(
+    ("labels", "env", "message"),
+    [
+        ({}, {}, "label partita.dev/server: write the name of its GPUServer"),
+        ({"partita.dev/server": "a"}, {"PARTITA_MODE": "Half"}, "PARTITA_MODE: write one of MPS"),
+        ({"partita.dev/server": "a"}, {"PARTITA_MAX_JOBS": "0"}, "write a number above 0"),
+    ],
+)
+def test_a_server_pod_told_nonsense_says_so(
+    labels: dict[str, str], env: dict[str, str], message: str
+) -> None:
+    with pytest.raises(BadAnnotationError, match=message):
+        pod(labels=labels, env=env).server()
+
+
+def test_rules_for_nodes_are_read() -> None:
+    term = {"matchExpressions": [{"key": "k", "operator": "Exists"}]}
+    required = {"nodeSelectorTerms": [term]}
+    parsed = pod(
+        spec={
+            "containers": [],
+            "nodeSelector": {"zone": "a"},
+            "tolerations": [{"operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+            },
+        }
+    )
+    assert parsed.wants.node_selector == {"zone": "a"}
+    assert parsed.wants.tolerations == [{"operator": "Exists"}]
+    assert parsed.wants.affinity == [term]
+
+
+def test_only_a_running_pod_has_started() -> None:
+    times = {"startTime": "2026-11-21T15:00:00Z"}
+    assert pod(status=times | {"phase": "Pending"}).started is None
+    started = pod(status=times | {"phase": "Running"}).started
+    assert started is not None
+    assert started.hour == 15

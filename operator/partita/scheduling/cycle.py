@@ -76,10 +76,13 @@ async def run_cycle(
     held = totals(servers)
     gpus = _gpus(partition, state, released, now)
     memory.aging.keep_only(waiting.keys())
-    eligible = _eligible(partition, state, waiting, held, result)
+    eligible = _eligible(partition, state, waiting, held, gpus, result)
     weights = {q.namespace: q.weight for q in partition.spec.quotas}
     result.order = fair_order(
-        eligible, held={name: h.memory for name, h in held.items()}, weights=weights
+        eligible,
+        held={name: h.memory for name, h in held.items()},
+        weights=weights,
+        whole_gpu=max((gpu.memory for gpu in gpus), default=1),
     )
     guard = _guard(partition, gpus, waiting, held, {})
     holds = _serve_aged(result, guard, memory, partition.spec.policy.max_bypasses)
@@ -103,7 +106,7 @@ async def run_cycle(
     )
     for job in result.order:
         if job.id not in placed:
-            result.why[job.id] = reasons.why(job)
+            result.why.setdefault(job.id, reasons.why(job))
     result.booked = {gpu.id: gpu for gpu in gpus}
     return result
 
@@ -137,6 +140,7 @@ def _eligible(
     state: State,
     waiting: Mapping[str, Job],
     held: Mapping[str, Held],
+    gpus: tuple[GPU, ...],
     result: CycleResult,
 ) -> list[Job]:
     """Leave out jobs that only we know cannot start: by namespace and by quota."""
@@ -144,6 +148,7 @@ def _eligible(
     quotas = {q.namespace: q for q in partition.spec.quotas}
     allowed: dict[str, bool] = {}
     guard = Guard((), {}, quotas=quotas, held=held, holds={})
+    whole_gpu = min((gpu.memory for gpu in gpus), default=0)
     eligible = []
     for job in waiting.values():
         name = job.namespace
@@ -156,10 +161,10 @@ def _eligible(
                 f"partition {partition.metadata.name} does not serve namespace {name}: label the "
                 "namespace as spec.allowedNamespaces asks, or use another partition",
             )
-        elif quota := guard.quota_left(job, job.memory * job.gpus) if name in quotas else "":
-            result.why[job.id] = Why(
-                Reason.QUOTA_EXCEEDED, f"quota of partition {partition.metadata.name}: {quota}"
-            )
+        elif name in quotas and (
+            quota := guard.quota_left(job, (whole_gpu if job.alone else job.memory) * job.gpus)
+        ):
+            result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
         else:
             eligible.append(job)
     return eligible
@@ -239,6 +244,9 @@ async def _ask_policy(
         guard = fresh_guard()
         verdict = guard.check(answer.placements, snapshot)
     result.answer = answer
+    for refused in verdict.refused:
+        if refused.reason is not None:
+            result.why[refused.placement.job] = Why(refused.reason, refused.why)
     return guard, verdict.accepted
 
 

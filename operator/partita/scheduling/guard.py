@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from partita.models.partition import Quota
 from partita.scheduling.ledger import Held
-from partita.scheduling.reasons import gib
+from partita.scheduling.reasons import Reason, gib
 from partita_policies.room import Refusal, Room
 from partita_policies.types import GPU, Booking, Job, Placement, Snapshot
 
@@ -24,8 +24,10 @@ class Refused:
 
     placement: Placement
     why: str
-    broken: bool
+    broken: bool = False
     """The policy could have known better."""
+    reason: Reason | None = None
+    """Why the job waits on, where only the guard can tell."""
 
 
 @dataclass(slots=True)
@@ -164,17 +166,17 @@ class Guard:
         job = self._waiting.get(placement.job)
         if job is None:
             # It was suspended, deleted or placed while the policy thought.
-            return Refused(placement, "the job waits no longer", broken=False)
+            return Refused(placement, "the job waits no longer")
         why = self.room.why_not_together(job, placement.gpus)
         if why is Refusal.UNKNOWN:
-            return Refused(placement, "a GPU is there no longer", broken=False)
+            return Refused(placement, "a GPU is there no longer")
         if why is not None:
             where = ", ".join(placement.gpus) or "no GPU"
             return Refused(placement, f"{job.name} cannot have {where}: {why.value}", broken=True)
         for gpu in placement.gpus:
             if self._holds.get(gpu, job.id) != job.id:
-                return Refused(placement, f"{gpu} is held for another job", broken=False)
+                return Refused(placement, f"{gpu} is held for another job", reason=Reason.GPU_HELD)
         quota = self.quota_left(job, self.booked_memory(job, placement.gpus))
         if quota:
-            return Refused(placement, f"quota: {quota}", broken=False)
+            return Refused(placement, quota, reason=Reason.QUOTA_EXCEEDED)
         return None

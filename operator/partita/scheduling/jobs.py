@@ -226,6 +226,7 @@ class Jobs:
         )
         if isinstance(found, Why):
             self._why[uid] = found
+            self._position.pop(uid, None)
             return
         self.waiting[name][uid] = found
         if uid not in self._why:

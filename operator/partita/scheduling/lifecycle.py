@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from partita.models import Allocation, Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import seconds_since
@@ -335,10 +336,18 @@ def _booked_without_pod(job: SharedGPUJob, number: int, around: Surroundings, ba
 
 
 def _back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
-    """When the next attempt may be made after the program failed."""
-    if not attempts or attempts[-1].outcome is not Outcome.FAILED:
+    """When the next attempt may be made after one that is likely to end as before."""
+    if not attempts:
         return None
-    failures = sum(a.outcome is Outcome.FAILED for a in attempts)
+    match attempts[-1].outcome:
+        case Outcome.FAILED:
+            failures = sum(a.outcome is Outcome.FAILED for a in attempts)
+        case Outcome.EVICTED:
+            # What turned it away, such as a kubelet out of devices, may do so again.
+            last = takewhile(lambda a: a.outcome is Outcome.EVICTED, reversed(attempts))
+            failures = sum(1 for _ in last)
+        case _:
+            return None
     wait = timedelta(seconds=min(FIRST_BACK_OFF * 2.0 ** (failures - 1), MAX_BACK_OFF))
     return min(attempts[-1].end_time or now, now) + wait
 

@@ -8,7 +8,7 @@ __all__ = ["fair_order"]
 
 
 def fair_order(
-    jobs: Iterable[Job], *, held: Mapping[str, int], weights: Mapping[str, int]
+    jobs: Iterable[Job], *, held: Mapping[str, int], weights: Mapping[str, int], whole_gpu: int = 1
 ) -> list[Job]:
     """Sort by priority, then fairly between namespaces, then by age.
 
@@ -25,6 +25,8 @@ def fair_order(
         Bytes that each namespace has booked in the partition.
     weights
         Weight of each namespace; 1 for one that is not there.
+    whole_gpu
+        Bytes that a job counts for which has its GPUs to itself.
     """
     lines = sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.name))
     start: dict[tuple[int, str], float] = {}
@@ -35,7 +37,8 @@ def fair_order(
         turn = start.get(line)
         if turn is None:
             turn = held.get(job.namespace, 0) / weight
-        start[line] = turn + max(job.memory, 1) * job.gpus / weight
+        memory = whole_gpu if job.alone else job.memory
+        start[line] = turn + memory * job.gpus / weight
         turns.append((-job.priority, turn, place, job))
     turns.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in turns]

@@ -26,6 +26,7 @@ from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
 from partita.scheduling.loop.statuses import StatusWriter
+from partita.scheduling.reasons import Reason
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
@@ -36,6 +37,8 @@ DEBOUNCE = 0.01
 """Seconds in which changes that come together are taken together."""
 RETRY_AFTER = timedelta(seconds=2)
 """Before a Pod that could not be made is tried again."""
+ASK_AGAIN = 1.0
+"""Seconds until a policy is asked again that started nothing though something would fit."""
 FAILED_CYCLE_PAUSE = 1.0
 """Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
 
@@ -47,6 +50,7 @@ class _Partition:
     memory: Memory
     task: asyncio.Task[None] | None = None
     again: bool = False
+    ask_again: asyncio.TimerHandle | None = None
     shadows: asyncio.Task[None] | None = field(default=None)
 
 
@@ -150,9 +154,20 @@ class Loop:
         if made is None:
             self._statuses.drop(uid)
             return
+        self._tell_ends(self._state.jobs[uid], made)
         self._act(uid, made)
         self._wish_status(uid, now)
         self._set_timer(uid)
+
+    def _tell_ends(self, job: SharedGPUJob, made: Plan) -> None:
+        """Tell of attempts that did not end well, once: before that is written down."""
+        known = {a.number for a in job.status.attempts if a.outcome is not None}
+        for attempt in made.attempts:
+            outcome = attempt.outcome
+            if attempt.number in known or outcome in {None, Outcome.SUCCEEDED}:
+                continue
+            said = f"attempt {attempt.number} on {attempt.node or 'no node'}: {attempt.message}"
+            self._events.warn(job, str(outcome), said)
 
     def _act(self, uid: str, made: Plan) -> None:
         job = self._state.jobs[uid]
@@ -252,6 +267,17 @@ class Loop:
             if not kept.again:
                 return
 
+    def _ask_again(self, name: str, kept: _Partition) -> None:
+        """Ask a policy that holds back a job which would fit again, though nothing happens."""
+        if kept.ask_again is None:
+            loop = asyncio.get_running_loop()
+
+            def ask() -> None:
+                kept.ask_again = None
+                self._state.dirty.partitions(name)
+
+            kept.ask_again = loop.call_later(ASK_AGAIN, ask)
+
     async def _cycle(self, name: str, kept: _Partition) -> None:
         partition = self._state.partitions.get(name)
         now = self._now()
@@ -277,6 +303,8 @@ class Loop:
             self._tell_preempted(result)
             await self._committer.commit(partition, result, changes)
             self._explain(result)
+            if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
+                self._ask_again(name, kept)
             self._run_shadows(kept, result)
         elif changes.by_server:
             await self._committer.commit(None, result, changes)

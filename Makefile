@@ -38,12 +38,14 @@ bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
 
 lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
-	@$(BIN)/ruff check
-	@$(BIN)/ruff format --check
-	@$(BIN)/mypy
-	@$(BIN)/mypy tools tests/support
-	@$(BIN)/lint-imports
-	@$(PY) tools/repository.py
+	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \
+	check $(BIN)/ruff check --quiet; \
+	check $(BIN)/ruff format --check --quiet; \
+	check $(BIN)/mypy; \
+	check $(BIN)/mypy tools tests/support; \
+	check $(BIN)/lint-imports; \
+	check $(PY) tools/repository.py; \
+	exit $$failed
 
 format: $(DEV) ## Fix what ruff can fix
 	@$(BIN)/ruff check --fix

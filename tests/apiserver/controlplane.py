@@ -15,6 +15,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
@@ -154,14 +155,9 @@ class ControlPlane:
         """Start a server that serves ``/healthz`` over TLS on a free port; return the port."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = free_port()
-            url = f"https://127.0.0.1:{port}/healthz"
+            ready = partial(_healthy, f"https://127.0.0.1:{port}/healthz", certificate, self.token)
             try:
-                self._run(
-                    name,
-                    *arguments,
-                    f"--secure-port={port}",
-                    ready=lambda url=url: _healthy(url, certificate, self.token),
-                )
+                self._run(name, *arguments, f"--secure-port={port}", ready=ready)
             except NotReadyError as error:
                 if attempt == PORT_ATTEMPTS or "address already in use" not in str(error):
                     raise

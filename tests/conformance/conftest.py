@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.api import Api
-from support.clusters import ApiServer
 
 from conformance.objects import GADGET_CRD, WIDGET_CRD
+from support.api import Api
+from support.clusters import ApiServer
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

@@ -169,7 +169,11 @@ SPEC_SCHEMA = {
             "default": {},
             "properties": {"mode": {"type": "string", "default": "fast"}},
         },
-        "labels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 3},
+        "labels": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": 3,
+        },
         "ports": {
             "type": "array",
             "x-kubernetes-list-type": "map",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api import Answer, Api
-
 from conformance.objects import causes, config_map, gadget, pod, widget, widgets
+from support.api import Answer, Api
 
 
 def entry(answer: Answer, manager: str, subresource: str | None = None) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from support.api import Api
-
 from conformance.objects import GADGETS, gadget, widget, widgets
+from support.api import Api
 
 
 async def test_defaults_are_filled_in_on_create(api: Api, namespace: str):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.api import MERGE, Api
 
 from conformance.conftest import CRDS, install
 from conformance.objects import GADGETS, GROUP, causes, crd
+from support.api import MERGE, Api
 
 
 def sample(plural: str, **schema: Any) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.api import Api
 
 from conformance.objects import GROUP
+from support.api import Api
 
 
 async def test_version_names_a_kubernetes_release(api: Api):
@@ -89,7 +89,7 @@ async def test_describes_custom_resources_and_their_subresources(api: Api):
     ],
 )
 async def test_describes_core_resources(
-    api: Api, name: str, kind: str, namespaced: bool, short: list[str]
+    api: Api, name: str, kind: str, *, namespaced: bool, short: list[str]
 ):
     found = (await resources(api, "/api/v1"))[name]
     assert (found["kind"], found["namespaced"], found["shortNames"]) == (kind, namespaced, short)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.api import Api
 
 from conformance.objects import GADGETS, config_map, gadget, widget, widgets
+from support.api import Api
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -7,10 +7,10 @@ import json
 import re
 
 import pytest
-from support.api import Api
-from support.kubectl import Kubectl
 
 from conformance.objects import widget, widgets
+from support.api import Api
+from support.kubectl import Kubectl
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -142,9 +142,7 @@ async def test_get_watches(kubectl: Kubectl, api: Api, namespace: str):
     assert second[:3] == ["w", "small", "7"]
 
 
-async def test_describe_shows_the_object_and_its_events(
-    kubectl: Kubectl, api: Api, namespace: str
-):
+async def test_describe_shows_the_object_and_its_events(kubectl: Kubectl, api: Api, namespace: str):
     created = (await api.post(widgets(namespace), widget())).ok().body
     event = {
         "apiVersion": "v1",
@@ -222,9 +220,7 @@ async def test_label_and_annotate(kubectl: Kubectl, api: Api, namespace: str):
     assert (await api.get(widgets(namespace, "w"))).body["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_wait_for_a_condition_a_value_and_an_end(
-    kubectl: Kubectl, api: Api, namespace: str
-):
+async def test_wait_for_a_condition_a_value_and_an_end(kubectl: Kubectl, api: Api, namespace: str):
     await applied(kubectl, namespace)
     wait = ("wait", "widget/w", "-n", namespace, "--timeout=30s")
     path = f"{widgets(namespace, 'w')}/status"
@@ -268,7 +264,8 @@ async def test_create_and_replace(kubectl: Kubectl, api: Api, namespace: str):
 
 
 async def test_namespaces_are_made_and_removed(kubectl: Kubectl, api: Api):
-    (await kubectl("create", "namespace", "by-kubectl")).ok()
+    manifest = "{apiVersion: v1, kind: Namespace, metadata: {name: by-kubectl}}"
+    (await kubectl("create", "-f", "-", stdin=manifest)).ok()
     rows = table((await kubectl("get", "namespace", "by-kubectl")).ok())
     assert rows[0] == ["NAME", "STATUS", "AGE"]
     assert rows[1][:2] == ["by-kubectl", "Active"]

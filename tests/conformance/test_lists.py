@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.api import Api
 
 from conformance.objects import GROUP, config_map, pod, widget, widgets
+from support.api import Api
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.api import JSON_PATCH, MERGE, STRATEGIC, Api
 
 from conformance.objects import config_map, pod, widget, widgets
+from support.api import JSON_PATCH, MERGE, STRATEGIC, Api
 
 
 async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.api import Answer, Api
 
 from conformance.objects import causes, pod
+from support.api import Answer, Api
 
 RESOURCE = "gpu.partita.dev/1a2b3c4d"
 
@@ -179,7 +179,9 @@ async def test_the_status_of_a_pod_has_its_own_path(api: Api, namespace: str):
         "imageID": "",
         "ready": False,
         "restartCount": 0,
-        "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": "CUDA out of memory"}},
+        "state": {
+            "terminated": {"exitCode": 1, "reason": "Error", "message": "CUDA out of memory"}
+        },
     }
     status = {"phase": "Failed", "containerStatuses": [ended]}
     assert (await api.patch(path, {"status": status})).ok().body["status"]["phase"] == "Pending"

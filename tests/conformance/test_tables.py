@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api import Answer, Api
-
 from conformance.objects import pod, widget, widgets
+from support.api import Answer, Api
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.api import Api
 
 from conformance.objects import GROUP, pod, widget, widgets
+from support.api import Api
 
 
 async def test_changes_arrive_in_order_from_a_version(api: Api, namespace: str):
@@ -90,7 +90,9 @@ async def test_a_label_selector_turns_changes_into_comings_and_goings(api: Api, 
             assert kind == expected
             assert obj["metadata"]["labels"] == {"in": "yes"}
         (await api.delete(f"{path}/a")).ok()
-        (await api.post(path, widget("b") | {"metadata": {"name": "b", "labels": {"in": "yes"}}})).ok()
+        (
+            await api.post(path, widget("b") | {"metadata": {"name": "b", "labels": {"in": "yes"}}})
+        ).ok()
         assert (await watch.next())[1]["metadata"]["name"] == "b"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.api import Api
 
 from conformance.objects import GADGETS, GROUP, causes, config_map, gadget, widget, widgets
+from support.api import Api
 
 
 def check_error(answer, status: int, reason: str, name: str = "w", kind: str = "widgets") -> None:
@@ -113,7 +113,7 @@ async def test_replacing_another_uid_is_a_conflict(api: Api, namespace: str):
 async def test_a_patch_may_carry_a_version(api: Api, namespace: str):
     path = widgets(namespace, "w")
     old = (await api.post(widgets(namespace), widget())).version
-    new = (await api.patch(path, {"metadata": {"resourceVersion": old}, "spec": {"replicas": 2}}))
+    new = await api.patch(path, {"metadata": {"resourceVersion": old}, "spec": {"replicas": 2}})
     assert new.status == 200
     stale = {"metadata": {"resourceVersion": old}, "spec": {"replicas": 3}}
     check_error(await api.patch(path, stale), 409, "Conflict")

@@ -46,7 +46,7 @@ class Answer:
 
     def ok(self) -> Answer:
         """Return itself; fail the test with the body when it is an error."""
-        assert self.status < 400, (self.status, self.body)  # noqa: S101
+        assert self.status < 400, (self.status, self.body)
         return self
 
 
@@ -67,7 +67,7 @@ class Watch:
         TimeoutError
             No event came in time.
         """
-        assert self.status == 200, await self._response.text()  # noqa: S101
+        assert self.status == 200, await self._response.text()
         async with asyncio.timeout(seconds):
             line = await self._response.content.readline()
         if not line:
@@ -138,9 +138,7 @@ class Api:
     async def put(self, path: str, body: Any, **params: Any) -> Answer:
         return await self.call("PUT", path, body, **params)
 
-    async def patch(
-        self, path: str, body: Any, content_type: str = MERGE, **params: Any
-    ) -> Answer:
+    async def patch(self, path: str, body: Any, content_type: str = MERGE, **params: Any) -> Answer:
         return await self.call("PATCH", path, body, content_type=content_type, **params)
 
     async def apply(self, path: str, body: Any, manager: str, **params: Any) -> Answer:

@@ -10,7 +10,8 @@ import asyncio
 import shutil
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ __all__ = [
     "kubectl",
     "namespace",
 ]
+
+
+START_SECONDS = 30
+"""How long the embedded server may take to start; 1 s is usual."""
 
 
 class NotForTestsError(Exception):
@@ -106,27 +111,45 @@ class ApiServer:
 
 @contextmanager
 def embedded_server(folder: Path) -> Iterator[ApiServer]:
-    """Run the embedded API server on a loop of its own thread, beside the tests' loops."""
+    """Run the embedded API server on a loop of its own thread, beside the tests' loops.
+
+    A task that it leaves behind, or one that failed unseen, fails the run at its end.
+    """
     from partita.embedded.server import EmbeddedAPIServer
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="embedded API server", daemon=True)
+    troubles: list[str] = []
+    started: Future[tuple[str, dict[str, Any], Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: troubles.append(repr(context)))
+        stop = asyncio.Event()
+        async with EmbeddedAPIServer() as server:
+            started.set_result(
+                (server.url, server.kubeconfig(), lambda: loop.call_soon_threadsafe(stop.set))
+            )
+            await stop.wait()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        troubles.extend(f"still running: {task!r}" for task in left)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=run, name="embedded API server", daemon=True)
     thread.start()
-
-    def call(coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=30)
-
-    server = EmbeddedAPIServer()
-    try:
-        call(server.start())
-        kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
-        yield ApiServer(kind="embedded", url=server.url.rstrip("/"), kubeconfig=kubeconfig)
-        call(server.stop())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    url, config, stop = started.result(timeout=START_SECONDS)
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    yield ApiServer(kind="embedded", url=url.rstrip("/"), kubeconfig=kubeconfig)
+    stop()
+    thread.join()
+    if troubles:
+        raise AssertionError("The embedded API server left: " + "; ".join(troubles))
 
 
 @contextmanager
@@ -238,5 +261,5 @@ async def namespace(api: Api) -> AsyncIterator[str]:
 def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     """Runs kubectl on the API server; tests that ask for it are left out where there is none."""
     binary = find_kubectl()
-    assert binary is not None  # noqa: S101 - such tests were left out
+    assert binary is not None
     return Kubectl(binary, api_server.kubeconfig, home=tmp_path_factory.mktemp("kubectl"))

@@ -24,7 +24,7 @@ class Result:
 
     def ok(self) -> str:
         """Return what it printed; fail the test when it failed."""
-        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"  # noqa: S101
+        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
         return self.out
 
 

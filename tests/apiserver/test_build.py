@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apiserver import build
+from apiserver.build import BINARIES, BuildError
+
+
+def executable(path: Path, script: str = "#!/bin/sh\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def fake_go(folder: Path, *, version: str = "go1.99.0", build_script: str = "exit 1") -> Path:
+    """Make a `go` that answers its version and builds by a script with ``$out`` set."""
+    return executable(
+        folder / "go",
+        f"""#!/bin/sh
+if [ "$1" = env ]; then echo {version}; exit 0; fi
+while [ $# -gt 0 ]; do [ "$1" = -o ] && out="$2"; shift; done
+{build_script}
+""",
+    ).parent
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"PATH": f"{tmp_path / 'bin'}:/bin:/usr/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def test_without_go_it_says_what_to_install_or_set():
+    with pytest.raises(
+        BuildError, match=r"Install Go 1\.26\.0 or newer, or set KUBEBUILDER_ASSETS"
+    ):
+        build.assets({"PATH": "/nowhere"})
+
+
+def test_a_go_that_is_too_old_is_named(tmp_path: Path, environment: dict[str, str]):
+    go = fake_go(tmp_path / "bin", version="go1.19.8")
+    with pytest.raises(BuildError, match=rf"{go}/go is go1\.19\.8; Go 1\.26\.0 or newer is needed"):
+        build.assets(environment)
+
+
+def test_a_go_that_may_not_fetch_a_newer_one_is_told_in_its_words(
+    tmp_path: Path, environment: dict[str, str]
+):
+    executable(
+        tmp_path / "bin" / "go", "#!/bin/sh\necho 'go.mod requires go >= 1.26.0' >&2\nexit 1\n"
+    )
+    with pytest.raises(BuildError, match=r"cannot provide it: go\.mod requires go >= 1\.26\.0"):
+        build.assets(environment)
+
+
+def test_given_assets_are_taken_without_go(tmp_path: Path):
+    for name in BINARIES:
+        executable(tmp_path / name)
+    assert build.assets({"PATH": "", "KUBEBUILDER_ASSETS": str(tmp_path)}) == tmp_path
+
+
+def test_given_assets_that_lack_a_binary_are_refused(tmp_path: Path):
+    for name in set(BINARIES) - {"etcd"}:
+        executable(tmp_path / name)
+    (tmp_path / "etcd").touch()  # there, but not executable
+    with pytest.raises(BuildError, match="lacks etcd"):
+        build.assets({"PATH": "", "KUBEBUILDER_ASSETS": str(tmp_path)})
+
+
+def test_builds_once_and_finds_it_again(
+    tmp_path: Path, environment: dict[str, str], capfd: pytest.CaptureFixture[str]
+):
+    made = " ".join(name for name in BINARIES if name != "etcd")
+    fake_go(
+        tmp_path / "bin",
+        build_script=f"""
+echo go: downloading example.org/module v1 >&2
+echo example.org/package >&2
+case $out in
+*/) for f in {made}; do : >"$out$f"; chmod +x "$out$f"; done;;
+*) : >"$out"; chmod +x "$out";;
+esac""",
+    )
+    assert build.cached(environment) is None
+    folder = build.assets(environment)
+    assert folder.parent == tmp_path / "cache" / "partita" / "apiserver"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(BINARIES)
+    assert "1 packages compiled, etcd linked" in capfd.readouterr().err
+    assert build.assets(environment) == build.cached(environment) == folder
+    assert capfd.readouterr().err == ""
+    assert [path.name for path in folder.parent.glob("building-*")] == []
+
+
+def test_another_go_builds_into_another_folder(environment: dict[str, str]):
+    one, two = (build.cache_folder(environment, version) for version in ("go1.26.0", "go1.26.1"))
+    assert one != two
+
+
+def test_a_build_that_fails_tells_what_the_compiler_said(
+    tmp_path: Path, environment: dict[str, str]
+):
+    fake_go(tmp_path / "bin", build_script="echo 'no space left on device' >&2; exit 1")
+    with pytest.raises(BuildError, match=r"go build of etcd failed:\nno space left on device"):
+        build.assets(environment)
+    assert build.cached(environment) is None
+
+
+@pytest.mark.parametrize("module", build.MODULES, ids=lambda module: module.folder.name)
+def test_versions_are_pinned_by_hash(module: build.Module):
+    version = module.version()
+    assert f"{module.version_of} {version} h1:" in (module.folder / "go.sum").read_text()
+
+
+def test_the_command_prints_the_folder_or_the_reason(tmp_path: Path):
+    for name in BINARIES:
+        executable(tmp_path / name)
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, build.__file__],
+            env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    given = run(KUBEBUILDER_ASSETS=str(tmp_path))
+    assert (given.returncode, given.stdout.strip(), given.stderr) == (0, str(tmp_path), "")
+    without = run()
+    assert (without.returncode, without.stdout) == (1, "")
+    assert without.stderr.startswith("error: Go is not installed")
+    assert "Traceback" not in without.stderr

@@ -14,7 +14,6 @@ __all__ = ["Schema", "structural_schema", "without_defaults"]
 
 Schema = dict[str, Any]
 
-_EXCLUSIVE = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _FIRST = ("description", "type", "format", "enum", "default")
 _LAST = {"required", "properties", "items", "additionalProperties"}
 _LENGTHS = {
@@ -58,8 +57,6 @@ def _rewrite(node: Schema, definitions: Schema) -> Schema:
                 result[key] = _rewrite(value, definitions)
             case "additionalProperties":
                 result |= _entries(value, definitions)
-            case "exclusiveMinimum" | "exclusiveMaximum":
-                result |= {_EXCLUSIVE[key]: value, key: True}
             case "description":
                 result[key] = " ".join(value.split())
             case _:

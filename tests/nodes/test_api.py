@@ -128,9 +128,16 @@ class Followed:
 
 async def test_a_call_is_repeated_until_it_gets_an_answer(api: API, script: Script) -> None:
     script.steps = [answer(429), answer(500), text(503, "no JSON"), cut, answer(kind="Pod")]
-    assert await api.patch("/x", {"a": 1}) == {"kind": "Pod"}
+    assert await api.create("/x", {"a": 1}) == {"kind": "Pod"}
     assert len(script.requests) == 5
+
+
+async def test_a_patch_is_a_merge_patch(api: API, script: Script) -> None:
+    script.steps = [answer(), answer(404, reason="NotFound", message="gone")]
+    await api.patch("/x", {"a": 1})
     assert script.requests[0].headers["Content-Type"] == "application/merge-patch+json"
+    with pytest.raises(ApiError, match="404 NotFound: gone"):
+        await api.patch("/x", {"a": 1})
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])

@@ -89,9 +89,9 @@ class API:
         """Create an object in a collection."""
         return await self._call("POST", path, body)
 
-    async def patch(self, path: str, body: Body) -> Body:
+    async def patch(self, path: str, body: Body) -> None:
         """Merge-patch an object; name its `metadata.uid` to touch no later one of its name."""
-        return await self._call("PATCH", path, body, MERGE_PATCH)
+        await self._call("PATCH", path, body, MERGE_PATCH)
 
     async def delete(self, path: str, body: Body | None = None) -> None:
         """Delete an object; one that is gone already is no error."""
@@ -110,6 +110,10 @@ class API:
                 async with self._slots:
                     response = await self._send(method, path, body, form)
                     async with response:
+                        if method == "PATCH" and response.status < 400:
+                            # Nobody wants to know; but unread, it would cost the connection.
+                            await response.read()
+                            return {}
                         return await _answer(response)
             except ApiError as error:
                 if not error.transient:

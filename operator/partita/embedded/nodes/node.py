@@ -271,7 +271,8 @@ class Machine:
         except ApiError as error:
             if error.status != 409:
                 raise
-            node = await self._api.patch(self.path, {"metadata": meta})
+            await self._api.patch(self.path, {"metadata": meta})
+            node = await self._api.get(self.path)
         self.uid = node["metadata"]["uid"]
         # What the agents of an earlier run offered.
         capacity = (node.get("status") or {}).get("capacity") or {}

@@ -4,11 +4,13 @@ Pure bookkeeping over `State`; the loop carries it out.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from partita.models import Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
-from partita.scheduling.lifecycle import Ending, Plan, Surroundings, plan
+from partita.models import GPUServer, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.scheduling.attempts import Ending, Surroundings
+from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
@@ -123,7 +125,7 @@ class Jobs:
         return self._plans.get(uid)
 
     def attempt_of(self, uid: str) -> int:
-        """Number of the attempt that a booking made now is for."""
+        """Return the number of the attempt that a booking made now is for."""
         return max(self._plans[uid].next_attempt, self._first_attempt.get(uid, 1))
 
     # The work.
@@ -149,10 +151,9 @@ class Jobs:
         stake: list[tuple[str, object]] = []
         if uid in self.waiting[home]:
             stake.append((home, self.waiting[home][uid]))
-        for server in self._state.booked(uid):
-            if uid in self.releases[server]:
-                stake.append((self._state.servers[server].spec.partition, server))
-        return stake
+        servers = [self._state.servers[s] for s in self._state.booked(uid)]
+        names = [(s.spec.partition, s.metadata.name) for s in servers]
+        return stake + [(p, name) for p, name in names if uid in self.releases[name]]
 
     def _look(self, uid: str, now: datetime) -> Plan | None:
         self.waiting[self._home.get(uid, "")].pop(uid, None)
@@ -251,17 +252,25 @@ class Jobs:
             peak=max(peaks, default=None),
             status_refused=uid in self.unwritable,
             beside=self.beside.get(uid, ()),
+            known=self._plans[uid].attempts if uid in self._plans else (),
+            may_start=self._may_start(job, servers.values()),
+        )
+
+    def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
+        partition = self._state.partitions.get(job.spec.partition)
+        return (
+            partition is not None
+            and partition.metadata.deletion_timestamp is None
+            and all(server.metadata.deletion_timestamp is None for server in servers)
         )
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
         uid = job.metadata.uid
         for name in self._state.booked(uid):
-            server = self._state.servers[name]
-            fault = server.status.condition("Faulted")
-            if fault is not None and fault.status == "True":
-                said = f": {fault.message}" if fault.message else ""
-                return Ending(Outcome.GPU_FAULT, f"{name}: {fault.reason}{said}")
+            fault = self._fault(name)
+            if fault:
+                return Ending(Outcome.GPU_FAULT, f"{name}: {fault}")
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is given back, and drainTimeout is over")
@@ -271,6 +280,16 @@ class Jobs:
         if any(a.attempt < taken for a in self._state.booked(uid).values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return self._endings.get(uid)
+
+    def _fault(self, server: str) -> str:
+        """Say why every program on a GPU is lost; empty when none is."""
+        fault = self._state.servers[server].status.condition("Faulted")
+        if fault is not None and fault.status == "True":
+            return f"{fault.reason}: {fault.message}" if fault.message else fault.reason
+        pod = self._state.server_pods.get(server)
+        if pod is None or pod.deleting or pod.outcome.finished:
+            return "its server Pod is gone"
+        return ""
 
     def drain_deadline(self, server: str) -> datetime | None:
         """When the jobs of a GPU that is given back are ended; None if it is not given back."""

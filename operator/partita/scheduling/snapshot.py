@@ -25,12 +25,17 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
         return "Faulted"
     if not status.uuid or not status.memory or status.condition("Ready") is None:
         return "Starting"
-    node = state.nodes.get(status.node)
-    if not status.holds("Ready") or node is None or not node.ready:
-        return "Unready"
     if not _selected(server, partition) or server.spec.mode is not partition.spec.sharing.mode:
         return "Mismatched"
-    return "Ready" if node.schedulable else "Unready"
+    return "Ready" if status.holds("Ready") and _is_up(server, state) else "Unready"
+
+
+def _is_up(server: GPUServer, state: State) -> bool:
+    """Tell whether what the agent reported last still stands, and Pods may start on its node."""
+    node, pod = state.nodes.get(server.status.node), state.server_pods.get(server.metadata.name)
+    if pod is None or pod.deleting or pod.outcome.finished:
+        return False
+    return node is not None and node.ready and node.schedulable
 
 
 def _selected(server: GPUServer, partition: GPUPartition) -> bool:

@@ -246,7 +246,9 @@ class State:
             del self.server_pods[pod.server]
         self._apply_view(self.server_pods, pod.server, pod, pod.uid, deleted=deleted)
         if pod.server in self.servers:
-            self.dirty.partitions(self.servers[pod.server].spec.partition)
+            server = self.servers[pod.server]
+            self.dirty.partitions(server.spec.partition)
+            self.dirty.jobs(*server.status.allocations)
 
     def apply_node(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Node. One that merely reports again changes nothing."""

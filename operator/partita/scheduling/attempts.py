@@ -1,0 +1,179 @@
+"""What became of a job's attempts, as its Pods and its GPUs tell."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+
+from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
+from partita.pods.job import pod_name
+from partita.pods.outcome import PodOutcome
+from partita.scheduling.views import PodView
+
+__all__ = ["Ending", "Surroundings", "back_off", "observe", "trim", "why_ended"]
+
+FIRST_BACK_OFF = 2.0
+"""Seconds before the first retry of a failed program, doubled each time (an assumption; batch/v1
+Job starts at 10 s)."""
+MAX_BACK_OFF = 300.0
+"""Most seconds before a retry; batch/v1 Job uses 6 minutes."""
+MAX_ATTEMPTS_KEPT = 20
+"""Attempts kept in the status; those that count against a limit are all kept."""
+
+_COUNTED = {Outcome.FAILED, Outcome.OUT_OF_MEMORY}
+_NOBODYS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
+"""Ends that neither the program nor the operator wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An attempt is to be ended on purpose."""
+
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job's plan depends on beside the job itself."""
+
+    pods: Sequence[PodView]
+    """Its Pods, by attempt."""
+    booked: Mapping[str, Allocation]
+    """What it has booked, by GPUServer."""
+    uuids: Mapping[str, str]
+    """UUIDs of those GPUs."""
+    nodes: Mapping[str, str]
+    """Nodes of those GPUs."""
+    node_exists: Callable[[str], bool]
+    ending: Ending | None
+    """Somebody wants its attempt to end: preemption, a drained or faulted GPU."""
+    peak: int | None
+    """Most GPU memory that it was seen to use in this attempt, bytes."""
+    beside: Sequence[str] = ()
+    """Jobs that share its GPUs."""
+    known: Sequence[Attempt] = ()
+    """Attempts that were seen already and are perhaps not yet in its status."""
+    may_start: bool = True
+    """Whether a Pod may be made: its partition is there, and none of its GPUs is given back."""
+    status_refused: bool = False
+    """The API server never takes its status, so nothing waits for that."""
+
+
+def observe(
+    job: SharedGPUJob, saved: Mapping[int, Attempt], around: Surroundings, now: datetime
+) -> dict[int, Attempt]:
+    """Bring the attempts up to date with the Pods."""
+    attempts = {a.number: a for a in around.known} | dict(saved)
+    pods = {p.attempt: p for p in around.pods}
+    for number, attempt in attempts.items():
+        if attempt.outcome is None and number not in pods:
+            lost = bool(attempt.node) and not around.node_exists(attempt.node)
+            outcome = Outcome.NODE_LOST if lost else Outcome.POD_DELETED
+            said = f"node {attempt.node} is gone" if lost else _DELETED
+            update = {"outcome": outcome, "end_time": now, "message": said}
+            attempts[number] = attempt.model_copy(update=update)
+    latest = max(saved, default=0)
+    for number, pod in pods.items():
+        if number not in saved and number < latest and not pod.alive:
+            continue  # it was trimmed: what its Pod says is not the whole truth
+        # What was made of its Pod earlier, and is not written down, is open to revision.
+        old = saved.get(number) or _new_attempt(job, pod, around)
+        attempts[number] = _observed(old, pod, around, now)
+    return attempts
+
+
+_DELETED = "somebody deleted the Pod"
+
+
+def _new_attempt(job: SharedGPUJob, pod: PodView, around: Surroundings) -> Attempt:
+    mine = {s: a for s, a in around.booked.items() if a.attempt == pod.attempt}
+    first = next(iter(mine.values()), None)
+    return Attempt(
+        number=pod.attempt,
+        pod=pod_name(job.metadata.name, pod.attempt),
+        servers=tuple(mine),
+        gpus=tuple(around.uuids[s] for s in mine),
+        node=next((around.nodes[s] for s in mine), ""),
+        memory=first.memory if first else pod.memory,
+        booked_time=first.since if first else None,
+        beside=tuple(around.beside),
+    )
+
+
+def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetime) -> Attempt:
+    seen = pod.outcome
+    update: dict[str, object] = {}
+    start = attempt.start_time
+    if pod.node and not attempt.node:
+        update["node"] = pod.node
+    if seen.started_at and start is None:
+        # The node's clock may be off; ours said when the booking was made and what is now.
+        start = min(max(seen.started_at, attempt.booked_time or now), now)
+        update["start_time"] = start
+    if seen.finished and attempt.outcome is None:
+        outcome, message = _verdict(pod, around)
+        update |= {
+            "outcome": outcome,
+            "end_time": _end_time(seen, start, now),
+            "exit_code": seen.exit_code,
+            "message": message,
+            "peak_memory": around.peak,
+        }
+    return attempt.model_copy(update=update) if update else attempt
+
+
+def _verdict(pod: PodView, around: Surroundings) -> tuple[Outcome | None, str]:
+    """Say how an attempt ended; a failure that somebody else brought about is not its own."""
+    seen = pod.outcome
+    if seen.outcome is Outcome.FAILED:
+        if around.ending is not None and around.ending.outcome is Outcome.GPU_FAULT:
+            return around.ending.outcome, around.ending.message
+        if pod.deleting:
+            return Outcome.POD_DELETED, _DELETED
+    return seen.outcome, seen.message
+
+
+def _end_time(seen: PodOutcome, start: datetime | None, now: datetime) -> datetime:
+    """Tell by our clock when a Pod ended: how long it ran is right whatever the node's says."""
+    if seen.finished_at is None or seen.started_at is None or start is None:
+        return now
+    return min(start + (seen.finished_at - seen.started_at), now)
+
+
+def why_ended(attempt: Attempt) -> str:
+    """Say how an attempt ended."""
+    code = f" with exit code {attempt.exit_code}" if attempt.exit_code else ""
+    said = f": {attempt.message}" if attempt.message else ""
+    return f"attempt {attempt.number} ended as {attempt.outcome}{code}{said}"
+
+
+def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
+    """When the next attempt may be made after one that is likely to end as before."""
+    if not attempts:
+        return None
+    last = attempts[-1]
+    if last.outcome is Outcome.FAILED:
+        failures = sum(a.outcome is Outcome.FAILED for a in attempts)
+    else:
+        failures = sum(1 for _ in takewhile(_came_to_nothing, reversed(attempts)))
+    if not failures:
+        return None
+    wait = timedelta(seconds=min(FIRST_BACK_OFF * 2.0 ** (failures - 1), MAX_BACK_OFF))
+    return min(last.end_time or now, now) + wait
+
+
+def _came_to_nothing(attempt: Attempt) -> bool:
+    """Tell of an attempt that was turned away, as by a kubelet out of devices."""
+    never_ran = attempt.start_time is None and attempt.outcome in _NOBODYS
+    return never_ran or attempt.outcome is Outcome.EVICTED
+
+
+def trim(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
+    """Keep the status small: of attempts that count against no limit only the last ones stay."""
+    surplus = len(attempts) - MAX_ATTEMPTS_KEPT
+    if surplus <= 0:
+        return attempts
+    idle = [a.number for a in attempts[:-1] if a.outcome not in _COUNTED and a.outcome]
+    dropped = set(idle[:surplus])
+    return tuple(a for a in attempts if a.number not in dropped)

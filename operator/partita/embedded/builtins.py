@@ -126,7 +126,7 @@ def builtin_resources(store: Store) -> list[Resource]:
 
     return [
         resource("namespaces", "Namespace", namespaced=False, short_names=("ns",),
-                 subresources=frozenset({"status", "finalize"}), selectable=("status.phase",),
+                 subresources=frozenset({"status"}), selectable=("status.phase",),
                  prepare=_prepare_namespace, columns=(_text("Status", ".status.phase"), AGE)),
         resource("nodes", "Node", namespaced=False, short_names=("no",),
                  subresources=frozenset({"status"}), selectable=("spec.unschedulable",),

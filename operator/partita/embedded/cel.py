@@ -16,7 +16,9 @@ from typing import Any
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-__all__ = ["Rule", "RuleError", "compile_rule", "parse_quantity"]
+__all__ = ["Rule", "RuleError", "activation", "compile_rule", "parse_quantity"]
+
+Activation = Any  # cel_expr_python has no types
 
 _T = cel.Type
 # Suffixes of a quantity; Kubernetes API reference, "Quantity".
@@ -158,23 +160,14 @@ class Rule:
     transition: bool
     program: Any
 
-    def failure(self, value: Any, old: Any) -> str | None:
-        """Return why `value` breaks the rule, `None` if it does not.
-
-        Parameters
-        ----------
-        value
-            The value the rule stands on (`self`).
-        old
-            Its former value (`oldSelf`); `Ellipsis` if there was none.
+    def failure(self, activation: Activation) -> str | None:
+        """Return why a value breaks the rule, `None` if it does not.
 
         Raises
         ------
         RuleError
             The rule could not be evaluated on this value.
         """
-        variables = {"self": value} if old is ... else {"self": value, "oldSelf": old}
-        activation = _environment().Activation(variables)
         result = self.program.eval(activation)
         if result.type() != _T.BOOL:
             raise RuleError(f"{result.value()} evaluating rule: {self.message or self.source}")
@@ -185,6 +178,20 @@ class Rule:
             if said.type() == _T.STRING and (text := str(said.value()).strip()):
                 return text
         return self.message or f"failed rule: {self.source}"
+
+
+def activation(value: Any, old: Any) -> Activation:
+    """Return the variables of the rules on a value.
+
+    Parameters
+    ----------
+    value
+        The value the rules stand on (`self`).
+    old
+        Its former value (`oldSelf`); `Ellipsis` if there was none.
+    """
+    variables = {"self": value} if old is ... else {"self": value, "oldSelf": old}
+    return _environment().Activation(variables)
 
 
 def compile_rule(entry: dict[str, Any]) -> Rule:

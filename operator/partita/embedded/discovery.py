@@ -76,7 +76,6 @@ def _subresources(resource: Resource) -> list[tuple[str, list[str], dict[str, st
         "status": (["get", "patch", "update"], own),
         "scale": (["get", "patch", "update"], _SCALE),
         "binding": (["create"], {"group": "", "version": "v1", "kind": "Binding"}),
-        "finalize": (["update"], own),
     }
     return [(name, *known[name]) for name in sorted(resource.subresources)]
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -197,7 +197,7 @@ class Reader:
 
     async def watch(
         self, resource: Resource, namespace: str | None, options: ListOptions
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncGenerator[list[Event]]:
         """Yield changes as they happen, several at once where several are pending.
 
         A bookmark is an event of that type whose record has but a resourceVersion.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 import orjson
 from aiohttp import web
@@ -95,7 +96,7 @@ class Routes:
         self, request: web.BaseRequest, group: str, version: str, parts: list[str]
     ) -> Target:
         namespace = None
-        of_namespace = not group and parts[2:] in (["status"], ["finalize"])
+        of_namespace = not group and parts[2:] == ["status"]
         if parts[0] == "namespaces" and len(parts) > 2 and not of_namespace:
             namespace, parts = parts[1], parts[2:]
         plural, name, subresource, *rest = [*parts, "", ""]
@@ -129,7 +130,8 @@ class Routes:
         options = ListOptions.parse(target.resource, request.query)
         if options.watch:
             changes = self._api.reader.watch(target.resource, target.namespace, options)
-            return await _stream(request, changes, renderer(request, target.resource))
+            async with aclosing(changes):
+                return await _stream(request, changes, renderer(request, target.resource))
         page = self._api.reader.page(target.resource, target.namespace, options)
         return list_answer(request, target.resource, page)
 
@@ -201,7 +203,7 @@ class Routes:
 
 async def _stream(
     request: web.BaseRequest,
-    changes: AsyncIterator[list[Event]],
+    changes: AsyncGenerator[list[Event]],
     render: Callable[[Event], bytes],
 ) -> web.StreamResponse:
     """Send changes, a line each, as long as they come and somebody listens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Self
 
 from aiohttp import web
@@ -57,7 +58,7 @@ class EmbeddedAPIServer:
         OSError
             The port is taken.
         """
-        server = web.Server(Routes(self._api).handle, access_log=None)
+        server = web.Server(Routes(self._api).handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_TIMEOUT)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -65,12 +66,13 @@ class EmbeddedAPIServer:
         self._collector = asyncio.create_task(self._api.collector.run())
 
     async def stop(self) -> None:
-        """End all watches and stop to serve."""
+        """End all watches and stop to serve; raise what ended the collection of garbage, if any."""
         for resource in self._api.resources():
             resource.collection.close()
         if self._collector is not None:
             self._collector.cancel()
-            await asyncio.wait({self._collector})
+            with suppress(asyncio.CancelledError):
+                await self._collector
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from partita.embedded.cel import RuleError
+from partita.embedded.cel import RuleError, activation
 from partita.embedded.errors import FieldError, Key, Path, text_path
 from partita.embedded.structural import Schema
 
@@ -150,11 +150,12 @@ def _run_rules(schema: Schema, value: Any, old: Any, path: Path, errors: Errors)
     unchanged = old is not ... and value == old
     if value is None or (unchanged and not schema.transitions_below):
         return
+    variables = activation(value, old) if schema.rules else None
     for rule in schema.rules:
         if (rule.transition and old is ...) or (unchanged and not rule.transition):
             continue
         try:
-            why = rule.failure(value, old)
+            why = rule.failure(variables)
         except RuleError as e:
             errors.append(FieldError(path, "Invalid value", str(e), schema.type))
             continue

@@ -1,0 +1,138 @@
+import pytest
+
+from partita.embedded.cel import RuleError, activation, compile_rule, parse_quantity
+from partita.embedded.schema import CRDValidator, SchemaError
+
+
+def failure(rule: str, value, old=..., **entry) -> str | None:
+    return compile_rule({"rule": rule} | entry).failure(activation(value, old))
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        ("self.a > 1 && self.b.startsWith('x')", {"a": 2, "b": "xy"}),
+        ("self.all(x, x > 0) && self.exists(x, x == 2)", [1, 2]),
+        ("self.map(x, x * 2).filter(x, x > 2).size() == 1", [1, 2]),
+        ("self.exists_one(x, x == 1)", [1, 2]),
+        ("has(self.a) ? self.a == 1 : true", {}),
+        ("self in ['a', 'b']", "b"),
+        ("self.matches('^[a-z]+$')", "abc"),
+        ("'k' in self && self['k'] == 1", {"k": 1}),
+        ("self.split(',').size() == 2 && self.lowerAscii() == 'a,b'", "A,b"),
+        ("duration(self) > duration('1m')", "90s"),
+        ("isQuantity(self) && quantity(self).isGreaterThan(quantity('1Gi'))", "2Gi"),
+        ("!isQuantity(self)", "2Gb"),
+        ("quantity(self) == quantity('1Gi')", "1024Mi"),
+        ("quantity(self).compareTo(quantity('0.5')) == 0", "500m"),
+        ("quantity(self).add(quantity('1')).isLessThan(quantity('3.1'))", "2"),
+        ("quantity(self).sub(quantity('1')).sign() == 1", "2"),
+        ("quantity(self).isInteger() && quantity(self).asInteger() == 2000", "2k"),
+        ("quantity(self).asApproximateFloat() == 0.5", "500m"),
+        ("self.__namespace__ == 'n'", {"namespace": "n"}),
+        ("self.?a.orValue(1) == 1", {}),
+        ("self.find('[0-9]+') == '42'", "a42b"),
+    ],
+)
+def test_rules_that_hold(rule, value):
+    assert failure(rule, value) is None
+
+
+def test_a_broken_rule_says_its_message():
+    assert failure("self > 1", 1, message="write 2") == "write 2"
+    assert failure("self > 1", 1) == "failed rule: self > 1"
+    expression = "'write ' + string(self + 1)"
+    assert failure("self > 1", 1, messageExpression=expression) == "write 2"
+
+
+def test_a_rule_on_the_change_reads_the_old_value():
+    assert failure("self >= oldSelf", 2, 1) is None
+    assert failure("self >= oldSelf", 1, 2) is not None
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "why"),
+    [
+        ("self.a == 1", {}, "Key not found"),
+        ("1 / self == 1", 0, "divide by zero"),
+        ("quantity(self).isGreaterThan(quantity('1'))", "x", "quantities must match"),
+        ("self.isGreaterThan(quantity('1'))", "2", "no such overload"),
+    ],
+)
+def test_a_rule_that_fails_while_it_runs_says_why(rule, value, why):
+    with pytest.raises(RuleError, match=why):
+        failure(rule, value)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"rule": "self ="},
+        {"rule": "nothing(self)"},
+        {"rule": "self.namespace == 'x'"},
+        {"rule": "self.a__dash__b == 1"},
+        {"rule": "true", "messageExpression": "("},
+        {"rule": "oldSelf.hasValue()", "optionalOldSelf": True},
+    ],
+)
+def test_rules_that_are_refused(entry):
+    with pytest.raises(RuleError):
+        compile_rule(entry)
+
+
+def test_a_reserved_word_in_a_text_is_no_field():
+    assert failure("self != 'a.namespace'", "b") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("-2", -2), (".5", 0.5)],
+)
+def test_quantities_have_values(text, value):
+    assert parse_quantity(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1gi", "one", "1kk"])
+def test_what_is_no_quantity_is_refused(text):
+    with pytest.raises(ValueError, match="quantities must match"):
+        parse_quantity(text)
+
+
+def with_rule(rule: str, **entry) -> CRDValidator:
+    spec = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+        "x-kubernetes-validations": [{"rule": rule, "message": "m"} | entry],
+    }
+    return CRDValidator({"type": "object", "properties": {"spec": spec}})
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("FieldValueInvalid", "spec.b: Invalid value: m"),
+        ("FieldValueForbidden", "spec.b: Forbidden: m"),
+        ("FieldValueRequired", "spec.b: Required value: m"),
+        ("FieldValueDuplicate", "spec.b: Duplicate value: m"),
+    ],
+)
+def test_a_rule_may_point_at_a_field_and_give_a_reason(reason, message):
+    crd = with_rule("false", fieldPath=".b", reason=reason)
+    assert [str(e) for e in crd.validate({"spec": {}})] == [message]
+
+
+def test_rules_wait_until_the_object_is_well_formed():
+    found = with_rule("self.a > 1").validate({"spec": {"a": "x"}})
+    assert [e.type for e in found] == ["Invalid type", "Invalid value"]
+    assert "some validation rules were not checked" in found[1].detail
+
+
+def test_a_field_a_rule_names_must_exist():
+    with pytest.raises(SchemaError, match="undefined field 'c'"):
+        with_rule("self.c == 1")
+
+
+def test_of_what_did_not_change_only_rules_on_the_change_are_run():
+    old = {"spec": {"a": 1}}
+    assert with_rule("self.a > 1").validate(old, old) == []
+    assert len(with_rule("self.a > oldSelf.a").validate(old, old)) == 1

@@ -1,0 +1,202 @@
+import pytest
+
+from partita.embedded.schema import CRDValidator, SchemaError
+
+
+def validator(**properties) -> CRDValidator:
+    return CRDValidator(
+        {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    )
+
+
+def messages(found) -> list[str]:
+    return [str(error) for error in found]
+
+
+def check(schema: dict, value) -> list[str]:
+    return messages(validator(x=schema).validate({"spec": {"x": value}}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        ({"type": "integer"}, "1", 'Invalid value: "1": spec.x in body must be of type integer: "string"'),
+        ({"type": "integer"}, True, 'Invalid value: true: spec.x in body must be of type integer: "boolean"'),
+        ({"type": "integer"}, 1.5, 'Invalid value: 1.5: spec.x in body must be of type integer: "number"'),
+        ({"type": "string"}, None, 'Invalid value: "null": spec.x in body must be of type string: "null"'),
+        ({"type": "object"}, [], 'Invalid value: "array": spec.x in body must be of type object: "array"'),
+        ({"x-kubernetes-int-or-string": True}, 1.5,
+         'Invalid value: 1.5: spec.x in body must be of type integer,string: "number"'),
+        ({"type": "integer", "minimum": 1}, 0, "Invalid value: 0: spec.x in body should be greater than or equal to 1"),
+        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, 0,
+         "Invalid value: 0: spec.x in body should be greater than 0"),
+        ({"type": "integer", "maximum": 1}, 2, "Invalid value: 2: spec.x in body should be less than or equal to 1"),
+        ({"type": "number", "maximum": 1.5, "exclusiveMaximum": True}, 1.5,
+         "Invalid value: 1.5: spec.x in body should be less than 1.5"),
+        ({"type": "integer", "multipleOf": 4}, 6, "Invalid value: 6: spec.x in body should be a multiple of 4"),
+        ({"type": "string", "enum": ["a", "b"]}, "c", 'Unsupported value: "c": supported values: "a", "b"'),
+        ({"type": "string", "pattern": "^a$"}, "a\n", 'Invalid value: "a\\n": spec.x in body should match \'^a$\''),
+        ({"type": "string", "minLength": 1}, "", 'Invalid value: "": spec.x in body should be at least 1 chars long'),
+        ({"type": "string", "maxLength": 1}, "ab", "Too long: may not be more than 1 byte"),
+        ({"type": "array", "items": {"type": "string"}, "maxItems": 1}, ["a", "b"],
+         "Too many: 2: must have at most 1 item"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1}, [],
+         "Invalid value: []: spec.x in body should have at least 1 items"),
+        ({"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string"}},
+         {"a": "", "b": ""}, "Too many: 2: must have at most 1 item"),
+        ({"type": "string", "format": "date-time"}, "today",
+         'Invalid value: "today": spec.x in body must be of type date-time: "today"'),
+        ({"type": "object", "required": ["y"], "properties": {"y": {"type": "string"}}}, {},
+         ".y: Required value"),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"k": "v"},
+         '.k: Invalid value: "v": spec.x.k in body must be of type integer: "string"'),
+        ({"type": "string", "anyOf": [{"minLength": 2}, {"enum": ["a"]}]}, "b",
+         'Invalid value: "": "spec.x" must validate at least one schema (anyOf)'),
+        ({"type": "string", "oneOf": [{"minLength": 1}, {"enum": ["a"]}]}, "a",
+         'Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found 2 valid alternatives'),
+        ({"type": "string", "not": {"enum": ["a"]}}, "a",
+         'Invalid value: "": "spec.x" must not validate the schema (not)'),
+        ({"type": "string", "allOf": [{"minLength": 2}]}, "b",
+         'Invalid value: "b": spec.x in body should be at least 2 chars long'),
+        ({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+         ["a", "a"], '[1]: Duplicate value: "a"'),
+    ],
+)  # fmt: skip
+def test_says_what_is_wrong_as_the_api_server_does(schema, value, message):
+    separator = "" if message[0] in ".[" else ": "
+    assert check(schema, value) == [f"spec.x{separator}{message}"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "number"}, 1),
+        ({"type": "string", "nullable": True}, None),
+        ({"type": "string", "format": "no-such-format"}, "anything"),
+        ({"type": "string", "format": "date-time"}, "2026-01-02T03:04:05.678901Z"),
+        ({"x-kubernetes-int-or-string": True, "maxLength": 1}, 1234),
+        ({"x-kubernetes-preserve-unknown-fields": True}, {"any": [1, None]}),
+    ],
+)
+def test_accepts_what_fits(schema, value):
+    assert check(schema, value) == []
+
+
+def test_reports_every_violation_with_its_path():
+    crd = validator(
+        items={
+            "type": "array",
+            "items": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}},
+        }
+    )
+    found = crd.validate({"spec": {"items": [{"n": -1}, {"n": 1}, {"n": "x"}]}})
+    assert [e.path for e in found] == [("spec", "items", 0, "n"), ("spec", "items", 2, "n")]
+
+
+PORTS = {
+    "type": "array",
+    "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["port", "protocol"],
+    "items": {
+        "type": "object",
+        "properties": {
+            "port": {"type": "integer"},
+            "protocol": {"type": "string", "default": "TCP"},
+            "name": {
+                "type": "string",
+                "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "stay"}],
+            },
+        },
+    },
+}
+
+
+def test_items_of_a_list_map_are_told_apart_by_keys_and_their_defaults():
+    found = check(PORTS, [{"port": 1}, {"port": 1, "protocol": "UDP"}, {"port": 1}])
+    assert found == ['spec.x[2]: Duplicate value: {"port":1,"protocol":"TCP"}']
+
+
+def test_items_of_a_list_map_are_compared_with_their_former_selves():
+    crd = validator(x=PORTS)
+    old = {"spec": {"x": [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]}}
+    new = {"spec": {"x": [{"port": 2, "name": "b"}, {"port": 1, "name": "c"}]}}
+    assert messages(crd.validate(new, old)) == ['spec.x[1].name: Invalid value: "c": stay']
+
+
+def test_what_did_not_change_is_not_refused_again():
+    crd = validator(x={"type": "integer", "minimum": 5}, y={"type": "string"})
+    old = {"spec": {"x": 1, "y": "a"}}
+    assert crd.validate({"spec": {"x": 1, "y": "b"}}, old) == []
+    assert len(crd.validate({"spec": {"x": 2, "y": "b"}}, old)) == 1
+
+
+def test_defaults_are_filled_in_at_every_depth():
+    crd = validator(
+        a={
+            "type": "object",
+            "default": {},
+            "properties": {"b": {"type": "integer", "default": 3}},
+        },
+        m={
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "properties": {"c": {"type": "string", "default": "d"}},
+            },
+        },
+    )
+    obj = {"spec": {"m": {"k": {}}}}
+    crd.default(obj)
+    assert obj == {"spec": {"a": {"b": 3}, "m": {"k": {"c": "d"}}}}
+    other = {"spec": {}}
+    crd.default(other)
+    other["spec"]["a"]["b"] = 4
+    third = {"spec": {}}
+    crd.default(third)
+    assert third["spec"]["a"]["b"] == 3
+
+
+def test_nulls_give_way_to_defaults_unless_allowed():
+    crd = validator(
+        a={"type": "string", "default": "x"},
+        b={"type": "string"},
+        c={"type": "string", "nullable": True, "default": "x"},
+    )
+    obj = {"spec": {"a": None, "b": None, "c": None}}
+    crd.default(obj)
+    assert obj == {"spec": {"a": "x", "c": None}}
+
+
+def test_unknown_fields_are_pruned_and_named():
+    crd = validator(
+        free={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        list={"type": "array", "items": {"type": "object", "properties": {}}},
+    )
+    obj = {"metadata": {"name": "n", "nome": "n"}, "spec": {
+        "free": {"any": 1}, "list": [{"x": 1}], "gone": {"deep": 1}}}  # fmt: skip
+    paths = crd.prune(obj)
+    assert set(paths) == {("metadata", "nome"), ("spec", "list", 0, "x"), ("spec", "gone")}
+    assert obj == {"metadata": {"name": "n"}, "spec": {"free": {"any": 1}, "list": [{}]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"description": "no type"}, "properties[spec].properties[x].type"),
+        ({"type": "string", "pattern": "("}, "properties[spec].properties[x].pattern"),
+        ({"type": "integer", "default": "a"}, "properties[spec].properties[x].default"),
+        (
+            {"type": "string", "x-kubernetes-validations": [{"rule": "self =="}]},
+            "properties[spec].properties[x].x-kubernetes-validations[0].rule",
+        ),
+    ],
+)
+def test_a_schema_that_is_wrong_says_where(schema, place):
+    with pytest.raises(SchemaError) as refusal:
+        validator(x=schema)
+    assert [p.field for p in refusal.value.problems] == [place]
+
+
+def test_a_version_that_is_not_there_is_an_error():
+    with pytest.raises(KeyError):
+        CRDValidator.from_crd({"spec": {"versions": []}}, "v1")

@@ -11,7 +11,7 @@ from typing import Any
 import kopf
 import structlog
 
-from partita.constants import FINALIZER, LABEL_COMPONENT
+from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.handlers import feeds, register
 from partita.controller.health import serve_health
 from partita.controller.overview import partition_status
@@ -169,7 +169,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # events are ours to write
     settings.peering.standalone = True
-    settings.persistence.finalizer = FINALIZER
+    settings.persistence.finalizer = f"{GROUP}/kopf"  # takes off its own where it finds it
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 300

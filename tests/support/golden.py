@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
+from typing_extensions import override
 
 
 class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
 

@@ -76,7 +76,7 @@ def jobs(job_id: str) -> st.SearchStrategy[Job]:
 
 
 @st.composite
-def queues(draw, *, max_jobs: int = 8) -> tuple[Job, ...]:
+def queues(draw: st.DrawFn, *, max_jobs: int = 8) -> tuple[Job, ...]:
     """Waiting jobs in queue order: by priority, and some of them alike but for their id."""
     drawn: list[Job] = []
     for index in range(draw(st.integers(0, max_jobs))):
@@ -113,7 +113,7 @@ def within_limits(gpu: GPU, held: Sequence[Booking | Job]) -> bool:
 
 
 @st.composite
-def gpus(draw, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3) -> GPU:
+def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3) -> GPU:
     """One GPU, with what is booked on it within its limits."""
     gpu = GPU(
         id=gpu_id,
@@ -134,7 +134,7 @@ def gpus(draw, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3) -> GPU:
 
 
 @st.composite
-def snapshots(draw, *, max_jobs: int = 8, max_gpus: int = 4) -> Snapshot:
+def snapshots(draw: st.DrawFn, *, max_jobs: int = 8, max_gpus: int = 4) -> Snapshot:
     """One partition at one moment."""
     drawn = [draw(gpus(f"gpu-{index}")) for index in range(draw(st.integers(0, max_gpus)))]
     return Snapshot(

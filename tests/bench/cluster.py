@@ -129,12 +129,14 @@ async def cluster(*, gpus: int, gpu_memory: str, speed: float) -> AsyncIterator[
             try:
                 await made.spawn("apiserver", "--kubeconfig-out", str(kubeconfig))
                 await _until(kubeconfig.is_file)
-                made.url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+                made.url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"][
+                    "server"
+                ]
                 nodes = await made.spawn(
                     *("nodes", "--kubeconfig", str(kubeconfig), "--nodes", "1"),
                     *("--gpus", str(gpus), "--gpu-memory", gpu_memory, "--speed", str(speed)),
                 )
-                await nodes.wait_for("nodes ready")
+                await nodes.wait_for("until Ctrl-C")
                 yield made
             finally:
                 for process in reversed(made.processes):

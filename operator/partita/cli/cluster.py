@@ -1,0 +1,95 @@
+"""Reads a cluster into the operator's own picture of it, and says why it cannot."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from partita.cli.terminal import UserError
+from partita.constants import LABEL_COMPONENT
+from partita.controller.handlers import feeds
+from partita.kube.client import PODS, Kind, Kube
+from partita.kube.connect import connect
+from partita.kube.errors import (
+    ForbiddenError,
+    KubernetesError,
+    NotFoundError,
+    UnavailableError,
+)
+from partita.kube.lease import LeaseLostError
+from partita.scheduling.state import State
+
+__all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "state_of"]
+
+Lists = dict[Kind, list[dict[str, Any]]]
+"""The objects of each kind, as the API server has them."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what goes wrong between us and an API server into a sentence with what to do."""
+    from kubernetes.aio.config import ConfigException
+    from yaml import YAMLError
+
+    try:
+        try:
+            yield
+        except BaseExceptionGroup as group:
+            # Tasks that ran beside each other fail together; the first one says why.
+            first: BaseException = group
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            if isinstance(first, (KubernetesError, LeaseLostError)):
+                raise first from group
+            raise
+    except (ConfigException, YAMLError, OSError) as error:
+        raise UserError(
+            f"no cluster: {error}; name a kubeconfig with --kubeconfig or KUBECONFIG, "
+            "or start one with `partita apiserver`"
+        ) from error
+    except LeaseLostError as error:
+        raise UserError(f"{error}; it is started again, and waits for its turn") from error
+    except UnavailableError as error:
+        raise UserError(
+            f"the API server does not answer ({error}): is it up, and the kubeconfig of today?"
+        ) from error
+    except ForbiddenError as error:
+        raise UserError(f"{error.message}: ask for a role that allows it") from error
+    except NotFoundError as error:
+        raise UserError(
+            f"{error}: is Partita installed? `partita crds --install` brings its kinds"
+        ) from error
+    except KubernetesError as error:
+        raise UserError(str(error)) from error
+
+
+@asynccontextmanager
+async def open_cluster(kubeconfig: str | None) -> AsyncIterator[Kube]:
+    """Connect to the cluster of a kubeconfig; errors come out as `UserError`."""
+    with explained():
+        async with connect(kubeconfig) as api:
+            yield Kube(api)
+
+
+async def read_lists(kube: Kube) -> Lists:
+    """List all that the operator goes by."""
+    selectors = {PODS: LABEL_COMPONENT}
+    kinds = list(feeds(State()))
+    lists = await asyncio.gather(
+        *(kube.list(kind, label_selector=selectors.get(kind, "")) for kind in kinds)
+    )
+    return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
+
+
+def state_of(lists: Lists) -> State:
+    """Take lists into a picture, as the operator does when it starts."""
+    state = State()
+    for kind, apply in feeds(state).items():
+        for item in lists[kind]:
+            apply(item)
+    return state
+
+
+async def read_state(kube: Kube) -> State:
+    """Read the cluster as it is now."""
+    return state_of(await read_lists(kube))

@@ -1,0 +1,65 @@
+"""`partita crds`: the CustomResourceDefinitions, printed, written or installed."""
+
+from pathlib import Path
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import kubeconfig_option
+
+__all__ = ["command"]
+
+
+@click.command("crds", short_help="Print or install the CustomResourceDefinitions.")
+@click.option(
+    "--directory",
+    "-d",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write them here instead, one file for each kind.",
+)
+@click.option(
+    "--install",
+    is_flag=True,
+    help="Create or update them in the cluster of the kubeconfig instead.",
+)
+@kubeconfig_option
+def command(*, directory: Path | None, install: bool, kubeconfig: str | None) -> None:
+    """Print the CustomResourceDefinitions as YAML.
+
+    They are the schema of GPUPartition, SharedGPUJob, GPUServer and ApplicationProfile, with
+    every field described. A cluster needs them before anything else of Partita.
+
+    \b
+    Examples:
+      partita crds | kubectl apply --server-side -f -
+      partita crds --install
+      partita crds --directory crds/
+    """  # noqa: D301
+    from partita.models import crd
+
+    if install and directory is not None:
+        raise click.UsageError("--directory writes files and --install does not: write one of them")
+    if install:
+        import asyncio
+
+        terminal.quiet_logs()
+        for name, change in asyncio.run(_install(kubeconfig)):
+            terminal.data(f"customresourcedefinition.apiextensions.k8s.io/{name} {change}")
+    elif directory is not None:
+        try:
+            for path in crd.write(directory):
+                terminal.data(str(path))
+        except OSError as error:
+            raise terminal.UserError(
+                f"{directory} cannot be written: {error.strerror}; name another --directory"
+            ) from error
+    else:
+        terminal.data("---\n".join(crd.render(definition) for definition in crd.crds()).rstrip())
+
+
+async def _install(kubeconfig: str | None) -> list[tuple[str, str]]:
+    from partita.cli.cluster import open_cluster
+    from partita.cli.installing import install_crds
+
+    async with open_cluster(kubeconfig) as kube:
+        return await install_crds(kube)

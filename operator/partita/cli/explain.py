@@ -1,0 +1,146 @@
+"""`partita explain`: why a job waits or where it runs, and what each policy would do with it."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import kubeconfig_option, output_option
+
+if TYPE_CHECKING:
+    from partita.cli.cluster import Lists
+    from partita.cli.whatif import Verdict
+    from partita.kube.client import Kube
+    from partita.models import SharedGPUJob
+
+__all__ = ["command"]
+
+_ORIGINS = {
+    "waits": "What each policy would do now",
+    "runs": "Were it still waiting, each policy would now",
+    "suspended": "Were it not suspended, each policy would now",
+}
+"""Heading above the policies' answers, by how the job stands."""
+
+
+@click.command("explain", short_help="Say why a job waits or where it runs.")
+@click.argument("job")
+@click.option(
+    "--namespace",
+    "-n",
+    help="The job's namespace; by default that of the kubeconfig's context. "
+    "JOB may also be written as NAMESPACE/NAME.",
+)
+@kubeconfig_option
+@output_option
+def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: str) -> None:
+    """Say why JOB waits or where it runs, and what each policy would do with it.
+
+    JOB is a SharedGPUJob. Its attempts, its neighbours and its place in the queue come from the
+    cluster; then one scheduling cycle is run in memory with each policy that is installed, on the
+    cluster as it is, by the operator's own code. Nothing is written.
+
+    \b
+    Examples:
+      partita explain train-7 -n team-a
+      partita explain team-a/train-7 --output json | jq .policies
+    """  # noqa: D301
+    from partita.cli.running import Stopped, run_until_stopped
+
+    terminal.quiet_logs()
+    if "/" in job and namespace is None:
+        namespace, _, job = job.partition("/")
+    try:
+        found, verdicts, note = run_until_stopped(_explain(job, namespace, kubeconfig))
+    except Stopped:
+        return
+    if output == "json":
+        terminal.dump(_json(found, verdicts))
+        return
+    from partita.cli.explanation import explanation
+
+    terminal.display(explanation(found, verdicts, _ORIGINS[_stands(found)]))
+    if note:
+        terminal.say(note)
+
+
+async def _explain(
+    name: str, namespace: str | None, kubeconfig: str | None
+) -> "tuple[SharedGPUJob, list[Verdict], str]":
+    from datetime import UTC, datetime
+
+    from partita.cli.cluster import open_cluster, read_lists, state_of
+    from partita.cli.whatif import ask_policies, put_back
+    from partita.kube.errors import ForbiddenError
+    from partita.models import SharedGPUJob
+
+    async with open_cluster(kubeconfig) as kube:
+        body = await _find(kube, name, namespace or _current_namespace(kubeconfig))
+        job = SharedGPUJob.parse(body)
+        if job.status.phase is not None and job.status.phase.finished:
+            return job, [], ""
+        try:
+            lists: Lists = await read_lists(kube)
+        except ForbiddenError as error:
+            return job, [], f"The policies were not asked: {error.message}"
+        uid = job.metadata.uid
+        if _stands(job) != "waits":
+            lists = put_back(lists, uid)
+        state = state_of(lists)
+        if uid not in state.jobs:
+            return job, [], "The policies were not asked: the job has just gone."
+        return job, await ask_policies(state, uid, datetime.now(UTC)), ""
+
+
+def _stands(job: "SharedGPUJob") -> str:
+    from partita.models import Phase
+
+    if job.spec.suspend:
+        return "suspended"
+    return "runs" if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING} else "waits"
+
+
+async def _find(kube: "Kube", name: str, namespace: str) -> dict[str, Any]:
+    from partita.kube.client import JOBS
+    from partita.kube.errors import ForbiddenError, NotFoundError
+
+    try:
+        return await kube.get(JOBS, name, namespace)
+    except NotFoundError:
+        pass
+    try:
+        jobs, _ = await kube.list(JOBS)
+    except ForbiddenError:
+        jobs = []
+    elsewhere = [j["metadata"]["namespace"] for j in jobs if j["metadata"]["name"] == name]
+    advice = (
+        f"it is in {', '.join(sorted(elsewhere))}: write -n {min(elsewhere)}"
+        if elsewhere
+        else "see `kubectl get sharedgpujobs --all-namespaces`"
+    )
+    raise terminal.UserError(f"there is no SharedGPUJob {name} in namespace {namespace}; {advice}")
+
+
+def _current_namespace(kubeconfig: str | None) -> str:
+    from kubernetes.aio.config import list_kube_config_contexts
+
+    from partita.kube.connect import in_cluster
+
+    if kubeconfig is None and in_cluster():
+        return "default"
+    _, current = list_kube_config_contexts(  # type: ignore[no-untyped-call]
+        config_file=kubeconfig
+    )
+    return str(current["context"].get("namespace") or "default")
+
+
+def _json(job: "SharedGPUJob", verdicts: "list[Verdict]") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "partition": job.spec.partition,
+        "status": job.status.dump(),
+        "policies": [asdict(verdict) for verdict in verdicts],
+    }

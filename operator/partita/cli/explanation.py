@@ -1,0 +1,138 @@
+"""What `partita explain` shows, drawn."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.board import duration, gib
+from partita.cli.view import asks
+from partita.cli.whatif import Verdict
+from partita.models import Attempt, Phase, SharedGPUJob
+from partita.models.base import seconds_since
+
+__all__ = ["explanation"]
+
+_STYLES = {
+    Phase.SUCCEEDED: "green",
+    Phase.RUNNING: "green",
+    Phase.ASSIGNED: "green",
+    Phase.FAILED: "red",
+    Phase.SUSPENDED: "dim",
+}
+
+
+def explanation(job: SharedGPUJob, verdicts: Sequence[Verdict], heading: str) -> RenderableType:
+    """Draw how a job stands.
+
+    Parameters
+    ----------
+    heading
+        Stands above the policies' answers.
+    """
+    parts: list[RenderableType] = [_head(job), Text(), _facts(job)]
+    if verdicts:
+        parts += [Text(), Text(heading, style="bold"), _policies(verdicts, _why(job))]
+    if job.status.attempts:
+        parts += [Text(), Text("Attempts", style="bold"), _attempts(job.status.attempts)]
+    return Group(*parts)
+
+
+def _head(job: SharedGPUJob) -> Text:
+    phase = job.status.phase or Phase.QUEUED
+    position = job.status.queue_position
+    said = {
+        Phase.QUEUED: f"waits, number {position} in the queue" if position else "waits",
+        Phase.ASSIGNED: "is assigned, its Pod starts",
+        Phase.RUNNING: "runs",
+        Phase.SUCCEEDED: "has succeeded",
+        Phase.FAILED: "has failed",
+        Phase.SUSPENDED: "is suspended",
+    }[phase]
+    text = Text(job.key, style="bold")
+    text.append(f"  {said}", style=_STYLES.get(phase, "yellow"))
+    return text.append(f"  partition {job.spec.partition}", style="dim")
+
+
+def _facts(job: SharedGPUJob) -> Table:
+    spec, status = job.spec, job.status
+    table = _grid()
+    if why := _why(job):
+        table.add_row("Why", why)
+    if (place := status.assignment) is not None and status.phase in {Phase.ASSIGNED, Phase.RUNNING}:
+        where = f"{', '.join(place.servers)} on node {place.node}"
+        table.add_row(
+            "On", f"{where}, {gib(place.memory)} GiB and {place.thread_percent} % of the threads"
+        )
+        table.add_row("Beside", ", ".join(place.beside) or "nobody when it started")
+    threads = f", {spec.thread_percent} % of the threads" if spec.thread_percent else ""
+    urgent = f", priority {spec.priority}" if spec.priority else ""
+    table.add_row("Asks for", asks(spec.gpu_memory, spec.slice, spec.gpus) + threads + urgent)
+    if status.peak_memory:
+        table.add_row("Used", f"{gib(status.peak_memory)} GiB at most")
+    created = job.metadata.creation_timestamp
+    if created is not None:
+        end = status.completion_time or datetime.now(UTC)
+        table.add_row("Age", f"{duration(seconds_since(created, end))} since it was submitted")
+    return table
+
+
+def _why(job: SharedGPUJob) -> str:
+    return _joined(job.status.reason, job.status.message)
+
+
+def _joined(reason: str, message: str) -> str:
+    return ": ".join(filter(None, [reason, message]))
+
+
+def _grid() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _policies(verdicts: Sequence[Verdict], why: str) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for style in ("", "dim", ""):
+        table.add_column(style=style, no_wrap=True)
+    table.add_column(overflow="fold", style="dim")
+    for verdict in verdicts:
+        match verdict.decision:
+            case "start":
+                what = Text("start it", style="green")
+                beside = ", ".join(verdict.beside) or "nobody"
+                said = f"on {', '.join(verdict.gpus)} beside {beside}"
+            case "wait":
+                what = Text("not start it", style="yellow")
+                said = _joined(verdict.reason, verdict.message)
+                said = "for the reason above" if said == why else said
+            case "fail":
+                what, said = Text("fail", style="red"), verdict.message
+        table.add_row(verdict.policy, verdict.role, what, said)
+    return table
+
+
+def _attempts(attempts: Sequence[Attempt]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("#", "Outcome", "On", "Memory", "Used", "Ran"):
+        right = name in {"#", "Memory", "Used", "Ran"}
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table.add_column("Beside", overflow="fold")
+    table.add_column("Last words", overflow="fold", style="dim")
+    for attempt in attempts:
+        end = attempt.end_time or datetime.now(UTC)
+        ran = duration(seconds_since(attempt.start_time, end)) if attempt.start_time else "-"
+        table.add_row(
+            str(attempt.number),
+            attempt.outcome.value if attempt.outcome else "running",
+            ", ".join(attempt.servers),
+            f"{gib(attempt.memory)} GiB",
+            f"{gib(attempt.peak_memory)} GiB" if attempt.peak_memory else "-",
+            ran,
+            ", ".join(attempt.beside) or "-",
+            attempt.message,
+        )
+    return table

@@ -1,0 +1,101 @@
+"""`partita run`: the operator."""
+
+import click
+
+from partita.cli.options import kubeconfig_option
+
+__all__ = ["command"]
+
+
+@click.command("run", short_help="Run the operator.")
+@kubeconfig_option
+@click.option(
+    "--namespace",
+    envvar="PARTITA_NAMESPACE",
+    show_envvar=True,
+    default="partita-system",
+    show_default=True,
+    help="Where the operator's Lease and the server Pods are; it must exist.",
+)
+@click.option(
+    "--identity",
+    envvar="POD_NAME",
+    show_envvar=True,
+    metavar="NAME",
+    default="",
+    help="Who this process is in the Lease; by default the host's name and the process's number.",
+)
+@click.option(
+    "--lease-duration",
+    type=click.FloatRange(min=1),
+    default=15.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long a silence another operator takes over.",
+)
+@click.option(
+    "--image",
+    envvar="PARTITA_IMAGE",
+    show_envvar=True,
+    default="partita:latest",
+    show_default=True,
+    help="Image of the server Pods.",
+)
+@click.option(
+    "--service-account",
+    metavar="NAME",
+    default="partita-agent",
+    show_default=True,
+    help="Service account of the server Pods.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Serve /healthz and /readyz on this port; without it nothing is served.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Log what kopf does with each event, too.")
+def command(
+    *,
+    kubeconfig: str | None,
+    namespace: str,
+    identity: str,
+    lease_duration: float,
+    image: str,
+    service_account: str,
+    health_port: int,
+    verbose: bool,
+) -> None:
+    """Run the operator until it is stopped.
+
+    It carves GPUs into slices, queues the jobs, lets each partition's policy decide who runs
+    beside whom, and starts the jobs as Pods. Several may run at the same time: one leads, the
+    others wait to take over. The log goes to stderr, one line a decision, as JSON where nobody
+    watches.
+
+    \b
+    Example, against the embedded API server:
+      partita apiserver --kubeconfig-out /tmp/kubeconfig &
+      partita nodes --kubeconfig /tmp/kubeconfig &
+      kubectl --kubeconfig /tmp/kubeconfig create namespace partita-system
+      partita run --kubeconfig /tmp/kubeconfig
+    """  # noqa: D301
+    import asyncio
+
+    from partita.cli.cluster import explained
+    from partita.controller.logs import configure_logs
+    from partita.controller.operator import run_operator
+    from partita.controller.settings import OperatorSettings
+
+    configure_logs(verbose=verbose)
+    settings = OperatorSettings(
+        namespace=namespace,
+        identity=identity,
+        lease_duration=lease_duration,
+        image=image,
+        service_account=service_account,
+        health_port=health_port,
+    )
+    with explained():
+        asyncio.run(run_operator(settings, kubeconfig))

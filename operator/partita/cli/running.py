@@ -1,0 +1,55 @@
+"""Runs a command's coroutine to its end, or until Ctrl-C or SIGTERM."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["Stopped", "run_until_stopped", "stop_on_signals"]
+
+T = TypeVar("T")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """Somebody pressed Ctrl-C, or asked the process to end."""
+
+
+def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; the first signal cancels it, further ones do not disturb its clean-up.
+
+    Raises
+    ------
+    Stopped
+        If it was cancelled by a signal.
+    """
+
+    async def guarded() -> T:
+        task = asyncio.ensure_future(work)
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            if not stopped:
+                stopped = True
+                task.cancel()
+
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if stopped:
+                raise Stopped from None
+            raise
+
+    return asyncio.run(guarded())
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that Ctrl-C and SIGTERM set, for what runs until then anyway."""
+    stop = asyncio.Event()
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,120 @@
+"""`partita validate`: what is wrong with YAML files, before anything is applied."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import output_option
+
+if TYPE_CHECKING:
+    from partita.cli.checks import Report
+
+__all__ = ["command"]
+
+_SUFFIXES = {".yaml", ".yml"}
+
+
+@click.command("validate", short_help="Check YAML files, offline.")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+)
+@output_option
+def command(*, files: tuple[Path, ...], output: str) -> None:
+    """Check Partita's resources in FILES without a cluster.
+
+    FILES are YAML files, folders (all *.yaml and *.yml below them) or - for stdin. What the API
+    server would refuse is an error, and so is what the operator could never run: an unknown
+    policy or a wrong parameter of it, a slice that the partition does not have, a template no Pod
+    can be made of. Objects of other kinds are counted and passed over.
+
+    Each finding is one line, FILE:LINE: KIND/NAME: PATH: MESSAGE, and the exit code is 1 if there
+    is an error.
+
+    \b
+    Examples:
+      partita validate examples/
+      kustomize build overlays/prod | partita validate -
+      partita validate --output json team-a/*.yaml
+
+    \b
+    As a pre-commit hook:
+      - repo: https://github.com/YOU/partita
+        rev: v0.1.0
+        hooks: [{id: partita-validate, files: ^clusters/}]
+    """  # noqa: D301
+    from partita.cli.checks import check_files
+
+    report = check_files(_read(files))
+    if output == "json":
+        terminal.dump(_json(report))
+    else:
+        for finding in report.findings:
+            terminal.data(str(finding))
+        terminal.say(_summary(report))
+    if report.errors:
+        sys.exit(1)
+
+
+def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
+    for path in paths:
+        if str(path) == "-":
+            yield "<stdin>", sys.stdin.buffer.read()
+            continue
+        for file in sorted(_inside(path)) if path.is_dir() else [path]:
+            try:
+                yield str(file), file.read_bytes()
+            except OSError as error:
+                raise terminal.UserError(
+                    f"{file} cannot be read: {error.strerror}; name another file"
+                ) from error
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.suffix in _SUFFIXES and not hidden and file.is_file():
+            yield file
+
+
+def _summary(report: "Report") -> str:
+    parts = [
+        f"{_count(report.files, 'file')}, {_count(report.checked, 'resource')} checked",
+        f"{report.passed_over} of other kinds passed over" if report.passed_over else "",
+        f"{_count(len(report.errors), 'error')}, {_count(len(report.warnings), 'warning')}"
+        if report.findings
+        else "nothing wrong",
+    ]
+    return "; ".join(filter(None, parts)) + "."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _json(report: "Report") -> dict[str, object]:
+    findings = [
+        {
+            "severity": "warning" if f.warning else "error",
+            "file": f.file,
+            "line": f.line,
+            "kind": f.kind,
+            "namespace": f.namespace,
+            "name": f.name,
+            "path": f.path,
+            "message": f.message,
+        }
+        for f in report.findings
+    ]
+    return {
+        "files": report.files,
+        "checked": report.checked,
+        "passedOver": report.passed_over,
+        "findings": findings,
+    }

@@ -1,0 +1,202 @@
+"""What a person wants to see of the cluster: GPUs, their slices, and the queue. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
+from partita.models.base import seconds_since
+from partita.scheduling.reasons import Why
+from partita.scheduling.request import Largest, bookable, resolve
+from partita.scheduling.snapshot import server_state
+from partita.scheduling.state import State
+
+__all__ = [
+    "GPUView",
+    "PartitionView",
+    "SliceView",
+    "WaitingView",
+    "as_json",
+    "asks",
+    "partitions_view",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    """What one job has of a GPU; memory in bytes."""
+
+    uid: str
+    namespace: str
+    name: str
+    attempt: int
+    memory: int
+    used: int
+    thread_percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class GPUView:
+    """One carved GPU; memory in bytes, of which `bookable` may be booked."""
+
+    name: str
+    node: str
+    product: str
+    state: str
+    bookable: int
+    booked: int
+    used: int
+    utilization: int
+    slices: tuple[SliceView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingView:
+    """A job that waits or is suspended; `waiting` in seconds since it was created."""
+
+    position: int | None
+    namespace: str
+    name: str
+    asks: str
+    phase: str
+    reason: str
+    message: str
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition, or the name of one that jobs wait for."""
+
+    name: str
+    exists: bool
+    mode: str
+    policy: str
+    wanted: int
+    trouble: str
+    gpus: tuple[GPUView, ...]
+    queue: tuple[WaitingView, ...]
+
+    @property
+    def ready(self) -> int:
+        """How many of its GPUs take jobs."""
+        return sum(gpu.state == "Ready" for gpu in self.gpus)
+
+    @property
+    def running(self) -> int:
+        """How many jobs hold a part of a GPU."""
+        return len({piece.uid for gpu in self.gpus for piece in gpu.slices})
+
+
+def partitions_view(state: State, now: datetime) -> list[PartitionView]:
+    """Return all partitions by name, also those that are only asked for."""
+    asked = {job.spec.partition for job in state.jobs.values() if _waits(job)}
+    return [_partition(name, state, now) for name in sorted(asked | state.partitions.keys())]
+
+
+def _partition(name: str, state: State, now: datetime) -> PartitionView:
+    partition = state.partitions.get(name)
+    queue = sorted((j for j in state.jobs_of(name) if _waits(j)), key=_place)
+    waiting = tuple(_waiting(job, partition, now) for job in queue)
+    if partition is None:
+        return PartitionView(name, False, "", "", 0, "", (), waiting)  # noqa: FBT003
+    degraded = next((c for c in partition.status.conditions if c.type == "Degraded"), None)
+    policy = partition.status.policy
+    return PartitionView(
+        name=name,
+        exists=True,
+        mode=partition.spec.sharing.mode.value,
+        policy=policy.active if policy and policy.active else partition.spec.policy.name,
+        wanted=partition.spec.gpus,
+        trouble=degraded.message if degraded and degraded.status == "True" else "",
+        gpus=tuple(_gpu(server, partition, state) for server in state.servers_of(name)),
+        queue=waiting,
+    )
+
+
+def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
+    status = server.status
+    usage = status.usage
+    slices = []
+    for uid, booked in status.allocations.items():
+        seen = usage.jobs.get(uid) if usage else None
+        slices.append(
+            SliceView(
+                uid=uid,
+                namespace=booked.namespace,
+                name=booked.name,
+                attempt=booked.attempt,
+                memory=booked.memory,
+                used=seen.memory if seen else 0,
+                thread_percent=booked.thread_percent,
+            )
+        )
+    slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
+    return GPUView(
+        name=server.metadata.name,
+        node=status.node,
+        product=status.product,
+        state=server_state(server, partition, state),
+        bookable=bookable(status.memory, partition),
+        booked=sum(piece.memory for piece in slices),
+        used=usage.memory if usage else 0,
+        utilization=usage.gpu_utilization if usage else 0,
+        slices=tuple(slices),
+    )
+
+
+def _waits(job: SharedGPUJob) -> bool:
+    return job.status.phase in {None, Phase.QUEUED, Phase.SUSPENDED}
+
+
+def _place(job: SharedGPUJob) -> tuple[bool, bool, int, float, str]:
+    created = job.metadata.creation_timestamp
+    position = job.status.queue_position
+    return (
+        job.spec.suspend,
+        position is None,
+        position or 0,
+        created.timestamp() if created else 0.0,
+        job.key,
+    )
+
+
+def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -> WaitingView:
+    spec, status = job.spec, job.status
+    memory = spec.gpu_memory
+    if partition is not None and memory is not None:
+        wanted = resolve(job, partition, attempts=status.attempts, largest=Largest())
+        memory = memory if isinstance(wanted, Why) else wanted.memory  # grown, or a slice's
+    return WaitingView(
+        position=status.queue_position,
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        asks=asks(memory, spec.slice, spec.gpus),
+        phase=status.phase.value if status.phase else "Queued",
+        reason=status.reason,
+        message=status.message,
+        waiting=seconds_since(job.metadata.creation_timestamp, now),
+    )
+
+
+def asks(memory: int | None, piece: str | None, gpus: int) -> str:
+    """Say in a few characters what a job asks for."""
+    amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
+    return f"{gpus} x {amount}" if gpus > 1 else amount
+
+
+def as_json(partitions: Sequence[PartitionView]) -> list[dict[str, Any]]:
+    """Return what a script reads: camelCase, bytes and seconds."""
+    return [_camel(asdict(partition)) for partition in partitions]
+
+
+def _camel(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_camel_word(key): _camel(inner) for key, inner in value.items()}
+    return [_camel(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _camel_word(word: str) -> str:
+    first, *rest = word.split("_")
+    return first + "".join(part.title() for part in rest)

@@ -175,7 +175,7 @@ def test_subresources_are_owned_apart():
     live = updated(live, "m", subresource="status", status={"x": 1})
     assert len(live["metadata"]["managedFields"]) == 2
     other = Manager("other", "Apply", "g/v1", "status")
-    with pytest.raises(APIError, match='"m" with subresource "status" using g/v1: .status.x'):
+    with pytest.raises(APIError, match=r'"m" with subresource "status" using g/v1: \.status\.x'):
         apply_config(SCHEMA, live, {"metadata": {}, "status": {"x": 2}}, other, NOW, force=False)
 
 

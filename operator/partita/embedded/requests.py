@@ -20,6 +20,7 @@ __all__ = [
     "GET_QUERY",
     "JSON",
     "LIST_QUERY",
+    "MAX_BODY",
     "body_of",
     "check_query",
     "delete_options",
@@ -48,7 +49,7 @@ DELETE_QUERY = _ANY_QUERY | {
 }  # fmt: skip
 _POLICIES = ("Foreground", "Background", "Orphan")
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})  # Go's strconv.ParseBool
-_MAX_BODY = 3 * 1024 * 1024  # bytes, kube-apiserver's limit of a request
+MAX_BODY = 3 * 1024 * 1024  # bytes, kube-apiserver's limit of a request
 
 
 def check_query(request: web.BaseRequest, known: frozenset[str]) -> None:
@@ -87,10 +88,11 @@ async def body_of(request: web.BaseRequest) -> Any:
     APIError
         400 where it cannot be parsed, 413 where it is too large, 415 where its type is unknown.
     """
-    data = await request.read()
-    if len(data) > _MAX_BODY:
-        message = f"Request entity too large: limit is {_MAX_BODY}"
-        raise APIError(413, "RequestEntityTooLarge", message)
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as e:
+        message = f"Request entity too large: limit is {MAX_BODY}"
+        raise APIError(413, "RequestEntityTooLarge", message) from e
     if not data:
         return None
     kind = request.content_type

@@ -9,6 +9,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from partita.embedded.api import API
+from partita.embedded.requests import MAX_BODY
 from partita.embedded.routes import Routes
 
 __all__ = ["EmbeddedAPIServer"]
@@ -58,7 +59,12 @@ class EmbeddedAPIServer:
         OSError
             The port is taken.
         """
-        server = web.Server(Routes(self._api).handle, access_log=None, handler_cancellation=True)
+        server = web.Server(
+            Routes(self._api).handle,
+            request_factory=_request,
+            access_log=None,
+            handler_cancellation=True,  # a watch ends when its client has gone
+        )
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_TIMEOUT)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
@@ -91,3 +97,11 @@ class EmbeddedAPIServer:
             "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
             "current-context": _NAME,
         }
+
+
+def _request(
+    message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
+) -> web.BaseRequest:
+    """Return a request that may be as large as Kubernetes allows; aiohttp's limit is lower."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)

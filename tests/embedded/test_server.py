@@ -1,0 +1,271 @@
+"""What only this server shows: its start and stop, its small history, what it does not have."""
+
+import asyncio
+import io
+import json
+
+import aiohttp
+import pytest
+
+from partita.embedded.server import EmbeddedAPIServer
+
+PODS = "/api/v1/namespaces/default/pods"
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+async def get(server: EmbeddedAPIServer, path: str, status: int = 200, **headers):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(server.url + path, headers=headers) as answer,
+    ):
+        assert answer.status == status, await answer.text()
+        return await answer.json(content_type=None)
+
+
+async def post(server: EmbeddedAPIServer, path: str, body, status: int = 201):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(server.url + path, json=body) as answer,
+    ):
+        assert answer.status == status, await answer.text()
+        return await answer.json()
+
+
+async def test_its_kubeconfig_is_named_for_tests():
+    async with EmbeddedAPIServer() as server:
+        config = server.kubeconfig()
+        assert config["current-context"] == "partita-embedded"
+        assert config["clusters"][0] == {
+            "name": "partita-embedded", "cluster": {"server": server.url},
+        }  # fmt: skip
+        assert (await get(server, "/version"))["gitVersion"].endswith("partita-embedded")
+
+
+async def test_a_taken_port_is_an_error():
+    async with EmbeddedAPIServer() as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(OSError, match="in use"):
+            await EmbeddedAPIServer(port=port).start()
+
+
+async def test_one_that_never_started_can_be_stopped():
+    await EmbeddedAPIServer().stop()
+
+
+async def test_stopping_ends_watches():
+    server = EmbeddedAPIServer()
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        watch = await session.get(f"{server.url}{PODS}?watch=1")
+        await server.stop()
+        assert await asyncio.wait_for(watch.read(), 2) == b""
+
+
+async def test_compacted_changes_are_gone():
+    async with EmbeddedAPIServer(history_limit=3) as server:
+        version = (await get(server, MAPS))["metadata"]["resourceVersion"]
+        for n in range(8):
+            await post(server, MAPS, {"metadata": {"name": f"c{n}"}})
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{server.url}{MAPS}?watch=1&resourceVersion={version}") as watch,
+        ):
+            event = json.loads(await watch.content.readline())
+        assert event["type"] == "ERROR"
+        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+        path = f"{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact"
+        assert (await get(server, path, 410))["reason"] == "Expired"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/openapi/v2",
+        "/apis/apps/v1/deployments",
+        "/api/v1/namespaces/default/pods/p/log",
+        "/api/v1/namespaces/default/nodes",
+        "/api/v1/pods/p",
+        "/nowhere",
+        "/",
+    ],
+)
+async def test_what_it_does_not_have_is_not_found_and_says_so(path: str):
+    async with EmbeddedAPIServer() as server:
+        status = await get(server, path, 404)
+        assert status["reason"] == "NotFound"
+        assert "what the embedded server has" in status["message"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["colour=red", "fieldSelector=spec.colour%3Dred", "labelSelector=%3D", "limit=many",
+     "resourceVersion=new", "continue=nonsense"],
+)  # fmt: skip
+async def test_a_query_it_does_not_know_is_refused(query: str):
+    async with EmbeddedAPIServer() as server:
+        assert (await get(server, f"{PODS}?{query}", 400))["reason"] == "BadRequest"
+
+
+async def test_quantities_and_their_numbers_are_text_in_a_pod():
+    container = {"name": "a", "image": "a", "resources": {"limits": {"cpu": 1, "x.org/y": 2}}}
+    async with EmbeddedAPIServer() as server:
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        created = await post(server, PODS, pod)
+    resources = created["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == {"cpu": "1", "x.org/y": "2"}
+
+
+async def test_a_secret_keeps_text_as_data():
+    async with EmbeddedAPIServer() as server:
+        secret = {"metadata": {"name": "s"}, "stringData": {"k": "v"}}
+        created = await post(server, "/api/v1/namespaces/default/secrets", secret)
+    assert (created["data"], created["type"]) == ({"k": "dg=="}, "Opaque")
+    assert "stringData" not in created
+
+
+async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time(monkeypatch):
+    monkeypatch.setattr("partita.embedded.reads._BOOKMARK_INTERVAL", 0.05)
+    async with EmbeddedAPIServer() as server, aiohttp.ClientSession() as session:
+        version = (await get(server, PODS))["metadata"]["resourceVersion"]
+        query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=1"
+        async with session.get(f"{server.url}{PODS}?{query}") as watch:
+            lines = (await watch.text()).splitlines()
+    assert lines
+    for line in lines:
+        event = json.loads(line)
+        assert event["type"] == "BOOKMARK"
+        assert event["object"]["kind"] == "Pod"
+        assert event["object"]["metadata"]["resourceVersion"] == version
+
+
+async def send(server: EmbeddedAPIServer, method: str, path: str, body, status: int, kind="json"):
+    types = {"json": "application/json", "merge": "application/merge-patch+json",
+             "json-patch": "application/json-patch+json",
+             "apply": "application/apply-patch+yaml", "yaml": "application/yaml"}  # fmt: skip
+    data = body if isinstance(body, str) else json.dumps(body)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(
+            method, server.url + path, data=data, headers={"Content-Type": types[kind]}
+        ) as answer,
+    ):
+        assert answer.status == status, await answer.text()
+        return await answer.json()
+
+
+@pytest.mark.parametrize(
+    ("binding", "status"),
+    [
+        ({}, 422),
+        ({"target": {"name": "n"}, "metadata": {"uid": "another"}}, 409),
+        ({"target": {"name": "n"}}, 201),
+    ],
+)
+async def test_a_binding_is_checked(binding, status):
+    async with EmbeddedAPIServer() as server:
+        spec = {"containers": [{"name": "a", "image": "a"}]}
+        await post(server, PODS, {"metadata": {"name": "p", "finalizers": ["x/y"]}, "spec": spec})
+        await post(server, f"{PODS}/p/binding", binding, status)
+
+
+async def test_a_pod_that_is_being_deleted_cannot_be_bound():
+    async with EmbeddedAPIServer() as server:
+        spec = {"containers": [{"name": "a", "image": "a"}]}
+        await post(server, PODS, {"metadata": {"name": "p", "finalizers": ["x/y"]}, "spec": spec})
+        await send(server, "DELETE", f"{PODS}/p", {}, 200)
+        answer = await post(server, f"{PODS}/p/binding", {"target": {"name": "n"}}, 409)
+        assert "being deleted" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"orphanDependents": True}, 200),
+        ({"orphanDependents": False}, 200),
+        ({"propagationPolicy": "Sideways"}, 422),
+        ({"gracePeriodSeconds": -1}, 400),
+        ({"dryRun": ["All"]}, 200),
+    ],
+)
+async def test_options_of_a_deletion_are_read(options, status):
+    async with EmbeddedAPIServer() as server:
+        await post(server, MAPS, {"metadata": {"name": "c"}})
+        await send(server, "DELETE", f"{MAPS}/c", options, status)
+        await get(server, f"{MAPS}/c", 200 if status != 200 or "dryRun" in options else 404)
+
+
+@pytest.mark.parametrize(
+    ("method", "query", "body", "status", "kind"),
+    [
+        ("POST", "", "{", 400, "json"),
+        ("POST", "", "{a: [", 400, "yaml"),
+        ("POST", "", "[]", 400, "json"),
+        ("POST", "", {"metadata": []}, 400, "json"),
+        ("POST", "?dryRun=Some", {}, 400, "json"),
+        ("POST", "?fieldValidation=Some", {}, 422, "json"),
+        ("PATCH", "/c", {}, 422, "apply"),
+        ("PATCH", "/c", [], 400, "merge"),
+        ("PATCH", "/c", {}, 400, "json-patch"),
+        ("PATCH", "", {}, 405, "merge"),
+    ],
+)
+async def test_a_request_that_makes_no_sense_is_refused(method, query, body, status, kind):
+    async with EmbeddedAPIServer() as server:
+        await post(server, MAPS, {"metadata": {"name": "c"}})
+        answer = await send(server, method, MAPS + query, body, status, kind)
+        assert answer["kind"] == "Status"
+
+
+@pytest.mark.parametrize(("size", "status"), [(2_000_000, 201), (4_000_000, 413)])
+async def test_a_body_may_have_three_mebibytes(size, status):
+    async with EmbeddedAPIServer() as server, aiohttp.ClientSession() as session:
+        body = json.dumps({"metadata": {"name": "c"}, "data": {"k": "x" * size}}).encode()
+        headers = {"Content-Type": "application/json"}
+        async with session.post(
+            server.url + MAPS, data=io.BytesIO(body), headers=headers
+        ) as answer:
+            assert answer.status == status
+            assert (await answer.json())["kind"] == ("ConfigMap" if status == 201 else "Status")
+
+
+async def test_an_applied_object_may_be_in_yaml():
+    async with EmbeddedAPIServer() as server:
+        text = "apiVersion: v1\nkind: ConfigMap\ndata: {k: v}\n"
+        path = f"{MAPS}/c?fieldManager=m"
+        assert (await send(server, "PATCH", path, text, 201, "apply"))["data"] == {"k": "v"}
+        stale = {"apiVersion": "v1", "kind": "ConfigMap",
+                 "metadata": {"resourceVersion": "1"}}  # fmt: skip
+        await send(server, "PATCH", f"{MAPS}/d?fieldManager=m", stale, 409, "apply")
+        await send(server, "PATCH", f"{MAPS}/c?fieldManager=m", stale, 409, "apply")
+
+
+async def test_deep_or_foreign_annotations_and_labels_are_refused():
+    async with EmbeddedAPIServer() as server:
+        meta = {
+            "name": "c",
+            "labels": {"Bad..org/x": "v", "ok": "v" * 64},
+            "annotations": {"big": "x" * 256 * 1024},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Pod", "name": n, "uid": n, "controller": True}
+                for n in "ab"
+            ],
+        }
+        answer = await post(server, MAPS, {"metadata": meta}, 422)
+        fields = sorted(c["field"] for c in answer["details"]["causes"])
+        assert fields == ["metadata.annotations", "metadata.labels", "metadata.labels",
+                          "metadata.ownerReferences"]  # fmt: skip
+        await post(server, MAPS, {"metadata": {"name": "x" * 254}}, 422)
+        long = {"metadata": {"name": "x" * 64}}
+        await post(server, "/api/v1/namespaces", long, 422)
+
+
+async def test_quality_of_service_follows_from_resources():
+    async def quality(**resources):
+        container = {"name": "a", "image": "a", "resources": resources}
+        pod = {"metadata": {"generateName": "p-"}, "spec": {"containers": [container]}}
+        return (await post(server, PODS, pod))["status"]["qosClass"]
+
+    async with EmbeddedAPIServer() as server:
+        assert await quality() == "BestEffort"
+        assert await quality(requests={"cpu": "1"}) == "Burstable"
+        assert await quality(limits={"cpu": "1", "memory": "1Gi"}) == "Guaranteed"

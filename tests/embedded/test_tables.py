@@ -1,0 +1,76 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from partita.embedded.tables import Column, age, compile_path
+
+OBJ = {
+    "metadata": {"name": "o", "labels": {"a.b/c": "dotted"}},
+    "status": {
+        "conditions": [
+            {"type": "Ready", "status": "True", "n": 1},
+            {"type": "Other", "status": "False", "n": 2},
+        ],
+        "list": [1, 2, 3],
+        "map": {"x": 1, "y": 2},
+        "null": None,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (".metadata.name", ["o"]),
+        (".metadata.none.deeper", []),
+        (".status.null", []),
+        (".status.list[0]", [1]),
+        (".status.list[-1]", [3]),
+        (".status.list[9]", []),
+        (".status.list[*]", [1, 2, 3]),
+        (".status.map[*]", [1, 2]),
+        (".metadata.labels['a.b/c']", ["dotted"]),
+        (r".metadata.labels.a\.b/c", ["dotted"]),
+        ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
+        (".status.conditions[?(@.type=='Other')].status", ["False"]),
+        (".status.conditions[?(@.n==2)].type", ["Other"]),
+        ('.metadata.name[?(@.x=="y")]', []),
+    ],
+)
+def test_paths_of_columns(path, found):
+    assert compile_path(path)(OBJ) == found
+
+
+@pytest.mark.parametrize("path", ["name", ".a[", "..a", ".a[?(@.b>1)]"])
+def test_a_path_beyond_the_subset_is_refused(path):
+    with pytest.raises(ValueError, match="cannot read the JSONPath"):
+        compile_path(path)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"), (0, "0s"), (75, "75s"), (119, "119s"), (150, "2m30s"), (300, "5m"),
+        (700, "11m"), (3 * 3600, "3h"), (3.5 * 3600, "3h30m"), (9 * 3600, "9h"),
+        (50 * 3600, "2d2h"), (9 * 86400, "9d"), (800 * 86400, "2y70d"), (9 * 365 * 86400, "9y"),
+    ],
+)  # fmt: skip
+def test_ages_are_abbreviated_as_kubectl_does(seconds, text):
+    then = datetime.now(UTC) - timedelta(seconds=seconds + 0.5 * (seconds >= 0))
+    assert age(then.isoformat()) == text
+
+
+@pytest.mark.parametrize("value", [None, "yesterday"])
+def test_no_time_has_no_age(value):
+    assert age(value) == "<unknown>"
+
+
+def test_cells_by_type():
+    def cell(type_: str, path: str):
+        return Column("C", type_, compile_path(path)).cell(OBJ)
+
+    assert cell("integer", ".status.list[*]") == 1
+    assert cell("string", ".status.list[*]") == "1 2 3"
+    assert cell("string", ".status.map") == '{"x":1,"y":2}'
+    assert cell("string", ".none") is None
+    assert cell("date", ".metadata.name") == "<unknown>"

@@ -32,6 +32,18 @@ def owned_by(owner: dict[str, Any], *, block: bool = True) -> list[dict[str, Any
     ]
 
 
+async def seen_by_the_collector(api: Api, namespace: str) -> None:
+    """Return when the collector knows of every ConfigMap made so far.
+
+    It learns of them in order, and an object without its owner goes as soon as it learns of it.
+    """
+    ghost = widget("ghost")
+    ghost["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    (await api.post(path, config_map("ghost", ownerReferences=owned_by(ghost)))).ok()
+    await api.gone(f"{path}/ghost", PATIENCE_SECONDS)
+
+
 async def family(api: Api, namespace: str, **metadata: Any) -> tuple[str, str]:
     """Create a Widget that owns a ConfigMap ``c``; return both paths."""
     owner = (await api.post(widgets(namespace), widget("owner"))).ok().body
@@ -61,6 +73,7 @@ async def test_a_whole_line_follows(api: Api, namespace: str):
 
 async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str):
     owner, child = await family(api, namespace, finalizers=["partita.dev/hold"])
+    await seen_by_the_collector(api, namespace)
     deleted = await api.delete(owner, propagationPolicy="Foreground")
     assert deleted.status == 200
     held = (await api.get(owner)).ok().body["metadata"]
@@ -79,6 +92,7 @@ async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str
 
 async def test_orphaned_dependents_lose_their_reference(api: Api, namespace: str):
     owner, child = await family(api, namespace)
+    await seen_by_the_collector(api, namespace)
     (await api.delete(owner, {"propagationPolicy": "Orphan"})).ok()
     await api.gone(owner, PATIENCE_SECONDS)
     assert "ownerReferences" not in (await api.get(child)).ok().body["metadata"]
@@ -115,11 +129,7 @@ async def test_a_dependent_stays_until_its_last_owner_goes(api: Api, namespace: 
 
 
 async def test_an_object_whose_owner_never_was_is_collected(api: Api, namespace: str):
-    ghost = widget("ghost")
-    ghost["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    (await api.post(path, config_map(ownerReferences=owned_by(ghost)))).ok()
-    await api.gone(f"{path}/c", PATIENCE_SECONDS)
+    await seen_by_the_collector(api, namespace)
 
 
 async def test_an_owner_made_anew_is_another_owner(api: Api, namespace: str):

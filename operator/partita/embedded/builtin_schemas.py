@@ -1,18 +1,23 @@
-"""The schemas of the built-in kinds, in ``builtin_schemas.json``.
+"""The schemas of the built-in kinds.
 
 They are read from the models of the `kubernetes` package, which are generated from Kubernetes'
-own OpenAPI. Importing those takes seconds, so what is needed of them, the types, is kept in a
-file; ``python -m partita.embedded.builtin_schemas`` writes it anew. What the models leave out,
-which lists are keyed, is in `_LISTS`, from the ``patchMergeKey`` and ``listMapKey`` markers in
+own OpenAPI. Importing those takes seconds, so what is needed of them, the types, is kept in the
+user's cache folder, one file for each version of the package. What the models leave out, which
+lists are keyed, is in `_LISTS`, from the ``patchMergeKey`` and ``listMapKey`` markers in
 k8s.io/api.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import orjson
@@ -23,7 +28,6 @@ from partita.embedded.structural import Schema
 
 __all__ = ["compiled_schemas", "generate", "schemas"]
 
-_FILE = Path(__file__).with_suffix(".json")
 _LISTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("V1PodSpec", "containers"): ("name",),
     ("V1PodSpec", "initContainers"): ("name",),
@@ -118,8 +122,25 @@ def _of_type(declared: str, key: str, visit: Callable[[str], None]) -> dict[str,
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schemas of the built-in kinds and all they refer to, by model name."""
-    parsed: dict[str, dict[str, Any]] = orjson.loads(_FILE.read_bytes())
-    return parsed
+    file = _cache_file()
+    try:
+        return dict(orjson.loads(file.read_bytes()))
+    except (OSError, orjson.JSONDecodeError):
+        made = generate()
+    # A cache that cannot be written costs time at the next start, no more.
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            part.write(orjson.dumps(made))
+        Path(part.name).replace(file)
+    return made
+
+
+def _cache_file() -> Path:
+    """Name the file for these sources: another package, or another version of this module."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    ours = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    return root / "partita" / f"builtin-schemas-{version('kubernetes')}-{ours}.json"
 
 
 @cache
@@ -130,7 +151,3 @@ def compiled_schemas() -> dict[str, Schema]:
     return {
         kind: compile_model(with_type_meta(raw[name]), raw, done) for kind, name in _MODELS.items()
     }
-
-
-if __name__ == "__main__":
-    _FILE.write_bytes(orjson.dumps(generate(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))

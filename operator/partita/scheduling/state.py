@@ -211,6 +211,8 @@ class State:
             self.dirty.partitions(old.spec.partition)
         if new is not None:
             self._partition_jobs.setdefault(new.spec.partition, set()).add(uid)
+            if old is None or old.status.phase is not new.status.phase:
+                self.dirty.glance(new.spec.partition)
         self.dirty.jobs(uid)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:

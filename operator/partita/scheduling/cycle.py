@@ -5,13 +5,13 @@ allow, serve jobs that were passed over too often, ask the policy, check its ans
 to preempt, and say why the others wait.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from partita.models import GPUPartition
 from partita.scheduling.guard import Guard
-from partita.scheduling.ledger import Held, totals
+from partita.scheduling.ledger import totals
 from partita.scheduling.preemption import victims_for
 from partita.scheduling.queue import fair_order
 from partita.scheduling.reasons import Reason, Why
@@ -22,7 +22,19 @@ from partita.scheduling.state import State
 from partita.scheduling.waiting import WaitingReasons
 from partita_policies.types import GPU, Booking, Job, Placement, Snapshot
 
-__all__ = ["CycleResult", "Memory", "placements_of", "run_cycle"]
+__all__ = ["CycleResult", "Memory", "Nomination", "placements_of", "run_cycle"]
+
+SHAPES_TRIED = 32
+"""Different requests for which a cycle looks whom to preempt; more waits for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """GPUs held for a job for which others are being ended."""
+
+    gpus: tuple[str, ...]
+    victims: frozenset[str]
+    """UIDs of the jobs that are being ended."""
 
 
 @dataclass(slots=True)
@@ -31,8 +43,8 @@ class Memory:
 
     runner: PolicyRunner
     aging: Aging = field(default_factory=Aging)
-    nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GPUs held for jobs for which others were preempted."""
+    nominated: dict[str, Nomination] = field(default_factory=dict)
+    """By UID of the job for which others are ended."""
 
 
 @dataclass(slots=True)
@@ -55,6 +67,7 @@ class CycleResult:
 async def run_cycle(
     partition: GPUPartition,
     state: State,
+    *,
     waiting: Mapping[str, Job],
     released: Mapping[str, set[str]],
     memory: Memory,
@@ -71,214 +84,214 @@ async def run_cycle(
     memory
         What earlier cycles left.
     """
-    result = CycleResult()
-    servers = state.servers_of(partition.metadata.name)
-    held = totals(servers)
-    gpus = _gpus(partition, state, released, now)
-    memory.aging.keep_only(waiting.keys())
-    eligible = _eligible(partition, state, waiting, held, gpus, result)
-    weights = {q.namespace: q.weight for q in partition.spec.quotas}
-    result.order = fair_order(
-        eligible,
-        held={name: h.memory for name, h in held.items()},
-        weights=weights,
-        whole_gpu=max((gpu.memory for gpu in gpus), default=1),
-    )
-    guard = _guard(partition, gpus, waiting, held, {})
-    holds = _serve_aged(result, guard, memory, partition.spec.policy.max_bypasses)
-    guard, accepted = await _ask_policy(
-        partition, state, waiting, released, memory, now, result, holds
-    )
-    result.placed += accepted
-    placed = {job.id for job, _ in result.placed}
-    memory.aging.note(result.order, placed)
-    for job_id in placed:
-        memory.nominated.pop(job_id, None)
-    if partition.spec.preemption == "LowerPriority":
-        _preempt(result, guard, memory, holds, placed)
-    reasons = WaitingReasons(
-        guard.room,
-        gpus,
-        holds=holds,
-        policy=result.answer.policy if result.answer else partition.spec.policy.name,
-        partition=partition.metadata.name,
-        carved=len(servers),
-    )
-    for job in result.order:
-        if job.id not in placed:
-            result.why.setdefault(job.id, reasons.why(job))
-    result.booked = {gpu.id: gpu for gpu in gpus}
-    return result
+    cycle = _Cycle(partition, state, waiting=waiting, released=released, memory=memory, now=now)
+    return await cycle.run()
 
 
-def _gpus(
-    partition: GPUPartition, state: State, released: Mapping[str, set[str]], now: datetime
-) -> tuple[GPU, ...]:
-    gpus = gpus_of(partition, state, now)
-    if not released:
-        return gpus
-    return tuple(_without(gpu, released[gpu.id]) if released.get(gpu.id) else gpu for gpu in gpus)
+class _Cycle:
+    def __init__(
+        self,
+        partition: GPUPartition,
+        state: State,
+        *,
+        waiting: Mapping[str, Job],
+        released: Mapping[str, set[str]],
+        memory: Memory,
+        now: datetime,
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._waiting = waiting
+        self._released = released
+        self._memory = memory
+        self._now = now
+        self._holds: dict[str, str] = {}
+        """The job for which each held GPU is held."""
+        self._result = CycleResult()
 
+    async def run(self) -> CycleResult:
+        result, memory = self._result, self._memory
+        guard = self._guard()
+        result.order = self._queue(guard)
+        self._serve_first(guard)
+        if self._partition.spec.preemption == "LowerPriority":
+            self._preempt(guard)
+        guard = await self._ask_policy(guard)
+        placed = {job.id for job, _ in result.placed}
+        memory.aging.note(result.order, placed)
+        for job_id in placed:
+            memory.nominated.pop(job_id, None)
+        self._explain(guard, placed)
+        result.booked = {gpu.id: gpu for gpu in guard.gpus}
+        return result
 
-def _without(gpu: GPU, released: set[str]) -> GPU:
-    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))
+    def _guard(self) -> Guard:
+        """Look at the partition as it is now, and book on it what is placed already."""
+        name = self._partition.metadata.name
+        gpus = gpus_of(self._partition, self._state, self._now)
+        guard = Guard(
+            tuple(_without(gpu, self._released.get(gpu.id)) for gpu in gpus),
+            {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
+            quotas={q.namespace: q for q in self._partition.spec.quotas},
+            held=totals(self._state.servers_of(name), self._released),
+        )
+        placed, self._result.placed = self._result.placed, []
+        for job, where in placed:
+            if not guard.refusal(job.id, where):
+                guard.accept(job, where)
+                self._result.placed.append((job, where))
+        return guard
 
+    def _still_waits(self, uid: str) -> bool:
+        job = self._state.jobs.get(uid)
+        return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
 
-def _guard(
-    partition: GPUPartition,
-    gpus: tuple[GPU, ...],
-    waiting: Mapping[str, Job],
-    held: Mapping[str, Held],
-    holds: Mapping[str, str],
-) -> Guard:
-    quotas = {q.namespace: q for q in partition.spec.quotas}
-    return Guard(gpus, waiting, quotas=quotas, held=held, holds=holds)
+    def _queue(self, guard: Guard) -> list[Job]:
+        """Order the jobs that may start, as far as only we know."""
+        aging = self._memory.aging
+        aging.keep_only(self._waiting.keys())
+        order = fair_order(
+            [job for job in self._waiting.values() if self._is_eligible(job, guard)],
+            held=guard.held_memory(),
+            weights={q.namespace: q.weight for q in self._partition.spec.quotas},
+            whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
+        )
+        passed = aging.bypasses
+        return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
 
-
-def _eligible(
-    partition: GPUPartition,
-    state: State,
-    waiting: Mapping[str, Job],
-    held: Mapping[str, Held],
-    gpus: tuple[GPU, ...],
-    result: CycleResult,
-) -> list[Job]:
-    """Leave out jobs that only we know cannot start: by namespace and by quota."""
-    selector = partition.spec.allowed_namespaces
-    quotas = {q.namespace: q for q in partition.spec.quotas}
-    allowed: dict[str, bool] = {}
-    guard = Guard((), {}, quotas=quotas, held=held, holds={})
-    whole_gpu = min((gpu.memory for gpu in gpus), default=0)
-    eligible = []
-    for job in waiting.values():
-        name = job.namespace
-        if name not in allowed:
-            labels = state.namespaces[name].labels if name in state.namespaces else {}
-            allowed[name] = selector is None or selector.matches(labels)
-        if not allowed[name]:
-            result.why[job.id] = Why(
+    def _is_eligible(self, job: Job, guard: Guard) -> bool:
+        """Tell whether namespace and quota allow a job; say why not."""
+        partition, name = self._partition, job.namespace
+        selector, namespace = partition.spec.allowed_namespaces, self._state.namespaces.get(name)
+        if selector is not None and not selector.matches(namespace.labels if namespace else {}):
+            self._result.why[job.id] = Why(
                 Reason.NAMESPACE_NOT_ALLOWED,
                 f"partition {partition.metadata.name} does not serve namespace {name}: label the "
                 "namespace as spec.allowedNamespaces asks, or use another partition",
             )
-        elif name in quotas and (
-            quota := guard.quota_left(job, (whole_gpu if job.alone else job.memory) * job.gpus)
-        ):
-            result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
-        else:
-            eligible.append(job)
-    return eligible
+            return False
+        quota = guard.quota_left(job, guard.least_memory(job))
+        if quota:
+            self._result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
+        return not quota
 
+    def _serve_first(self, guard: Guard) -> None:
+        """Start jobs that must not be passed over again, or hold GPUs for them."""
+        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
+        by_id = {job.id: job for job in self._result.order}
+        aged = memory.aging.aged(self._result.order, limit)
+        for job_id in [j for j in memory.nominated if j not in by_id]:
+            del memory.nominated[job_id]
+        nominated = [by_id[job_id] for job_id in memory.nominated]
+        for job in [*nominated, *(j for j in aged if j.id not in memory.nominated)]:
+            free = [gpu for gpu in guard.gpus if gpu.id not in self._holds]
+            fitting = fit_among(job, guard.room, free)
+            if fitting is not None:
+                if not guard.refusal(job.id, fitting):
+                    guard.accept(job, fitting)
+                    self._result.placed.append((job, fitting))
+                continue
+            wanted = self._on_their_way(job, free)
+            if wanted is None and job in aged:
+                wanted = gpus_to_hold(job, guard.room, free)
+            # GPUs are not held for a job that its namespace's quota keeps waiting.
+            if wanted and not guard.quota_left(job, guard.booked_memory(job, wanted)):
+                self._holds |= dict.fromkeys(wanted, job.id)
 
-def _serve_aged(result: CycleResult, guard: Guard, memory: Memory, limit: int) -> dict[str, str]:
-    """Start jobs that must not be passed over again, or hold GPUs for them.
+    def _on_their_way(self, job: Job, free: Sequence[GPU]) -> tuple[str, ...] | None:
+        """Return the GPUs on which others are still being ended for a job."""
+        nomination = self._memory.nominated.get(job.id)
+        if nomination is None:
+            return None
+        gpus = [gpu for gpu in free if gpu.id in nomination.gpus]
+        ending = any(b.job in nomination.victims for gpu in gpus for b in gpu.bookings)
+        if len(gpus) == len(nomination.gpus) and ending:
+            return nomination.gpus
+        del self._memory.nominated[job.id]  # it came to nothing
+        return None
 
-    Returns
-    -------
-    dict
-        The job for which each held GPU is held.
-    """
-    gpus = guard.gpus
-    holds: dict[str, str] = {}
-    by_id = {job.id: job for job in result.order}
-    for job_id in [j for j in memory.nominated if j not in by_id]:
-        del memory.nominated[job_id]
-    first = [by_id[job_id] for job_id in memory.nominated]
-    first += [j for j in memory.aging.aged(result.order, limit) if j.id not in memory.nominated]
-    for job in first:
-        free = [gpu for gpu in gpus if gpu.id not in holds]
-        if not free:
-            break
-        fitting = fit_among(job, guard.room, free)
-        if fitting is not None and not guard.quota_left(job, guard.booked_memory(job, fitting)):
-            guard.accept(job, fitting)
-            result.placed.append((job, fitting))
-            continue
-        wanted = memory.nominated.get(job.id)
-        if wanted is None or not set(wanted) <= {gpu.id for gpu in free}:
-            wanted = gpus_to_hold(job, guard.room, free)
-        if wanted is not None:
-            holds |= dict.fromkeys(wanted, job.id)
-    return holds
+    def _preempt(self, guard: Guard) -> None:
+        """End jobs of lower priority for the first waiting job that this lets in."""
+        if self._memory.nominated:
+            return  # one at a time: its room is on the way
+        fresh = {job.id for job, _ in self._result.placed}
+        gpus = guard.remaining()
+        running = [b.priority for g in gpus for b in g.bookings if b.job not in fresh]
+        lowest = min(running, default=None)
+        tried: set[tuple[object, ...]] = set()
+        for job in self._result.order:
+            if lowest is None or job.priority <= lowest or len(tried) >= SHAPES_TRIED:
+                return
+            shape = (job.priority, job.memory, job.gpus, job.slots, job.clients, job.alone)
+            if job.id in fresh or shape in tried:
+                continue
+            tried.add(shape)
+            spared = {gpu for gpu, owner in self._holds.items() if owner != job.id}
+            found = victims_for(job, gpus, spared=spared, kept=fresh)
+            if found is None or not found[1]:
+                continue  # nothing would help, or it fits as it is
+            names, victims = found
+            if guard.quota_left(job, guard.booked_memory(job, names)):
+                continue
+            nomination = Nomination(names, frozenset(victim.job for victim in victims))
+            self._memory.nominated[job.id] = nomination
+            self._holds = {g: owner for g, owner in self._holds.items() if owner != job.id}
+            self._holds |= dict.fromkeys(names, job.id)
+            self._result.preempted += [(victim, job) for victim in victims]
+            return
 
+    async def _ask_policy(self, guard: Guard) -> Guard:
+        """Ask the policy about the GPUs that nobody is held for; check its answer.
 
-async def _ask_policy(
-    partition: GPUPartition,
-    state: State,
-    waiting: Mapping[str, Job],
-    released: Mapping[str, set[str]],
-    memory: Memory,
-    now: datetime,
-    result: CycleResult,
-    holds: dict[str, str],
-) -> tuple[Guard, list[tuple[Job, tuple[str, ...]]]]:
-    """Ask the policy about the GPUs that nobody is held for; check its answer."""
-    first = list(result.placed)
-
-    def fresh_guard() -> Guard:
-        guard = _guard(
-            partition,
-            _gpus(partition, state, released, now),
-            {uid: job for uid, job in waiting.items() if _still_waits(state, uid)},
-            totals(state.servers_of(partition.metadata.name)),
-            holds,
-        )
-        for job, gpus in first:
-            guard.accept(job, gpus)
+        Returns
+        -------
+        Guard
+            With the partition as it is after the policy has thought.
+        """
+        result, runner = self._result, self._memory.runner
+        taken = {job.id for job, _ in result.placed} | set(self._holds.values())
+        jobs = [job for job in result.order if job.id not in taken]
+        gpus = tuple(gpu for gpu in guard.remaining() if gpu.id not in self._holds)
+        if not jobs or not gpus:
+            return guard
+        snapshot = result.snapshot = snapshot_of(self._partition, jobs, gpus, self._now)
+        answer = await runner.decide(snapshot)
+        guard = self._guard()
+        verdict = guard.check(answer.placements, snapshot)
+        if verdict.broken and not answer.failure:
+            runner.rejected += len(verdict.broken)
+            failure = f"policy {answer.policy} broke a rule: {verdict.broken[0].why}"
+            answer = await runner.fall_back(snapshot, failure)
+            guard = self._guard()
+            verdict = guard.check(answer.placements, snapshot)
+        result.answer = answer
+        result.placed += verdict.accepted
         return guard
 
-    guard = fresh_guard()
-    taken = {job.id for job, _ in first} | set(holds.values())
-    jobs = [job for job in result.order if job.id not in taken]
-    gpus = tuple(gpu for gpu in guard.remaining() if gpu.id not in holds)
-    if not jobs or not gpus:
-        return guard, []
-    snapshot = result.snapshot = snapshot_of(partition, jobs, gpus, now)
-    answer = await memory.runner.decide(snapshot)
-    guard = fresh_guard()
-    verdict = guard.check(answer.placements, snapshot)
-    if verdict.broken is not None and not answer.failure:
-        memory.runner.rejected += 1
-        failure = f"policy {answer.policy} broke a rule: {verdict.broken.why}"
-        answer = await memory.runner.fall_back(snapshot, failure)
-        guard = fresh_guard()
-        verdict = guard.check(answer.placements, snapshot)
-    result.answer = answer
-    for refused in verdict.refused:
-        if refused.reason is not None:
-            result.why[refused.placement.job] = Why(refused.reason, refused.why)
-    return guard, verdict.accepted
+    def _explain(self, guard: Guard, placed: set[str]) -> None:
+        result, partition = self._result, self._partition
+        reasons = WaitingReasons(
+            guard.room,
+            guard.gpus,
+            holds=self._holds,
+            policy=result.answer.policy if result.answer else partition.spec.policy.name,
+            partition=partition.metadata.name,
+            carved=len(self._state.servers_of(partition.metadata.name)),
+        )
+        for job in result.order:
+            if job.id in placed:
+                continue
+            quota = guard.quota_left(job, guard.least_memory(job))
+            result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota) if quota else reasons.why(job)
 
 
-def _still_waits(state: State, uid: str) -> bool:
-    job = state.jobs.get(uid)
-    return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
-
-
-def _preempt(
-    result: CycleResult,
-    guard: Guard,
-    memory: Memory,
-    holds: dict[str, str],
-    placed: set[str],
-) -> None:
-    """End jobs of lower priority for the first waiting job that this lets in."""
-    if memory.nominated:
-        return  # one at a time: its room is on the way
-    gpus = guard.remaining()
-    for job in result.order:
-        if job.id in placed or job.id in holds.values():
-            continue
-        found = victims_for(job, gpus, spared=set(holds))
-        if found is None or not found[1]:
-            return  # a job of less or the same priority cannot do better
-        names, victims = found
-        memory.nominated[job.id] = names
-        holds |= dict.fromkeys(names, job.id)
-        result.preempted += [(victim, job) for victim in victims]
-        return
+def _without(gpu: GPU, released: set[str] | None) -> GPU:
+    if not released:
+        return gpu
+    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))
 
 
 def placements_of(result: CycleResult) -> list[Placement]:
-    """Return what was placed, as a policy would have said it."""
-    return [Placement(job.id, gpus) for job, gpus in result.placed]
+    """Return what was placed of what the policy was asked about, as it would have said it."""
+    asked = {job.id for job in result.snapshot.jobs} if result.snapshot else set()
+    return [Placement(job.id, gpus) for job, gpus in result.placed if job.id in asked]

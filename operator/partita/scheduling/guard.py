@@ -1,21 +1,23 @@
 """The guard: what may be booked, whatever a policy says.
 
 It owns the invariants of the ledger. A placement that breaks a rule the policy could see makes
-the policy's whole answer untrustworthy; one that breaks a rule only we know (a quota, a GPU
-held for somebody else) is merely left out.
+the policy's whole answer untrustworthy; one that breaks a rule only we know (a quota), or that
+became wrong while the policy thought, is merely left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from partita.models.partition import Quota
 from partita.scheduling.ledger import Held
-from partita.scheduling.reasons import Reason, gib
+from partita.scheduling.reasons import gib
 from partita_policies.room import Refusal, Room
 from partita_policies.types import GPU, Booking, Job, Placement, Snapshot
 
 __all__ = ["Guard", "Refused", "Verdict", "over_quota"]
+
+_NAMED = 8
+"""GPUs of a placement that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,6 @@ class Refused:
 
     placement: Placement
     why: str
-    broken: bool = False
-    """The policy could have known better."""
-    reason: Reason | None = None
-    """Why the job waits on, where only the guard can tell."""
 
 
 @dataclass(slots=True)
@@ -35,12 +33,10 @@ class Verdict:
     """What becomes of a policy's answer."""
 
     accepted: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
+    broken: list[Refused] = field(default_factory=list)
+    """Placements that break a rule which the policy could see."""
     refused: list[Refused] = field(default_factory=list)
-
-    @property
-    def broken(self) -> Refused | None:
-        """The first placement that broke a rule which the policy could see."""
-        return next((r for r in self.refused if r.broken), None)
+    """Placements that break one which only we know, or that came too late."""
 
 
 def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
@@ -76,8 +72,6 @@ class Guard:
         The namespaces' quotas.
     held
         What the namespaces have booked.
-    holds
-        GPUs that are held, with the job for which.
     """
 
     def __init__(
@@ -87,29 +81,41 @@ class Guard:
         *,
         quotas: Mapping[str, Quota],
         held: Mapping[str, Held],
-        holds: Mapping[str, str],
     ) -> None:
         self.gpus = gpus
         self.room = Room(gpus)
         self._waiting = waiting
         self._quotas = quotas
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
-        self._holds = holds
         self._new: dict[str, list[Booking]] = {}
+        self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
     def check(self, placements: Iterable[Placement], offered: Snapshot) -> Verdict:
         """Go through a policy's answer, in its order, to what it was offered."""
         verdict = Verdict()
-        jobs, gpus = {job.id for job in offered.jobs}, {gpu.id for gpu in offered.gpus}
+        jobs, seen = {job.id: job for job in offered.jobs}, Room(offered.gpus)
         for placement in placements:
-            refusal = self._refusal(placement, jobs, gpus)
-            if refusal is not None:
-                verdict.refused.append(refusal)
+            if why := _nonsense(placement, jobs, seen):
+                verdict.broken.append(Refused(placement, why))
+                continue
+            seen.take(jobs[placement.job], placement.gpus)
+            if why := self.refusal(placement.job, placement.gpus):
+                verdict.refused.append(Refused(placement, why))
                 continue
             job = self._waiting[placement.job]
             self.accept(job, placement.gpus)
             verdict.accepted.append((job, placement.gpus))
         return verdict
+
+    def refusal(self, job_id: str, gpus: Sequence[str]) -> str:
+        """Say what keeps a job from starting on these GPUs now; empty when nothing does."""
+        job = self._waiting.get(job_id)
+        if job is None:
+            return "the job waits no longer"
+        why = self.room.why_not_together(job, gpus)
+        if why is not None:
+            return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
+        return self.quota_left(job, self.booked_memory(job, gpus))
 
     def remaining(self) -> tuple[GPU, ...]:
         """Return the GPUs with what is booked on them by now."""
@@ -125,6 +131,14 @@ class Guard:
         if job.alone:
             return sum(self.room[gpu].gpu.memory for gpu in gpus)
         return job.memory * len(gpus)
+
+    def least_memory(self, job: Job) -> int:
+        """Bytes that a job books at the least, on the smallest GPUs that may take jobs."""
+        return max(job.memory, self._smallest if job.alone else 0) * job.gpus
+
+    def held_memory(self) -> dict[str, int]:
+        """Return the bytes that each namespace has booked by now."""
+        return {name: held.memory for name, held in self._held.items()}
 
     def quota_left(self, job: Job, memory: int) -> str:
         """Say which quota a job would exceed now; empty when none."""
@@ -156,27 +170,17 @@ class Guard:
             profile=job.profile,
         )
 
-    def _refusal(
-        self, placement: Placement, jobs: AbstractSet[str], gpus: AbstractSet[str]
-    ) -> Refused | None:
-        if placement.job not in jobs:
-            return Refused(placement, f"there is no job {placement.job}", broken=True)
-        if unknown := set(placement.gpus) - gpus:
-            return Refused(placement, f"there is no GPU {min(unknown)}", broken=True)
-        job = self._waiting.get(placement.job)
-        if job is None:
-            # It was suspended, deleted or placed while the policy thought.
-            return Refused(placement, "the job waits no longer")
-        why = self.room.why_not_together(job, placement.gpus)
-        if why is Refusal.UNKNOWN:
-            return Refused(placement, "a GPU is there no longer")
-        if why is not None:
-            where = ", ".join(placement.gpus) or "no GPU"
-            return Refused(placement, f"{job.name} cannot have {where}: {why.value}", broken=True)
-        for gpu in placement.gpus:
-            if self._holds.get(gpu, job.id) != job.id:
-                return Refused(placement, f"{gpu} is held for another job", reason=Reason.GPU_HELD)
-        quota = self.quota_left(job, self.booked_memory(job, placement.gpus))
-        if quota:
-            return Refused(placement, quota, reason=Reason.QUOTA_EXCEEDED)
-        return None
+
+def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: Room) -> str:
+    """Say which rule a placement breaks in what the policy saw; empty when none."""
+    job = jobs.get(placement.job)
+    if job is None:
+        return f"there is no job {placement.job}"
+    why = seen.why_not_together(job, placement.gpus)
+    if why is Refusal.UNKNOWN:
+        return f"there is no GPU {next(gpu for gpu in placement.gpus if gpu not in seen)}"
+    return f"{job.name} cannot have {_names(placement.gpus)}: {why.value}" if why else ""
+
+
+def _names(gpus: Sequence[str]) -> str:
+    return ", ".join(gpus[:_NAMED]) or "no GPU"

@@ -60,6 +60,7 @@ class Jobs:
         self._home: dict[str, str] = {}
         self._why: dict[str, Why] = {}
         self._position: dict[str, int] = {}
+        self._bypasses: dict[str, int] = {}
         self._told: dict[str, tuple[Reason | None, datetime]] = {}
         self._shown: dict[str, tuple[SharedGPUJobStatus, datetime]] = {}
         self._endings: dict[str, Ending] = {}
@@ -90,12 +91,15 @@ class Jobs:
         """Note that a Pod of somebody else has the name of this attempt."""
         self._first_attempt[uid] = attempt + 1
 
-    def explain(self, uid: str, why: Why, now: datetime, position: int | None = None) -> bool:
+    def explain(
+        self, uid: str, why: Why, now: datetime, *, position: int | None = None, bypasses: int = 0
+    ) -> bool:
         """Note why a job waits, after a cycle; tell whether its status is to be renewed.
 
         Only at the head of a long queue are mere numbers renewed.
         """
         self._why[uid] = why
+        self._bypasses[uid] = bypasses
         if position is not None:
             self._position[uid] = position
         reason, told = self._told.get(uid, (None, now))
@@ -169,7 +173,7 @@ class Jobs:
             for server in self._state.booked(uid):
                 self.releases[server].add(uid)
         if not made.wants_gpu:
-            for kept in (self._why, self._position, self._told):
+            for kept in (self._why, self._position, self._bypasses, self._told):
                 kept.pop(uid, None)
         else:
             self._enqueue(job, made, now)
@@ -186,6 +190,7 @@ class Jobs:
             self._plans,
             self._why,
             self._position,
+            self._bypasses,
             self._shown,
             self._told,
             self._endings,
@@ -325,11 +330,12 @@ class Jobs:
             place=self._place(uid),
             why=self._why.get(uid) if made.phase is Phase.QUEUED and made.wants_gpu else None,
             position=self._position.get(uid),
+            bypasses=self._bypasses.get(uid, 0),
         )
         if status == job.status:
             return None
         old, since = self._shown.get(uid, (job.status, None))
-        numbers = {"message", "queue_position", "conditions"}
+        numbers = {"message", "queue_position", "bypasses", "conditions"}
         same = old.model_dump(exclude=numbers) == status.model_dump(exclude=numbers)
         if same and since is not None and now - since < REFRESH:
             return None

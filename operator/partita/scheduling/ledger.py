@@ -5,7 +5,7 @@ or release changes nothing. One cycle's changes to one GPU go out as one merge p
 GPU's resource version as precondition: two operators can never both book the same memory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,12 +89,22 @@ class Held:
     jobs: int = 0
 
 
-def totals(servers: Iterable[GPUServer]) -> dict[str, Held]:
-    """Add up what each namespace has booked; a job on several GPUs counts as one job."""
+def totals(
+    servers: Iterable[GPUServer], released: Mapping[str, Collection[str]]
+) -> dict[str, Held]:
+    """Add up what each namespace has booked; a job on several GPUs counts as one job.
+
+    Parameters
+    ----------
+    released
+        UIDs of jobs whose bookings are being given back, by GPUServer: they do not count.
+    """
     result: dict[str, Held] = {}
     seen: set[str] = set()
     for server in servers:
         for uid, allocation in server.status.allocations.items():
+            if uid in released.get(server.metadata.name, ()):
+                continue
             held = result.setdefault(allocation.namespace, Held())
             held.memory += allocation.memory
             if uid not in seen:

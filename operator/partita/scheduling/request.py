@@ -34,13 +34,17 @@ class Largest:
     """Most GPUs of the partition on one node."""
 
 
-def asked_memory(job: SharedGPUJob, partition: GPUPartition, peak: int) -> int | None:
+def asked_memory(
+    job: SharedGPUJob, partition: GPUPartition, peak: int, limit: int = 0
+) -> int | None:
     """Bytes that the job asks for before any growth; None when nothing is known.
 
     Parameters
     ----------
     peak
         Peak memory in the application's history, 0 without one.
+    limit
+        The most that it could get; 0 when that is not known.
     """
     if job.spec.slice is not None:
         chosen = partition.spec.slice(job.spec.slice)
@@ -48,12 +52,14 @@ def asked_memory(job: SharedGPUJob, partition: GPUPartition, peak: int) -> int |
     if job.spec.gpu_memory is not None:
         return job.spec.gpu_memory
     if peak:
-        return peak * (100 + HISTORY_MARGIN_PERCENT) // 100
+        with_margin = -(-peak * (100 + HISTORY_MARGIN_PERCENT) // 100)
+        # What ran before must not be kept waiting by the margin.
+        return min(with_margin, limit) if limit >= peak else with_margin
     return None
 
 
 def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: int) -> int:
-    """Memory after the out-of-memory attempts so far; the largest GPU bounds the growth."""
+    """Memory after the out-of-memory attempts so far; the most there is bounds the growth."""
     refused = [a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY]
     if not refused:
         return memory
@@ -62,8 +68,15 @@ def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: i
     return min(grown, limit) if limit > max(refused) else grown
 
 
-def _round_up(memory: int, unit: int = MEBI) -> int:
-    return -(-memory // unit) * unit
+def _round_up(memory: int) -> int:
+    return -(-memory // MEBI) * MEBI
+
+
+def _most(partition: GPUPartition, largest: Largest) -> int:
+    """Bytes of the largest slice or GPU that a job could get; 0 when no GPU is known yet."""
+    known = largest.memory
+    sizes = [s.memory for s in partition.spec.slices if not known or s.memory <= known]
+    return max(sizes, default=largest.memory)
 
 
 def to_profile(application: str, measurement: Measurement) -> policy.Profile:
@@ -112,45 +125,21 @@ def resolve(
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
     mps = partition.spec.sharing.mode is SharingMode.MPS
-    if spec.gpus > 1 and not exclusive:
-        return _invalid(
-            f"gpus: {spec.gpus} needs a partition with sharing.mode Exclusive (an MPS client "
-            f"reaches one GPU), and {name} has {partition.spec.sharing.mode}: write gpus: 1 or "
-            "another partition"
-        )
-    if spec.slice is not None and partition.spec.slice(spec.slice) is None:
-        return _unknown_slice(spec.slice, partition)
-    if problems := template_problems(job.spec.template):
-        return _invalid("; ".join(problems))
-    slots = device_slots(job.spec.template)
-    if slots > partition.spec.sharing.max_jobs_per_gpu:
-        return _invalid(
-            f"{slots} containers take more than the {partition.spec.sharing.max_jobs_per_gpu} "
-            f"places (sharing.maxJobsPerGPU) of a GPU of {name}: use fewer containers"
-        )
+    if problem := _problem(job, partition):
+        return Why(Reason.INVALID_SPEC, problem)
     measurement = history.spec.measurement() if history else None
-    asked = asked_memory(job, partition, measurement.peak_memory if measurement else 0)
+    peak = measurement.peak_memory if measurement else 0
+    most = _most(partition, largest)
+    asked = asked_memory(job, partition, peak, most)
+    memory = _round_up(_grown(asked, job, attempts, most)) if asked is not None else 0
     threads = spec.thread_percent or 100
-    memory = 0
-    if asked is not None:
-        memory = _round_up(_grown(asked, job, attempts, largest.memory))
     if partition.spec.slices and asked is not None:
-        fixed = _smallest_slice(partition, memory, threads, spec.slice)
+        fixed = _smallest_slice(partition, memory, job)
         if fixed is None:
-            return _no_slice_holds(memory, threads, partition)
+            return Why(Reason.NEVER_FITS, _no_slice_holds(memory, job, partition))
         memory, threads = fixed.memory // MEBI * MEBI, fixed.thread_percent
-    if largest.memory and memory > largest.memory:
-        return Why(
-            Reason.NEVER_FITS,
-            f"needs {gib(memory)} of GPU memory, but the largest GPU of {name} has "
-            f"{gib(largest.memory)} to book: ask for less, or add a larger GPU",
-        )
-    if largest.gpus_on_node and spec.gpus > largest.gpus_on_node:
-        return Why(
-            Reason.NEVER_FITS,
-            f"needs {spec.gpus} GPUs on one node, but {name} has at most "
-            f"{largest.gpus_on_node} on a node: ask for fewer",
-        )
+    if problem := _too_large(name, memory, spec.gpus, largest):
+        return Why(Reason.NEVER_FITS, problem)
     duration = spec.expected_duration or (measurement.duration if measurement else None)
     created = job.metadata.creation_timestamp
     return policy.Job(
@@ -161,7 +150,7 @@ def resolve(
         memory=memory,
         thread_percent=threads,
         gpus=spec.gpus,
-        slots=slots,
+        slots=device_slots(spec.template),
         clients=spec.processes if mps else 1,
         alone=exclusive or asked is None,
         priority=spec.priority,
@@ -171,41 +160,75 @@ def resolve(
     )
 
 
-def _invalid(message: str) -> Why:
-    return Why(Reason.INVALID_SPEC, message)
-
-
-def _unknown_slice(name: str, partition: GPUPartition) -> Why:
-    there = ", ".join(s.name for s in partition.spec.slices)
-    if not there:
-        return _invalid(
-            f"slice {name} does not exist: partition {partition.metadata.name} has no slices, "
-            "write gpuMemory instead"
+def _problem(job: SharedGPUJob, partition: GPUPartition) -> str:
+    """Say what no GPU of the partition could ever meet, however large; empty when nothing."""
+    spec, sharing, name = job.spec, partition.spec.sharing, partition.metadata.name
+    problem = "; ".join(template_problems(spec.template))
+    slots = 0 if problem else device_slots(spec.template)
+    if spec.gpus > 1 and sharing.mode is not SharingMode.EXCLUSIVE:
+        problem = (
+            f"gpus: {spec.gpus} needs a partition with sharing.mode Exclusive (an MPS client "
+            f"reaches one GPU), and {name} has {sharing.mode}: write gpus: 1 or another partition"
         )
-    return _invalid(f"slice {name} does not exist: partition {partition.metadata.name} has {there}")
+    elif spec.slice is not None and partition.spec.slice(spec.slice) is None:
+        there = ", ".join(s.name for s in partition.spec.slices)
+        has = there or "no slices, write gpuMemory instead"
+        problem = f"slice {spec.slice} does not exist: partition {name} has {has}"
+    elif slots > sharing.max_jobs_per_gpu:
+        problem = (
+            f"{slots} containers take more than the {sharing.max_jobs_per_gpu} places "
+            f"(sharing.maxJobsPerGPU) of a GPU of {name}: use fewer containers"
+        )
+    elif (
+        not problem
+        and sharing.mode is SharingMode.MPS
+        and spec.gpu_memory is not None
+        and _round_up(spec.gpu_memory) < spec.processes * MEBI
+    ):
+        problem = (
+            f"gpuMemory {gib(spec.gpu_memory)} is less than 1 MiB for each of {spec.processes} "
+            "processes: ask for more, or use fewer processes"
+        )
+    return problem
 
 
-def _smallest_slice(
-    partition: GPUPartition, memory: int, threads: int, wanted: str | None
-) -> Slice | None:
+def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:
+    """Say what is the most there is where a job asks for more; empty where it does not."""
+    if largest.memory and memory > largest.memory:
+        return (
+            f"needs {gib(memory)} of GPU memory, but the largest GPU of {partition} has "
+            f"{gib(largest.memory)} to book: ask for less, or add a larger GPU"
+        )
+    if largest.gpus_on_node and gpus > largest.gpus_on_node:
+        return (
+            f"needs {gpus} GPUs on one node, but {partition} has at most "
+            f"{largest.gpus_on_node} on a node: ask for fewer"
+        )
+    return ""
+
+
+def _threads(job: SharedGPUJob, partition: GPUPartition) -> int:
+    """Percent of the threads that a slice must have: a job that says nothing takes any."""
+    named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
+    return named.thread_percent if named else job.spec.thread_percent or 0
+
+
+def _smallest_slice(partition: GPUPartition, memory: int, job: SharedGPUJob) -> Slice | None:
     """Find the slice: the one named as long as it is large enough, else the smallest that is."""
-    named = partition.spec.slice(wanted) if wanted else None
-    if named is not None:
-        threads = named.thread_percent
-        if named.memory >= memory:
-            return named
+    named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
+    if named is not None and named.memory >= memory:
+        return named
+    threads = _threads(job, partition)
     holding = [
         s for s in partition.spec.slices if s.memory >= memory and s.thread_percent >= threads
     ]
     return min(holding, key=lambda s: (s.memory, s.thread_percent, s.name), default=None)
 
 
-def _no_slice_holds(memory: int, threads: int, partition: GPUPartition) -> Why:
+def _no_slice_holds(memory: int, job: SharedGPUJob, partition: GPUPartition) -> str:
     there = ", ".join(
         f"{s.name} ({gib(s.memory)}, {s.thread_percent} %)" for s in partition.spec.slices
     )
-    return Why(
-        Reason.NEVER_FITS,
-        f"no slice of {partition.metadata.name} holds {gib(memory)} and {threads} % of the "
-        f"threads: it has {there}",
-    )
+    threads = _threads(job, partition)
+    asked = f"{gib(memory)} and {threads} % of the threads" if threads else gib(memory)
+    return f"no slice of {partition.metadata.name} holds {asked}: it has {there}"

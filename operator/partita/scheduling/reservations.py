@@ -65,13 +65,17 @@ def gpus_to_hold(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] |
     """
     best: tuple[int, tuple[str, ...]] | None = None
     for candidates in _by_node(gpus).values():
-        large = [gpu for gpu in candidates if gpu.memory >= job.memory]
+        large = [gpu for gpu in candidates if _could_take(job, gpu)]
         if len(large) < job.gpus:
             continue
         missing = sorted((_missing(job, room, gpu), gpu.id) for gpu in large)[: job.gpus]
         option = sum(m for m, _ in missing), tuple(sorted(gpu for _, gpu in missing))
         best = min(best, option) if best else option
     return best[1] if best else None
+
+
+def _could_take(job: Job, gpu: GPU) -> bool:
+    return gpu.memory >= job.memory and gpu.max_jobs >= job.slots and gpu.max_clients >= job.clients
 
 
 def _missing(job: Job, room: Room, gpu: GPU) -> int:

@@ -1,11 +1,13 @@
 """Asks a policy for its decision: in a thread, within a time budget, with a fallback."""
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any
 
 from partita.models.partition import PolicySpec
 from partita_policies.errors import PolicyError
@@ -15,11 +17,13 @@ from partita_policies.types import Placement, Policy, Snapshot
 
 __all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount"]
 
-T = TypeVar("T")
-
 TIME_BUDGET = 2.0
 """Seconds a policy may take for one decision (an assumption: four times what issue-sized
 queues, 10,000 jobs on 1,000 GPUs, may cost a learned policy)."""
+
+
+_MAX_FOREIGN_TEXT = 500
+"""Characters of a policy's own words that reach a condition."""
 
 
 class PolicyFailure(Exception):  # noqa: N818 - it is the failure, not an error of ours
@@ -55,7 +59,7 @@ class _Candidate:
     name: str
     policy: Policy | None = None
     problem: str = ""
-    thinking: threading.Thread | None = field(default=None, repr=False)
+    thinking: "_Thought | None" = field(default=None, repr=False)
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
         """Return its decision.
@@ -68,58 +72,85 @@ class _Candidate:
         """
         if self.policy is None:
             raise PolicyFailure(self.problem)
-        if self.thinking is not None and self.thinking.is_alive():
+        if self.thinking is not None and not self.thinking.over:
             raise PolicyFailure(f"policy {self.name} has not come back from an earlier cycle")
-        decide = self.policy.decide
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.thinking = _in_thread(lambda: list(decide(snapshot)), answer, self.name)
+        self.thinking = _Thought(self.name, self.policy, snapshot)
         try:
             async with asyncio.timeout(budget):
-                placements: list[Placement] = await answer
+                return await self.thinking.answer
         except TimeoutError:
             raise PolicyFailure(
                 f"policy {self.name} took longer than its budget of {budget:g} s"
             ) from None
-        except Exception as error:
-            raise PolicyFailure(
-                f"policy {self.name} raised {type(error).__name__}: {error}"
-            ) from error
+
+
+class _Thought:
+    """One decision, in a daemon thread: one that hangs keeps neither the loop nor the exit."""
+
+    def __init__(self, name: str, policy: Policy, snapshot: Snapshot) -> None:
+        self._name = name
+        self._policy = policy
+        self._snapshot = snapshot
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[list[Placement]] = self._loop.create_future()
+        self.over = False
+        """Whether the policy has come back."""
+        threading.Thread(target=self._run, name=f"policy-{name}", daemon=True).start()
+
+    def _run(self) -> None:
+        answer: list[Placement] | PolicyFailure
+        try:
+            answer = self._decide()
+        except PolicyFailure as failure:
+            answer = failure
+        except BaseException as error:  # noqa: BLE001 - somebody else's code, even sys.exit()
+            answer = PolicyFailure(f"policy {self._name} raised {_said(error)}")
+        self.over = True
+        # The loop may have ended meanwhile.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._deliver, answer)
+
+    def _decide(self) -> list[Placement]:
+        most = len(self._snapshot.jobs)
+        # One that never ends must not fill the memory.
+        placements = list(islice(self._policy.decide(self._snapshot), most + 1))
+        if len(placements) > most:
+            raise PolicyFailure(f"policy {self._name} answered more placements than there are jobs")
         for placement in placements:
-            if not isinstance(placement, Placement):
+            if not _is_placement(placement):
                 raise PolicyFailure(
-                    f"policy {self.name} answered {type(placement).__name__}, not Placement"
+                    f"policy {self._name} answered {_cut(repr(placement))}, not a Placement of a "
+                    "job's id and a tuple of GPUs' ids"
                 )
         return placements
 
-
-def _in_thread(work: Callable[[], T], answer: "asyncio.Future[T]", name: str) -> threading.Thread:
-    """Run work in a daemon thread: one that hangs keeps neither the loop nor the exit."""
-    loop = asyncio.get_running_loop()
-
-    def deliver(result: T | None, error: Exception | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
+    def _deliver(self, answer: list[Placement] | PolicyFailure) -> None:
+        if self.answer.done():
+            return  # nobody waits for it any more
+        if isinstance(answer, PolicyFailure):
+            self.answer.set_exception(answer)
         else:
-            answer.set_result(result)  # type: ignore[arg-type]
+            self.answer.set_result(answer)
 
-    def run() -> None:
-        result: T | None = None
-        problem: Exception | None = None
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - somebody else's code; it is reported
-            # A future refuses a StopIteration.
-            problem = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
-        except BaseException as error:  # noqa: BLE001 - such as sys.exit() in a policy
-            problem = RuntimeError(repr(error))
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, result, problem)
 
-    thread = threading.Thread(target=run, name=f"policy-{name}", daemon=True)
-    thread.start()
-    return thread
+def _is_placement(value: object) -> bool:
+    if not isinstance(value, Placement):
+        return False
+    job: object = value.job
+    gpus: object = value.gpus
+    whole = isinstance(job, str) and isinstance(gpus, tuple)
+    return whole and all(isinstance(gpu, str) for gpu in value.gpus)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return _cut(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - its message is somebody else's code as well
+        return type(error).__name__
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_FOREIGN_TEXT else f"{text[:_MAX_FOREIGN_TEXT]}..."
 
 
 class PolicyRunner:
@@ -141,10 +172,12 @@ class PolicyRunner:
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
         """Why the policy in charge did not decide in the last cycle; empty when it did."""
+        self.active = spec.fallback if self._charge.problem else spec.name
+        """The policy that decided in the last cycle, or will in the first."""
 
     @property
     def problem(self) -> str:
-        """Why the policy in charge, the fallback or a shadow cannot be had."""
+        """Say why the policy in charge, the fallback or a shadow cannot be had."""
         everyone = (self._charge, self._fallback, *self._shadows)
         return "; ".join(c.problem for c in everyone if c.problem)
 
@@ -156,7 +189,7 @@ class PolicyRunner:
             placements = await self._charge.ask(snapshot, self._budget)
         except PolicyFailure as failure:
             return await self.fall_back(snapshot, str(failure))
-        self.failure = ""
+        self.failure, self.active = "", self.spec.name
         return Answer(placements, self.spec.name, seconds=time.perf_counter() - began)
 
     async def fall_back(self, snapshot: Snapshot, failure: str) -> Answer:
@@ -166,14 +199,14 @@ class PolicyRunner:
         began = time.perf_counter()
         try:
             placements = await self._fallback.ask(snapshot, self._budget)
-            decided = self.spec.fallback
+            self.active = self.spec.fallback
         except PolicyFailure as second:
             # The last resort comes with us, so that no broken plug-in stops a partition.
             self.failure = f"{failure}; the fallback too: {second}; fifo decides"
             placements = list(FIFO(FIFOParameters()).decide(snapshot))
-            decided = "fifo"
+            self.active = "fifo"
         seconds = time.perf_counter() - began
-        return Answer(placements, decided, failure=self.failure, seconds=seconds)
+        return Answer(placements, self.active, failure=self.failure, seconds=seconds)
 
     async def run_shadows(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
         """Let the shadow policies decide on the same snapshot; count, do nothing."""

@@ -54,6 +54,8 @@ def job_status(
         Why it waits, if it does.
     position
         Its place in the queue, if it waits.
+    bypasses
+        Cycles that passed it over.
     """
     waiting = plan.phase is Phase.QUEUED
     reason, message = plan.reason, plan.message
@@ -63,7 +65,8 @@ def job_status(
     if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
         assignment = _assignment(job, place)
     elif plan.phase.finished:
-        assignment = job.status.assignment
+        # A short job may never have been seen to run.
+        assignment = job.status.assignment or (_assignment(job, place) if place else None)
     peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
     message = message[:_MAX_MESSAGE]
     return SharedGPUJobStatus(
@@ -125,6 +128,7 @@ def _conditions(
     if phase.finished:
         kind = "Complete" if phase is Phase.SUCCEEDED else "Failed"
         put(kind, holds=True, why=reason or phase.value, said=message)
+        put("Scheduled", holds=False, why=phase.value)
     else:
         put(
             "Scheduled",

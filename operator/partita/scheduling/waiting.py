@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from partita.scheduling.reasons import Reason, Why, gib
+from partita.scheduling.reservations import fit_among
 from partita_policies.room import Refusal, Room
 from partita_policies.types import GPU, Job
 
@@ -74,7 +75,7 @@ class WaitingReasons:
                 else f"{self._partition} has no GPUs: raise spec.gpus",
             )
         refusals = Counter(self._refusal(job, gpu) for gpu in self._gpus)
-        if refusals[None] >= job.gpus and job.gpus == 1:
+        if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._holds]):
             return Why(
                 Reason.POLICY_WAITS,
                 f"it would fit, but policy {self._policy} does not start it yet",
@@ -101,7 +102,8 @@ class WaitingReasons:
         """Say what is asked for, what is free, and of how much."""
         count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
         if main is Refusal.MEMORY:
-            most = max(self._gpus, key=lambda gpu: self._room[gpu.id].memory)
+            lacking = [g for g in self._gpus if self._refusal(job, g) is Refusal.MEMORY]
+            most = max(lacking, key=lambda gpu: self._room[gpu.id].memory)
             free = max(0, self._room[most.id].memory)
             said = (
                 f"needs {gib(job.memory)} of GPU memory; the most that is free is {gib(free)} "

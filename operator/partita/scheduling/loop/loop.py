@@ -298,7 +298,12 @@ class Loop:
             waiting = self.jobs.waiting[name]
             if waiting:
                 result = await run_cycle(
-                    partition, self._state, waiting, released, kept.memory, now
+                    partition,
+                    self._state,
+                    waiting=waiting,
+                    released=released,
+                    memory=kept.memory,
+                    now=now,
                 )
             self._tell_preempted(result)
             await self._committer.commit(partition, result, changes)
@@ -329,7 +334,8 @@ class Loop:
         for job in result.order:
             if job.id not in placed:
                 position += 1
-                if self.jobs.explain(job.id, result.why[job.id], now, position):
+                why = result.why[job.id]
+                if self.jobs.explain(job.id, why, now, position=position, bypasses=job.bypasses):
                     self._wish_status(job.id, now)
         for uid in result.why.keys() - {job.id for job in result.order}:
             if self.jobs.explain(uid, result.why[uid], now):

@@ -32,6 +32,7 @@ class _Partita(click.Group):
 
 
 @click.group(
+    "partita",
     cls=_Partita,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage.",

@@ -218,13 +218,16 @@ def _schema_findings(found: _Object) -> Iterator[Finding]:
         told = ", ".join(sorted(known)) or "none"
         yield found.finding(path, f"unknown field{_meant(str(path[-1]), known, told)}")
     meta = body.setdefault("metadata", {})
-    unnamed = isinstance(meta, dict) and not meta.get("name")
-    prefix = meta.get("generateName") if isinstance(meta, dict) else None
-    if unnamed and isinstance(prefix, str) and prefix:
-        meta["name"] = f"{prefix[:58]}00000"  # what the API server would append
-        unnamed = False
+    unnamed = False
+    if isinstance(meta, dict) and not meta.get("name"):
+        prefix = meta.get("generateName")
+        unnamed = not isinstance(prefix, str) or not prefix
+        # What the API server would append, or a name so that rules can be run that read one.
+        meta["name"] = "unnamed" if unnamed else f"{prefix[:58]}00000"
     validator.default(body)
     errors = [e for e in validator.validate(body) if not e.detail.startswith(_INCOMPLETE)]
+    if unnamed:
+        del meta["name"]
     for error in errors:
         yield found.finding(error.path, error.message)
     if any(error.path[:1] == ("metadata",) for error in errors) or not isinstance(meta, dict):
@@ -256,11 +259,13 @@ def _fields_at(validator: CRDValidator, path: Location) -> Iterable[str]:
     return tuple(node.properties)
 
 
-def _meant(word: str, known: Iterable[str], told: str) -> str:
+def _meant(word: str, known: Iterable[str], told: str = "") -> str:
     """Say what was meant, else what there is."""
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return f": did you mean {by_lower[close[0]]}?" if close else f" (known: {told})"
+    if close:
+        return f": did you mean {by_lower[close[0]]}?"
+    return f" (known: {told})" if told else ""
 
 
 def _policy_findings(found: _Object, partition: GPUPartition) -> Iterator[Finding]:
@@ -283,9 +288,7 @@ def _policy_findings(found: _Object, partition: GPUPartition) -> Iterator[Findin
         takes = "; ".join(error.allowed) or "no parameters"
         names = [allowed.partition(":")[0] for allowed in error.allowed]
         for parameter, problem in error.problems:
-            said = problem
-            if parameter not in names:
-                said = f"unknown parameter{_meant(parameter, names, ', '.join(names))}"
+            said = problem if parameter in names else f"unknown parameter{_meant(parameter, names)}"
             inside = (*at, "parameters", *parameter.split("."))
             where = (*at, "model") if parameter == "model" else inside
             yield found.finding(where, f"{said} ({policy.name} takes {takes})")

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ class Stopped(Exception):  # noqa: N818 - it is no error
 def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; the first signal cancels it, further ones do not disturb its clean-up.
 
+    Signals reach the main thread alone; elsewhere nothing but its end ends it.
+
     Raises
     ------
     Stopped
@@ -35,8 +38,9 @@ def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
                 stopped = True
                 task.cancel()
 
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, stop)
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                asyncio.get_running_loop().add_signal_handler(number, stop)
         try:
             return await task
         except asyncio.CancelledError:

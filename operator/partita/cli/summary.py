@@ -166,8 +166,8 @@ def summary(
     parts.append(
         Text(
             "The latter is computed, not run: the same jobs in order of submission, each as fast "
-            f"as alone on the first of {gpus} GPUs that is free, with nothing lost in between.{exempt}"
-            f" Times are simulated; {speed:g} seconds of them are one of yours.",
+            f"as alone on the first of {gpus} GPUs that is free, with nothing lost in between."
+            f"{exempt} Times are simulated; {speed:g} seconds of them are one of yours.",
             style="dim",
         )
     )

@@ -49,7 +49,14 @@ def dump(value: Any) -> None:
 
 def display(renderable: "RenderableType") -> None:
     """Print a table or styled text to stdout."""
-    console().print(renderable)
+    screen = console()
+    if interactive():
+        screen.print(renderable)
+        return
+    with screen.capture() as printed:
+        screen.print(renderable)
+    for line in printed.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def say(text: str) -> None:

@@ -1,0 +1,61 @@
+"""Runs commands as a shell would, and compares what they print with files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.api import Api
+from support.clusters import ApiServer
+from support.crds import install_crds
+
+from partita.cli import main
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command in this process, without a kubeconfig, 100 columns wide."""
+    for name in ("KUBECONFIG", "POD_NAME", "PARTITA_NAMESPACE", "PARTITA_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*args: str | Path, stdin: str | bytes | None = None) -> Result:
+        result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def text_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a golden file, or write it there (`--update-golden`)."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} is missing: run pytest --update-golden and read the file"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.fixture
+async def partita(
+    api_server: ApiServer, api: Api, invoke: Callable[..., Result]
+) -> Callable[..., Awaitable[Result]]:
+    """Run a command on the API server of this run, which has Partita's kinds."""
+    await install_crds(api)
+
+    async def run(*args: str) -> Result:
+        kubeconfig = ("--kubeconfig", str(api_server.kubeconfig))
+        return await asyncio.to_thread(invoke, *args, *kubeconfig)
+
+    return run

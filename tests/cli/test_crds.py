@@ -1,0 +1,67 @@
+"""The CRDs, printed, written and installed."""
+
+from pathlib import Path
+
+import yaml
+from click.testing import CliRunner
+
+from partita.cli import main
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+def test_what_is_printed_is_what_the_repository_has(invoke) -> None:
+    result = invoke("crds")
+    assert result.exit_code == 0
+    printed = {crd["metadata"]["name"]: crd for crd in yaml.safe_load_all(result.stdout)}
+    kept = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in CRDS.glob("*.yaml")]
+    assert printed == {crd["metadata"]["name"]: crd for crd in kept}
+
+
+def test_a_folder_gets_one_file_a_kind(invoke, tmp_path) -> None:
+    result = invoke("crds", "--directory", tmp_path / "new")
+    assert result.exit_code == 0
+    written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "new").iterdir()}
+    assert written == {path.name: path.read_text(encoding="utf-8") for path in CRDS.glob("*.yaml")}
+    assert [Path(line).name for line in result.stdout.splitlines()] == list(
+        dict.fromkeys(Path(line).name for line in result.stdout.splitlines())
+    )
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(main, ["crds", "--directory", str(tmp_path / "file" / "below")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    assert "name another --directory" in result.stderr
+
+
+async def test_they_are_installed_once(partita) -> None:
+    first, second = await partita("crds", "--install"), await partita("crds", "--install")
+    assert first.exit_code == second.exit_code == 0
+    names = [line.split()[0].rpartition("/")[2] for line in second.stdout.splitlines()]
+    assert sorted(names) == [
+        "applicationprofiles.partita.dev",
+        "gpupartitions.partita.dev",
+        "gpuservers.partita.dev",
+        "sharedgpujobs.partita.dev",
+    ]
+    assert {line.split()[1] for line in second.stdout.splitlines()} == {"unchanged"}
+
+
+async def test_one_that_differs_is_updated(partita, api) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpuservers.partita.dev"
+    short = [{"op": "replace", "path": "/spec/names/shortNames", "value": ["other"]}]
+    (await api.patch(path, short, "application/json-patch+json")).ok()
+    result = await partita("crds", "--install")
+    assert "gpuservers.partita.dev updated" in result.stdout
+    assert (await api.get(path)).ok().body["spec"]["names"]["shortNames"] == ["gsrv"]
+
+
+def test_no_cluster_is_one_sentence(invoke, tmp_path) -> None:
+    empty = tmp_path / "kubeconfig"
+    empty.write_text("{}")
+    result = invoke("crds", "--install", "--kubeconfig", empty)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: no cluster: ")
+    assert result.stderr.count("\n") == 1

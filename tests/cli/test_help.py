@@ -1,0 +1,63 @@
+"""What the commands say of themselves, to the letter."""
+
+import subprocess
+import sys
+
+import pytest
+
+from partita import __version__
+from partita.cli import main
+
+HEAVY = {"aiohttp", "kopf", "kubernetes", "pydantic", "rich", "structlog", "yaml"}
+
+
+def test_the_first_page_lists_the_commands_in_the_order_one_meets_them(invoke, text_golden) -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    text_golden("help/partita.txt", result.output)
+
+
+@pytest.mark.parametrize("name", list(main.commands))
+def test_each_command_teaches_with_an_example(invoke, text_golden, name: str) -> None:
+    result = invoke(name, "--help")
+    assert result.exit_code == 0
+    assert f"partita {name}" in result.output.partition("Options:")[0].partition("\n")[2]
+    text_golden(f"help/{name}.txt", result.output)
+
+
+def test_the_version_is_told(invoke) -> None:
+    assert invoke("--version").output == f"partita, version {__version__}\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, partita.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_as_a_plug_in_of_kubectl_it_knows_its_name(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-partita", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: kubectl partita [OPTIONS]")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["validate"], "Missing argument 'FILES...'"),
+        (["nodes", "--gpu-memory", "lots"], "write an amount such as 4Gi"),
+        (["nodes", "--gpu-memory", "-4Gi"], "no amount above zero"),
+        (["nodes", "--faults", "fire"], "write faults such as"),
+        (["top", "--kubeconfig", "/nowhere"], "there is no file /nowhere"),
+        (["crds", "--install", "--directory", "x"], "write one of them"),
+        (["demo", "--policy", "magic"], "there is no policy 'magic'"),
+    ],
+)
+def test_wrong_usage_says_what_to_write_and_exits_with_2(invoke, args, said) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert not result.stdout

@@ -1,0 +1,266 @@
+"""`partita validate`: every finding with its line, whatever the files hold."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.cli.checks import check_files
+from partita.cli.documents import Document, Problem, read_documents
+
+DATA = Path(__file__).parent / "data"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JOB = """\
+apiVersion: partita.dev/v1alpha1
+kind: SharedGPUJob
+metadata: {name: a}
+spec:
+  partition: shared
+  template: {spec: {containers: [{name: main, image: program}]}}
+"""
+
+
+def messages(text: str | bytes) -> list[str]:
+    content = text.encode() if isinstance(text, str) else text
+    return [str(finding) for finding in check_files([("f", content)]).findings]
+
+
+def test_each_finding_has_its_file_line_object_and_path(invoke, text_golden, monkeypatch) -> None:
+    monkeypatch.chdir(DATA)
+    result = invoke("validate", "partition.yaml", "jobs.yaml")
+    assert result.exit_code == 1
+    text_golden("validate.txt", result.stdout + result.stderr)
+
+
+def test_a_script_reads_the_same_as_json(invoke, monkeypatch) -> None:
+    monkeypatch.chdir(DATA)
+    result = invoke("validate", "partition.yaml", "jobs.yaml", "--output", "json")
+    assert result.exit_code == 1
+    assert not result.stderr
+    report = json.loads(result.stdout)
+    assert {key: report[key] for key in ("files", "checked", "passedOver")} == {
+        "files": 2,
+        "checked": 16,
+        "passedOver": 2,
+    }
+    assert report["findings"][2] == {
+        "severity": "error",
+        "file": "partition.yaml",
+        "line": 20,
+        "kind": "GPUPartition",
+        "namespace": "",
+        "name": "shared",
+        "path": "spec.policy.fallback",
+        "message": "there is no policy 'fofi'; installed are: fifo, sjf, tetris",
+    }
+
+
+def test_the_examples_are_right(invoke) -> None:
+    result = invoke("validate", EXAMPLES)
+    assert result.exit_code == 0
+    assert not result.stdout
+    assert result.stderr == (
+        "4 files, 14 resources checked; 2 of other kinds passed over; nothing wrong.\n"
+    )
+
+
+def test_warnings_alone_are_no_failure(invoke, tmp_path) -> None:
+    (tmp_path / "partition.yaml").write_text(
+        "apiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
+        "metadata: {name: other}\nspec: {gpus: 1}\n"
+    )
+    (tmp_path / "job.yml").write_text(JOB)
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "job.yaml").write_text("[")
+    (tmp_path / "notes.txt").write_text("[")
+    result = invoke("validate", tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout == (
+        f"{tmp_path / 'job.yml'}:5: SharedGPUJob/a: spec.partition: warning: no GPUPartition "
+        "shared is among these files (there is: other)\n"
+    )
+    assert result.stderr == "2 files, 2 resources checked; 0 errors, 1 warning.\n"
+
+
+def test_jobs_by_themselves_need_no_partition() -> None:
+    assert messages(JOB) == []
+
+
+def test_stdin_is_a_file_too(invoke) -> None:
+    result = invoke("validate", "-", stdin=JOB.replace("partition: shared", "gpus: 0"))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "<stdin>:4: SharedGPUJob/a: spec.partition: Required value",
+        "<stdin>:5: SharedGPUJob/a: spec.gpus: Invalid value: 0: "
+        "spec.gpus in body should be greater than or equal to 1",
+    ]
+
+
+def test_a_file_that_is_not_there_is_wrong_usage(invoke) -> None:
+    assert invoke("validate", "nowhere.yaml").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: b\nname: caf\xe9\n", "f:2: byte 0xe9 is not UTF-8: save the file as UTF-8"),
+        ("a:\n  - {b: c\nd: e\n", "f:3: is no YAML: while parsing a flow mapping, "
+                                  "expected ',' or '}', but got ':'"),
+        ("a: b\nc: \x07\n", "f:2: is no YAML: character U+0007 is not allowed"),
+        ("a: 1\nb: 2\na: 3\n", "f:3: a stands twice in this mapping: remove one of them"),
+        ("a: &x [*x]\n", "f:1: contains itself by an alias: write it out"),
+        ("\na: !secret b\n", "f:2: tag !secret means nothing to Kubernetes: remove it"),
+        ("a: !!binary YQ==\n", "f:1: tag !!binary means nothing to Kubernetes: remove it"),
+        ("a: !!set {b}\n", "f:1: tag !!set means nothing to Kubernetes: remove it"),
+        ("a: .inf\n", "f:1: is no number that JSON has: put it in quotes"),
+        ("a: 1e999\n", "f:1: is no number that JSON has: put it in quotes"),
+        (f"a: {'9' * 5000}\n", "f:1: is no number that JSON has: put it in quotes"),
+        ("a: !!int x\n", "f:1: 'x' is no int: put it in quotes"),
+        ("a: 0b\n", None),
+        ("? [a]\n: b\n", "f:1: a key must be text: write a word, or put it in quotes"),
+        ('a: "\\ud800"\n', "f:1: half of a surrogate pair is no character: write the whole one"),
+        ("<<: 3\n", "f:1: << takes a mapping, or a list of mappings"),
+        ("[" * 5000, "f:1: is nested too deeply: 100 levels are the most"),
+        ("- " * 300 + "a\n", "f:1: is nested too deeply: 100 levels are the most"),
+        ("a: b\n---\nc: [\n", None),
+    ],
+)  # fmt: skip
+def test_what_is_no_yaml_is_told_with_its_line(content, said) -> None:
+    found = messages(content)
+    if said is None:
+        assert len(found) <= 1
+    else:
+        assert found == [said]
+
+
+def test_aliases_that_explode_are_refused() -> None:
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
+        for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    (said,) = messages(bomb)
+    assert said.endswith("its aliases make it too large: write them out, or fewer")
+
+
+def values(text: str) -> Any:
+    (document,) = read_documents(text.encode())
+    assert isinstance(document, Document)
+    return document.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2026-01-01", "2026-01-01"),
+        ("1:30", "1:30"),
+        ("1e3", 1000.0),
+        ("yes", True),
+        ("~", None),
+        ("0x10", 16),
+        ("18446744073709551616", 18446744073709551616.0),
+        ("{1: a, true: b, 1.5: c}", {"1": "a", "true": "b", "1.5": "c"}),
+        ("{<<: {a: 1, b: 2}, b: 3}", {"a": 1, "b": 3}),
+        ("{<<: [{a: 1}, {a: 2, b: 2}]}", {"a": 1, "b": 2}),
+    ],
+)
+def test_yaml_is_read_as_kubectl_reads_it(text, value) -> None:
+    assert values(text) == value
+
+
+def test_objects_of_others_are_passed_over() -> None:
+    report = check_files([("f", b"a: b\n---\n[1, 2]\n---\n---\nkind: Kustomization\n")])
+    assert (report.checked, report.passed_over, report.findings) == (0, 3, [])
+
+
+def test_overlays_with_one_partition_that_takes_the_job_are_right() -> None:
+    partition = (
+        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
+        "metadata: {name: shared}\nspec: {gpus: 1, sharing: {mode: %s}}\n"
+    )
+    job = JOB.replace("partition: shared", "partition: shared\n  gpus: 2")
+    assert len(messages(job + partition % "MPS")) == 1
+    assert messages(job + partition % "MPS" + partition % "Exclusive") == []
+
+
+def test_too_many_containers_for_a_gpu_are_told() -> None:
+    partition = (
+        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
+        "metadata: {name: shared}\nspec: {gpus: 1, sharing: {maxJobsPerGPU: 1}}\n"
+    )
+    job = JOB.replace("image: program}]", "image: program}, {name: more, image: program}]")
+    (said,) = messages(job + partition)
+    assert said.startswith("f:6: SharedGPUJob/a: spec.template.spec.containers: 2 containers take")
+
+
+def test_an_amount_that_no_quantity_holds_is_told() -> None:
+    job = JOB.replace("partition: shared", "partition: shared\n  gpuMemory: 9e99Gi")
+    (said,) = messages(job)
+    assert said.startswith("f:6: SharedGPUJob/a: spec.gpuMemory")
+
+
+# Nonsense. A hook that falls over is worse than none.
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_it_fall_over(content: bytes) -> None:
+    for finding in check_files([("f", content)]).findings:
+        assert 1 <= finding.line <= content.count(b"\n") + 2
+
+
+@given(st.text(alphabet="ab: -[]{}&*!|>'\"\n?,#%@<~1.e", max_size=200))
+def test_no_text_makes_it_fall_over(text: str) -> None:
+    for document in read_documents(text.encode()):
+        assert isinstance(document, Document | Problem)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+PLACES = [
+    ("GPUPartition", path)
+    for path in (
+        "metadata name", "metadata labels", "spec", "spec gpus", "spec sharing", "spec slices",
+        "spec policy", "spec policy parameters", "spec policy shadow", "spec quotas",
+        "spec allowedNamespaces", "spec tolerations", "status",
+    )
+] + [
+    ("SharedGPUJob", path)
+    for path in (
+        "metadata", "metadata annotations", "metadata namespace", "spec", "spec partition",
+        "spec gpuMemory", "spec slice", "spec retry", "spec template", "spec template metadata",
+        "spec template metadata annotations", "spec template spec",
+        "spec template spec containers", "spec template spec initContainers", "status attempts",
+    )
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.sampled_from(PLACES), JSON)
+def test_no_value_anywhere_makes_it_fall_over(place: tuple[str, str], value: Any) -> None:
+    kind, path = place
+    body = yaml.safe_load(JOB)
+    partition = {
+        "apiVersion": body["apiVersion"],
+        "kind": "GPUPartition",
+        "metadata": {"name": "shared"},
+        "spec": {"gpus": 1},
+    }
+    at: Any = body if kind == "SharedGPUJob" else partition
+    *above, last = path.split()
+    for key in above:
+        at = at.setdefault(key, {})
+    at[last] = value
+    try:
+        text = yaml.safe_dump_all([partition, body], allow_unicode=True)
+        content = text.encode()
+    except UnicodeEncodeError:
+        content = yaml.safe_dump_all([partition, body]).encode()
+    for finding in check_files([("f", content)]).findings:
+        assert finding.message

@@ -264,8 +264,7 @@ async def test_create_and_replace(kubectl: Kubectl, api: Api, namespace: str):
 
 
 async def test_namespaces_are_made_and_removed(kubectl: Kubectl, api: Api):
-    manifest = "{apiVersion: v1, kind: Namespace, metadata: {name: by-kubectl}}"
-    (await kubectl("create", "-f", "-", stdin=manifest)).ok()
+    (await kubectl("create", "namespace", "by-kubectl")).ok()
     rows = table((await kubectl("get", "namespace", "by-kubectl")).ok())
     assert rows[0] == ["NAME", "STATUS", "AGE"]
     assert rows[1][:2] == ["by-kubectl", "Active"]

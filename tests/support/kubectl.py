@@ -57,4 +57,4 @@ class Kubectl:
         finally:
             if process.returncode is None:
                 process.kill()
-            await process.wait()
+                await process.communicate()  # to its pipes' ends: they close with the loop then

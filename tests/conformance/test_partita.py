@@ -1,0 +1,158 @@
+"""Partita's own kinds: the server takes them, and offline validation says what it says."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from partita.embedded.schema import CRDValidator
+from support.api import Api
+from support.crds import install_crds
+
+ROOT = Path(__file__).parents[2]
+CRDS = {
+    definition["spec"]["names"]["kind"]: definition
+    for definition in (
+        yaml.safe_load(f.read_text()) for f in sorted((ROOT / "crds").glob("*.yaml"))
+    )
+}
+EXAMPLES = [
+    example
+    for file in sorted((ROOT / "examples").glob("*.yaml"))
+    for example in yaml.safe_load_all(file.read_text())
+    if example["kind"] in CRDS
+]
+
+
+@pytest.fixture(autouse=True)
+async def _served(api: Api) -> None:
+    await install_crds(api)
+
+
+@pytest.fixture
+def post(api: Api, namespace: str) -> Any:
+    """Create an object in earnest or dry, strictly; in the test's namespace if it has one."""
+
+    async def post(obj: dict[str, Any]) -> Any:
+        names = CRDS[obj["kind"]]["spec"]["names"]
+        path = f"/apis/{obj['apiVersion']}"
+        if CRDS[obj["kind"]]["spec"]["scope"] == "Namespaced":
+            obj = obj | {"metadata": obj["metadata"] | {"namespace": namespace}}
+            path += f"/namespaces/{namespace}"
+        return await api.post(
+            f"{path}/{names['plural']}", obj, dryRun="All", fieldValidation="Strict"
+        )
+
+    return post
+
+
+@pytest.mark.parametrize("kind", CRDS)
+async def test_its_definitions_are_established_without_a_remark(api: Api, kind: str):
+    crd = copy.deepcopy(CRDS[kind])
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+    stored = (await api.get(path)).ok().body
+    conditions = {c["type"]: c["status"] for c in stored["status"]["conditions"]}
+    assert conditions["Established"] == "True"
+    assert conditions.get("NonStructuralSchema", "False") == "False"
+    applied = await api.apply(path, crd, "conformance", force="true", dryRun="All")
+    assert "Warning" not in applied.ok().headers
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["metadata"]["name"])
+async def test_examples_are_taken_as_offline_validation_foretells(post: Any, example: dict):
+    foretold = copy.deepcopy(example)
+    validator = CRDValidator.from_crd(CRDS[example["kind"]])
+    assert validator.prune(foretold) == []
+    validator.default(foretold)
+    assert validator.validate(foretold) == []
+    created = (await post(example)).ok()
+    assert created.body["spec"] == foretold["spec"]
+    assert "Warning" not in created.headers
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    template = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "metadata": {"name": "j"},
+        "spec": {"partition": "p", "gpuMemory": "4Gi", "template": template} | spec,
+    }
+
+
+def partition(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUPartition",
+        "metadata": {"name": "p"},
+        "spec": {"gpus": 1} | spec,
+    }
+
+
+def without_value(error: str) -> str:
+    """Leave the value out: of one of the wrong type kube-apiserver quotes the type instead."""
+    return re.sub(r'Invalid value: ("[^"]*"|\S+): ', "Invalid value: ", error)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        job(gpuMemory="lots"),
+        job(gpuMemory="-1Gi"),
+        job(gpuMemory="0"),
+        job(threadPercent=0),
+        job(threadPercent=101),
+        job(processes=0),
+        job(gpus=-1),
+        job(slice="small"),
+        job(slice="small", gpuMemory=None, threadPercent=10),
+        job(partition=""),
+        job(partition=None),
+        job(priority="high"),
+        job(framework="Torch"),
+        job(retry={"limit": -1}),
+        job(retry={"outOfMemory": {"growthPercent": 0}}),
+        job(activeDeadlineSeconds=0),
+        job(expectedDuration="soon"),
+        job(template=None),
+        job(template={"spec": {}}),
+        job(template={"spec": {"containers": []}}),
+        job(template={"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
+        job(gpuMemory=None, application=None, threadPercent=50),
+        partition(gpus=-1),
+        partition(gpus="two"),
+        partition(sharing={"mode": "Both"}),
+        partition(sharing={"maxJobsPerGPU": 0}),
+        partition(sharing={"memoryReservePercent": 100}),
+        partition(sharing={"mode": "Exclusive", "maxJobsPerGPU": 4}),
+        partition(slices=[{"name": "a", "memory": "1Gi"}, {"name": "a", "memory": "2Gi"}]),
+        partition(slices=[{"memory": "none"}]),
+        partition(quotas=[{"namespace": "a"}, {"namespace": "a"}]),
+        partition(quotas=[{"namespace": "a", "memory": "-1"}]),
+        partition(preemption="Always"),
+        partition(deviceInjection="None"),
+        partition(drainTimeout="-1s"),
+        partition(policy={"name": ""}),
+        partition(policy={"maxBypasses": -1}),
+    ],
+    ids=lambda wrong: str(list(wrong["spec"].items())[-1])[:60],
+)
+async def test_offline_validation_finds_what_the_server_finds(post: Any, wrong: dict):
+    offline = copy.deepcopy(wrong)
+    validator = CRDValidator.from_crd(CRDS[wrong["kind"]])
+    validator.prune(offline)
+    validator.default(offline)
+    found = {str(error) for error in validator.validate(offline)}
+    answer = await post(wrong)
+    causes = (answer.body.get("details") or {}).get("causes", ()) if answer.status == 422 else ()
+    # Remarks about no field come from how kube-apiserver stops, see conformance.objects.causes.
+    told = {f"{cause['field']}: {cause['message']}" for cause in causes}
+    assert {without_value(e) for e in found if not e.startswith(("<nil>", "."))} == {
+        without_value(e) for e in told if not e.startswith(("<nil>", "."))
+    }
+    assert answer.status == (422 if told else 201)

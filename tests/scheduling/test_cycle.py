@@ -1,0 +1,578 @@
+"""One scheduling cycle from queue to placements, under policies good, bad and mad."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.models import GPUPartition
+from partita.models.partition import PolicySpec
+from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
+from partita.scheduling.reasons import Reason
+from partita.scheduling.runner import PolicyRunner
+from partita.scheduling.state import State
+from partita_policies import Job, Parameters, Placement, Snapshot
+from partita_policies.room import Room
+from scheduling.builders import (
+    DELETING,
+    GIB,
+    a_partition,
+    a_state,
+    allocation,
+    at,
+    gpus_up,
+    job_body,
+    namespace_body,
+    server_body,
+    take,
+)
+
+NOW = at(100)
+Decide = Callable[[Snapshot], Sequence[Placement]]
+
+
+class Scripted:
+    """A policy that does as the test says."""
+
+    parameters: ClassVar[type[Parameters]] = Parameters
+
+    def __init__(self, decide: Decide) -> None:
+        self.decide = decide
+
+
+def runner(decide: Decide | None = None, monkeypatch: Any = None, **spec: Any) -> PolicyRunner:
+    made = PolicyRunner(PolicySpec(**spec), budget=30.0)
+    if decide is not None:
+        made._charge.policy = Scripted(decide)
+    return made
+
+
+def first_fit(snapshot: Snapshot) -> list[Placement]:
+    """Start whatever fits, in queue order, also from behind what does not."""
+    return _greedy(snapshot, snapshot.jobs)
+
+
+def last_first(snapshot: Snapshot) -> list[Placement]:
+    """Serve the queue from its end: as unfair as can be."""
+    return _greedy(snapshot, reversed(snapshot.jobs))
+
+
+def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
+    room, placements = Room(snapshot.gpus), []
+    for job in jobs:
+        where = room.first_fit(job)
+        if where is not None:
+            room.take(job, where)
+            placements.append(Placement(job.id, where))
+    return placements
+
+
+class World:
+    """One partition whose jobs start at once and end when told."""
+
+    def __init__(self, *servers: dict[str, Any], decide: Decide | None = None, **spec: Any) -> None:
+        spec = {"sharing": {"memoryReservePercent": 0}, **spec}
+        self.state: State = a_state(*gpus_up(*(servers or (server_body(),))))
+        self.partition: GPUPartition = a_partition(**spec)
+        self.memory = Memory(runner(decide))
+        self.waiting: dict[str, Job] = {}
+        self.released: dict[str, set[str]] = {}
+        self._age = 0.0
+
+    def submit(
+        self, name: str, memory: int = 8, *, namespace: str = "team-a", **fields: Any
+    ) -> Job:
+        self._age += 1.0
+        body = job_body(name, namespace=namespace, priority=fields.get("priority", 0))
+        self.state.apply_job(body)
+        fields.setdefault("submitted", self._age)
+        job = Job(f"uid-{name}", f"{namespace}/{name}", namespace, memory=memory * GIB, **fields)
+        self.waiting[job.id] = job
+        return job
+
+    def report(self, server: str, **change: Any) -> None:
+        old = self.state.servers[server]
+        spec = {
+            "partition": old.spec.partition,
+            "maxJobs": old.spec.max_jobs,
+            "mode": old.spec.mode,
+        }
+        ledger = {uid: a.dump() for uid, a in old.status.allocations.items()}
+        ledger = change.pop("allocations", ledger)
+        body = server_body(server, node=old.status.node, allocations=ledger, **{**spec, **change})
+        self.state.apply_server(body)
+
+    def end(self, *names: str) -> None:
+        for server in self.state.servers_of("shared"):
+            ledger = {
+                uid: a.dump()
+                for uid, a in server.status.allocations.items()
+                if uid not in {f"uid-{name}" for name in names}
+            }
+            self.report(server.metadata.name, allocations=ledger)
+
+    async def cycle(self) -> CycleResult:
+        result = await run_cycle(
+            self.partition,
+            self.state,
+            waiting=self.waiting,
+            released=self.released,
+            memory=self.memory,
+            now=NOW,
+        )
+        for job, where in result.placed:
+            self.waiting.pop(job.id, None)
+            for server in where:
+                self._book(server, job, result)
+        self.check()
+        return result
+
+    def _book(self, server: str, job: Job, result: CycleResult) -> None:
+        old = self.state.servers[server].status.allocations
+        ledger = {uid: a.dump() for uid, a in old.items()}
+        memory = result.booked[server].memory if job.alone else job.memory
+        ledger[job.id] = allocation(
+            job.name.partition("/")[2], namespace=job.namespace, memory=memory,
+            slots=job.slots, clients=job.clients, alone=job.alone,
+        )  # fmt: skip
+        self.report(server, allocations=ledger)
+
+    def check(self) -> None:
+        """Hold the invariants."""
+        for server in self.state.servers_of("shared"):
+            jobs = server.status.allocations.values()
+            assert sum(a.memory for a in jobs) <= server.status.memory
+            assert sum(a.slots for a in jobs) <= server.spec.max_jobs
+            assert sum(a.clients for a in jobs) <= 48
+            assert not any(a.alone for a in jobs) or len(jobs) == 1
+
+    def running(self, server: str = "shared-0") -> set[str]:
+        ledger = self.state.servers[server].status.allocations.values()
+        return {a.name for a in ledger}
+
+
+def started(result: CycleResult) -> list[str]:
+    return [job.name.partition("/")[2] for job, _ in result.placed]
+
+
+def reasons(result: CycleResult) -> dict[str, Reason]:
+    return {uid.removeprefix("uid-"): why.reason for uid, why in result.why.items()}
+
+
+class TestPlacing:
+    async def test_what_fits_starts_and_the_rest_says_why_not(self):
+        world = World()
+        for name in ("one", "two", "three"):
+            world.submit(name, 16)
+        result = await world.cycle()
+        assert started(result) == ["one", "two"]
+        assert reasons(result) == {"three": Reason.INSUFFICIENT_MEMORY}
+        assert [job.id for job in result.order] == ["uid-one", "uid-two", "uid-three"]
+        assert result.answer is not None
+        assert result.answer.policy == "fifo"
+        assert [p.job for p in placements_of(result)] == ["uid-one", "uid-two"]
+
+    async def test_what_is_given_back_in_the_same_write_counts_as_free(self):
+        ledger = {"uid-old": allocation("old", memory=40 * GIB)}
+        world = World(server_body(allocations=ledger), quotas=[{"namespace": "team-a", "jobs": 1}])
+        world.submit("new", 8)
+        blocked = await world.cycle()
+        assert blocked.why["uid-new"].message == "1 of 1 jobs of namespace team-a run already"
+        world.released = {"shared-0": {"uid-old"}}
+        assert started(await run_cycle(
+            world.partition, world.state, waiting=world.waiting, released=world.released,
+            memory=world.memory, now=NOW,
+        )) == ["new"]  # fmt: skip
+
+    async def test_namespaces_that_are_not_served_are_told_so(self):
+        world = World(allowedNamespaces={"matchLabels": {"gpus": "yes"}})
+        take(world.state, namespace_body("team-b", gpus="yes"))
+        take(world.state, namespace_body("team-a"))
+        world.submit("no")
+        world.submit("nowhere", namespace="unknown")
+        world.submit("yes", namespace="team-b")
+        result = await world.cycle()
+        assert started(result) == ["yes"]
+        assert set(reasons(result).values()) == {Reason.NAMESPACE_NOT_ALLOWED}
+        assert result.why["uid-no"].message == (
+            "partition shared does not serve namespace team-a: label the namespace as "
+            "spec.allowedNamespaces asks, or use another partition"
+        )
+
+    async def test_a_quota_that_the_cycle_itself_uses_up_is_the_reason(self):
+        world = World(quotas=[{"namespace": "team-a", "memory": "16Gi"}])
+        for name in ("one", "two", "three"):
+            world.submit(name, 8)
+        result = await world.cycle()
+        assert started(result) == ["one", "two"]
+        assert result.why["uid-three"].message == (
+            "16.0 GiB of 16.0 GiB of namespace team-a are booked already, and this needs 8.0 GiB"
+        )
+
+    async def test_a_job_suspended_while_the_policy_thinks_is_not_started(self):
+        world = World()
+        job = world.submit("one")
+
+        def suspends(snapshot: Snapshot) -> list[Placement]:
+            world.state.apply_job(job_body("one", suspend=True))
+            return first_fit(snapshot)
+
+        world.memory.runner = runner(suspends)
+        result = await world.cycle()
+        assert (started(result), world.memory.runner.failure) == ([], "")
+        assert job.id in result.why
+
+    async def test_a_gpu_that_goes_while_the_policy_thinks_breaks_nothing(self):
+        world = World(server_body(), server_body("shared-1"))
+        world.submit("one")
+        world.submit("two", 60)
+
+        def loses(snapshot: Snapshot) -> list[Placement]:
+            world.report("shared-0", conditions={"Ready": "False"})
+            return first_fit(snapshot)
+
+        world.memory.runner = runner(loses)
+        result = await world.cycle()
+        assert (started(result), world.memory.runner.failure) == ([], "")
+        assert reasons(result)["one"] is Reason.POLICY_WAITS
+        assert result.booked.keys() == {"shared-1"}
+
+    async def test_without_a_ready_gpu_nobody_is_asked(self):
+        world = World(server_body(conditions={"Ready": "False"}))
+        world.submit("one")
+        result = await world.cycle()
+        assert (result.answer, reasons(result)) == (None, {"one": Reason.NO_GPU_READY})
+
+
+class TestBadPolicies:
+    @pytest.mark.parametrize(
+        ("decide", "failure"),
+        [
+            (lambda _: 1 / 0, "policy fifo raised ZeroDivisionError: division by zero"),
+            (lambda _: None, "policy fifo raised TypeError: 'NoneType' object is not iterable"),
+            (lambda _: [42], "policy fifo answered 42, not a Placement of a job's id and a tuple"),
+            (lambda _: [Placement(["x"], ("shared-0",))], "policy fifo answered Placement("),
+            (lambda _: [Placement("uid-one", "shared-0")], "policy fifo answered Placement("),
+            (lambda _: iter(lambda: Placement("x", ()), None), "more placements than there are"),
+            (
+                lambda _: [Placement("nobody", ("shared-0",))],
+                "broke a rule: there is no job nobody",
+            ),
+            (lambda _: [Placement("uid-one", ("gpu-9",))], "broke a rule: there is no GPU gpu-9"),
+        ],
+    )
+    async def test_the_fallback_decides_and_it_is_told(self, decide: Decide, failure: str):
+        world = World(decide=decide)
+        world.submit("one")
+        result = await world.cycle()
+        assert started(result) == ["one"]
+        assert result.answer is not None
+        assert failure in result.answer.failure
+        assert failure in world.memory.runner.failure
+        assert (world.memory.runner.cycles, world.memory.runner.fallbacks) == (1, 1)
+
+    async def test_a_policy_that_recovers_is_in_charge_again(self):
+        answers = iter([[42]])
+        world = World(decide=lambda snapshot: next(answers, None) or first_fit(snapshot))
+        world.submit("one", 30)
+        await world.cycle()
+        world.submit("two", 8)
+        result = await world.cycle()
+        assert (started(result), world.memory.runner.failure) == (["two"], "")
+
+    async def test_an_error_whose_message_fails_too_is_told_by_its_name(self):
+        class BadError(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        def raises(_: Snapshot) -> list[Placement]:
+            raise BadError
+
+        world = World(decide=raises)
+        world.submit("one")
+        result = await world.cycle()
+        assert result.answer is not None
+        assert result.answer.failure == "policy fifo raised BadError"
+
+    async def test_rejected_counts_the_placements_that_break_a_rule(self):
+        world = World(decide=lambda _: [Placement("a", ()), Placement("b", ())])
+        world.submit("one")
+        world.submit("two")
+        await world.cycle()
+        assert world.memory.runner.rejected == 2
+
+    async def test_a_change_of_policy_takes_effect_with_the_next_cycle(self):
+        world = World(decide=lambda _: [])
+        world.submit("one")
+        assert reasons(await world.cycle()) == {"one": Reason.POLICY_WAITS}
+        world.memory.runner = runner(first_fit)
+        assert started(await world.cycle()) == ["one"]
+
+
+class TestAging:
+    @pytest.mark.parametrize("limit", [1, 3])
+    async def test_nobody_is_passed_over_more_often_than_allowed(self, limit: int):
+        """A policy that always serves the youngest; 8 GiB end and come in each cycle."""
+        world = World(decide=last_first, policy={"maxBypasses": limit})
+        world.submit("filler", 32)
+        await world.cycle()
+        world.submit("large", 20)
+        passed = 0
+        for n in range(limit + 3):
+            world.submit(f"small-{n}", 8, submitted=99.0 + n)
+            result = await world.cycle()
+            passed += bool(started(result))
+            world.end(f"small-{n}")
+        assert passed == limit
+        assert reasons(result)["large"] is Reason.GPU_HELD
+        world.end("filler")
+        assert "large" in started(await world.cycle())
+
+    async def test_the_bypasses_are_shown_to_the_policy(self):
+        seen = []
+        world = World(decide=lambda s: (seen.append(s.jobs[0].bypasses), last_first(s))[1])
+        world.submit("large", 60)
+        for n in range(3):
+            world.submit(f"small-{n}", 8, submitted=50.0 + n)
+            await world.cycle()
+        assert seen == [0, 1, 2]
+
+    async def test_no_gpu_is_held_for_a_job_that_its_quota_keeps_waiting(self):
+        quota = [{"namespace": "team-a", "memory": "10Gi"}]
+        world = World(policy={"maxBypasses": 1}, quotas=quota)
+        world.submit("alone", 0, alone=True)
+        world.memory.aging.bypasses["uid-alone"] = 99
+        world.submit("other", 8, namespace="team-b")
+        result = await world.cycle()
+        assert started(result) == ["other"]
+        assert reasons(result) == {"alone": Reason.QUOTA_EXCEEDED}
+
+    async def test_a_job_served_first_is_checked_again_after_the_policy_has_thought(self):
+        world = World(
+            server_body(), server_body("shared-1"), policy={"maxBypasses": 1}, decide=first_fit
+        )
+        world.submit("aged", 30)
+        world.memory.aging.bypasses["uid-aged"] = 99
+        world.submit("other", 30)
+
+        def loses(snapshot: Snapshot) -> list[Placement]:
+            world.report("shared-0", memory="8Gi")
+            return first_fit(snapshot)
+
+        world.memory.runner = runner(loses)
+        result = await world.cycle()
+        assert started(result) == ["other"]
+        assert "uid-aged" in result.why
+
+
+def busy(*priorities: int, memory: int = 10) -> World:
+    """A GPU full of jobs `low-0`, `low-1`, ... of these priorities."""
+    world = World(preemption="LowerPriority")
+    for n, priority in enumerate(priorities):
+        world.submit(f"low-{n}", memory, priority=priority)
+        ledger = {
+            uid: a.dump() for uid, a in world.state.servers["shared-0"].status.allocations.items()
+        }
+        ledger[f"uid-low-{n}"] = allocation(f"low-{n}", memory=memory * GIB, since=at(n))
+        world.report("shared-0", allocations=ledger)
+    world.waiting.clear()
+    return world
+
+
+def victims(result: CycleResult) -> set[str]:
+    return {victim.job.removeprefix("uid-") for victim, _ in result.preempted}
+
+
+class TestPreemption:
+    async def test_the_lowest_and_youngest_goes_and_its_place_is_held(self):
+        world = busy(0, 1, 0, 0)
+        world.submit("high", 10, priority=5)
+        result = await world.cycle()
+        assert (victims(result), started(result)) == ({"low-3"}, [])
+        assert result.why["uid-high"].message == (
+            "shared-0 is held for it until enough is given back"
+        )
+
+    async def test_a_victim_does_not_get_its_place_back_first(self):
+        world = busy(0, 0, 0, 0)
+        world.submit("high", 10, priority=5)
+        await world.cycle()
+        world.submit("again", 10)
+        again = await world.cycle()
+        assert (started(again), victims(again)) == ([], set())
+        world.end("low-3")
+        result = await world.cycle()
+        assert started(result) == ["high"]
+        assert world.memory.nominated == {}
+        assert victims(await world.cycle()) == set()
+
+    async def test_nobody_of_the_same_or_a_higher_priority_is_ended(self):
+        world = busy(5, 5, 6, 7)
+        world.submit("high", 10, priority=5)
+        assert victims(await world.cycle()) == set()
+
+    async def test_nobody_is_ended_where_it_would_not_help(self):
+        world = busy(9, 9, 9, 0)
+        world.submit("high", 30, priority=5)
+        assert victims(await world.cycle()) == set()
+
+    async def test_nobody_is_ended_for_a_job_that_fits(self):
+        world = busy(0, 0, 0)
+        world.submit("high", 10, priority=5)
+        result = await world.cycle()
+        assert (victims(result), started(result)) == (set(), ["high"])
+
+    async def test_a_job_that_nothing_helps_does_not_block_a_smaller_one(self):
+        world = busy(9, 9, 0, 0)
+        world.submit("too-large", 30, priority=5)
+        world.submit("high", 10, priority=5)
+        assert victims(await world.cycle()) == {"low-3"}
+
+    async def test_nobody_is_ended_for_a_job_over_its_quota(self):
+        world = busy(0, 0, 0, 0)
+        world.partition = a_partition(
+            preemption="LowerPriority", sharing={"memoryReservePercent": 0},
+            quotas=[{"namespace": "team-a", "memory": "40Gi"}],
+        )  # fmt: skip
+        world.submit("high", 10, priority=5)
+        assert victims(await world.cycle()) == set()
+
+    async def test_never_means_never(self):
+        world = busy(0, 0, 0, 0)
+        world.partition = a_partition(sharing={"memoryReservePercent": 0})
+        world.submit("high", 10, priority=5)
+        assert victims(await world.cycle()) == set()
+
+    async def test_a_job_started_in_this_cycle_is_no_victim_of_it(self):
+        world = busy(9, 9)
+        world.submit("high", 30, priority=5)
+        world.submit("low", 20)
+        result = await world.cycle()
+        assert (victims(result), started(result)) == (set(), ["low"])
+        assert victims(await world.cycle()) == set()
+
+    async def test_a_nomination_that_came_to_nothing_is_dropped(self):
+        world = busy(0, 0, 0, 0)
+        world.submit("high", 10, priority=5)
+        await world.cycle()
+        world.report("shared-0", memory="8Gi")
+        world.end("low-3")
+        await world.cycle()
+        assert world.memory.nominated == {}
+
+    async def test_a_nominated_job_that_is_gone_frees_the_gpu(self):
+        world = busy(0, 0, 0, 0)
+        world.submit("high", 10, priority=5)
+        await world.cycle()
+        world.waiting.clear()
+        world.end("low-3")
+        world.submit("other", 10)
+        assert started(await world.cycle()) == ["other"]
+
+
+class TestShadows:
+    async def test_they_are_counted_and_change_nothing(self):
+        world = World(decide=first_fit)
+        world.memory.runner = runner(first_fit, shadow=("sjf", "tetris", "no-such-policy"))
+        for name, memory in (("one", 30), ("two", 20), ("three", 8)):
+            world.submit(name, memory)
+        result = await world.cycle()
+        assert started(result) == ["one", "three"]
+        assert result.snapshot is not None
+        await world.memory.runner.run_shadows(result.snapshot, placements_of(result))
+        counts = world.memory.runner.shadow_counts
+        assert [c.cycles for c in counts.values()] == [1, 1, 1]
+        assert counts["tetris"].placements > 0
+        assert counts["no-such-policy"].failures == 1
+        assert "no-such-policy" in counts["no-such-policy"].message
+        assert "no-such-policy" in world.memory.runner.problem
+
+    async def test_what_aging_started_is_not_held_against_them(self):
+        world = World(policy={"maxBypasses": 1})
+        world.memory.runner = runner(shadow=("fifo",))
+        world.submit("aged", 8)
+        world.memory.aging.bypasses["uid-aged"] = 99
+        world.submit("other", 8)
+        result = await world.cycle()
+        assert set(started(result)) == {"aged", "other"}
+        assert result.snapshot is not None
+        await world.memory.runner.run_shadows(result.snapshot, placements_of(result))
+        assert world.memory.runner.shadow_counts["fifo"].agreed == 1
+
+
+actions = st.sampled_from(["submit", "end", "fault", "recover", "scale", "quota", "priority"])
+SHAPES = [{}, {"alone": True}, {"slots": 5}, {"clients": 30}, {}, {}]
+
+
+def happen(world: World, action: str, n: int, job: str) -> None:
+    server = f"shared-{n % 2}"
+    match action:
+        case "submit":
+            world.submit(job, 4 * n, namespace=f"team-{n % 3}", **SHAPES[n])
+        case "priority":
+            world.submit(job, 4 * n, priority=n)
+        case "end":
+            world.end(*sorted(world.running(server))[: n + 1])
+        case "fault":
+            world.report(server, conditions={"Ready": "True", "Faulted": "True"})
+        case "recover":
+            world.report(server, conditions={"Ready": "True", "Faulted": "False"})
+        case "scale":
+            world.report(server, metadata=DELETING if n % 2 else {})
+        case "quota":
+            quota = {"namespace": "team-0", "memory": f"{n + 1}Gi"}
+            world.partition = a_partition(
+                preemption="LowerPriority", sharing={"memoryReservePercent": 0}, quotas=[quota]
+            )
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(actions, st.integers(0, 5)), max_size=14), st.data())
+def test_no_sequence_of_events_breaks_an_invariant(events, data):
+    """`World.check` holds the invariants after each cycle, whatever the policy answers."""
+
+    def mad(snapshot: Snapshot) -> list[Placement]:
+        ids = [job.id for job in snapshot.jobs] + ["nobody"]
+        gpus = [gpu.id for gpu in snapshot.gpus] + ["nowhere"]
+        return [
+            Placement(data.draw(st.sampled_from(ids)), (data.draw(st.sampled_from(gpus)),))
+            for _ in range(data.draw(st.integers(0, len(snapshot.jobs))))
+        ]
+
+    async def play() -> None:
+        world = World(
+            server_body(memory="20Gi"), server_body("shared-1"), preemption="LowerPriority"
+        )
+        # Hypothesis draws in its own thread alone.
+        world.memory.runner._charge = SimpleNamespace(ask=direct(mad), problem="")
+        for step, (action, n) in enumerate(events):
+            happen(world, action, n, f"job-{step}")
+            ready = {
+                s.metadata.name: set(s.status.allocations)
+                for s in world.state.servers_of("shared")
+                if s.metadata.deletion_timestamp is None and not s.status.holds("Faulted")
+            }
+            result = await world.cycle()
+            for job, where in result.placed:
+                assert set(where) <= ready.keys()
+                assert len(where) == job.gpus
+            for victim, job in result.preempted:
+                assert victim.priority < job.priority
+            everyone = {job.id for job, _ in result.placed} | result.why.keys()
+            assert {job.id for job in result.order} <= everyone
+            assert set(world.waiting) <= result.why.keys()
+
+    asyncio.run(play())
+
+
+def direct(decide: Decide) -> Any:
+    """Ask a policy without a thread."""
+
+    async def ask(snapshot: Snapshot, _: float) -> list[Placement]:
+        return list(decide(snapshot))
+
+    return ask

@@ -1,0 +1,201 @@
+"""No answer of a policy, and no sequence of events, breaks an invariant of the ledger."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.models.partition import Quota
+from partita.scheduling.guard import Guard, over_quota
+from partita.scheduling.ledger import Held
+from partita_policies import GPU, Booking, Job, Placement, Snapshot
+from support.strategies import GIB, placements, snapshots, within_limits
+
+GPU_ONE = GPU("gpu-1", "node-1", memory=40 * GIB, max_jobs=4)
+GPU_TWO = replace(GPU_ONE, id="gpu-2")
+SMALL = Job("small", "team-a/small", "team-a", memory=8 * GIB)
+LARGE = Job("large", "team-a/large", "team-a", memory=30 * GIB)
+
+
+def snapshot(*jobs: Job, gpus: tuple[GPU, ...] = (GPU_ONE,)) -> Snapshot:
+    return Snapshot("shared", 0.0, jobs, gpus)
+
+
+def guard(
+    *jobs: Job,
+    gpus: tuple[GPU, ...] = (GPU_ONE,),
+    quotas: Mapping[str, Quota] | None = None,
+    held: Mapping[str, Held] | None = None,
+) -> Guard:
+    return Guard(gpus, {job.id: job for job in jobs}, quotas=quotas or {}, held=held or {})
+
+
+def place(job: str, *gpus: str) -> Placement:
+    return Placement(job, gpus)
+
+
+quotas = st.dictionaries(
+    st.sampled_from(["red", "green", "blue"]),
+    st.builds(
+        lambda jobs, memory: Quota(namespace="any", jobs=jobs, memory=memory and memory * GIB),
+        st.none() | st.integers(0, 3),
+        st.none() | st.integers(1, 40),
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_no_answer_breaks_an_invariant(data):
+    offered = data.draw(snapshots())
+    proposed = data.draw(placements(offered))
+    allowed = data.draw(quotas)
+    held = {"red": Held(8 * GIB, 1)}
+    waiting = {job.id: job for job in offered.jobs if data.draw(st.integers(0, 9))}
+    there = tuple(gpu for gpu in offered.gpus if data.draw(st.integers(0, 9)))
+    checked = Guard(there, waiting, quotas=allowed, held=held)
+    verdict = checked.check(proposed, offered)
+    after = {gpu.id: gpu for gpu in checked.remaining()}
+    assert len(verdict.accepted) + len(verdict.broken) + len(verdict.refused) == len(proposed)
+    for gpu in after.values():
+        assert within_limits(gpu, gpu.bookings)
+        assert len({booking.job for booking in gpu.bookings}) == len(gpu.bookings)
+    for job, where in verdict.accepted:
+        assert waiting[job.id] is job
+        assert len(set(where)) == len(where) == job.gpus
+        assert len({after[gpu].node for gpu in where}) == 1
+    for namespace, quota in allowed.items():
+        mine = [(job, where) for job, where in verdict.accepted if job.namespace == namespace]
+        before = held.get(namespace, Held())
+        memory = sum(
+            sum(after[g].memory for g in where) if job.alone else job.memory * len(where)
+            for job, where in mine
+        )
+        assert not mine or quota.jobs is None or before.jobs + len(mine) <= quota.jobs
+        assert not mine or quota.memory is None or before.memory + memory <= quota.memory
+    known = {job.id for job in offered.jobs}
+    for placement in proposed:
+        if placement.job not in known:
+            assert placement in [refused.placement for refused in verdict.broken]
+
+
+@settings(max_examples=60)
+@given(snapshots(), st.data())
+def test_an_answer_that_is_right_for_the_snapshot_is_never_called_broken(offered, data):
+    honest = Guard(offered.gpus, {j.id: j for j in offered.jobs}, quotas={}, held={})
+    right = [
+        Placement(job.id, where)
+        for job, where in honest.check(data.draw(placements(offered)), offered).accepted
+    ]
+    # Meanwhile everything has changed: jobs gone, GPUs gone, GPUs full.
+    there = tuple(
+        replace(gpu, memory=data.draw(st.sampled_from([0, gpu.memory])))
+        for gpu in offered.gpus
+        if data.draw(st.booleans())
+    )
+    waiting = {job.id: job for job in offered.jobs if data.draw(st.booleans())}
+    late = Guard(there, waiting, quotas={}, held={})
+    verdict = late.check(right, offered)
+    assert verdict.broken == []
+
+
+class TestWhatIsBroken:
+    @pytest.mark.parametrize(
+        ("placement", "why"),
+        [
+            (place("nobody", "gpu-1"), "there is no job nobody"),
+            (place("small", "gpu-9"), "there is no GPU gpu-9"),
+            (place("small", "gpu-1", "gpu-1"), "team-a/small cannot have gpu-1, gpu-1: Count"),
+            (place("small"), "team-a/small cannot have no GPU: Count"),
+        ],
+    )
+    def test_an_unknown_thing_is_named(self, placement: Placement, why: str):
+        verdict = guard(SMALL).check([placement], snapshot(SMALL))
+        assert [refused.why for refused in verdict.broken] == [why]
+        assert verdict.accepted == []
+
+    def test_a_job_placed_twice_starts_once(self):
+        twice = [place("small", "gpu-1"), place("small", "gpu-1")]
+        verdict = guard(SMALL).check(twice, snapshot(SMALL))
+        assert verdict.accepted == [(SMALL, ("gpu-1",))]
+        assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Booked"
+
+    def test_an_overfull_gpu_takes_those_that_come_first(self):
+        both = [place("large", "gpu-1"), place("other", "gpu-1")]
+        other = replace(LARGE, id="other", name="team-a/other")
+        verdict = guard(LARGE, other).check(both, snapshot(LARGE, other))
+        assert [job.id for job, _ in verdict.accepted] == ["large"]
+        assert verdict.broken[0].why == "team-a/other cannot have gpu-1: Memory"
+
+    def test_several_gpus_must_be_on_one_node(self):
+        job = replace(SMALL, gpus=2, alone=True)
+        far = (GPU_ONE, replace(GPU_TWO, node="node-2"))
+        verdict = guard(job, gpus=far).check(
+            [place("small", "gpu-1", "gpu-2")], snapshot(job, gpus=far)
+        )
+        assert verdict.broken[0].why.endswith(": Node")
+
+    def test_a_gpu_that_was_not_offered_is_none_that_it_may_name(self):
+        checked = guard(SMALL, gpus=(GPU_ONE, GPU_TWO))
+        verdict = checked.check([place("small", "gpu-2")], snapshot(SMALL))
+        assert verdict.broken[0].why == "there is no GPU gpu-2"
+
+    def test_a_long_list_of_gpus_is_cut_in_the_message(self):
+        nonsense = place("small", *["gpu-1"] * 500)
+        verdict = guard(SMALL).check([nonsense], snapshot(SMALL))
+        assert len(verdict.broken[0].why) < 100
+
+
+class TestWhatIsMerelyRefused:
+    def test_a_job_that_waits_no_longer(self):
+        verdict = guard().check([place("small", "gpu-1")], snapshot(SMALL))
+        assert verdict.refused[0].why == "the job waits no longer"
+
+    def test_a_gpu_that_went_while_the_policy_thought(self):
+        verdict = guard(SMALL, gpus=()).check([place("small", "gpu-1")], snapshot(SMALL))
+        assert verdict.refused[0].why == "team-a/small cannot have gpu-1 any more: Unknown"
+
+    def test_a_job_that_asks_for_more_by_now(self):
+        grown = replace(SMALL, memory=39 * GIB)
+        busy = replace(GPU_ONE, bookings=(Booking("other", 8 * GIB),))
+        verdict = guard(grown, gpus=(busy,)).check(
+            [place("small", "gpu-1")], snapshot(SMALL, gpus=(busy,))
+        )
+        assert verdict.refused[0].why == "team-a/small cannot have gpu-1 any more: Memory"
+
+    def test_a_quota(self):
+        quota = {"team-a": Quota(namespace="team-a", jobs=1)}
+        other = replace(SMALL, id="other", name="team-a/other")
+        checked = guard(SMALL, other, quotas=quota)
+        verdict = checked.check(
+            [place("small", "gpu-1"), place("other", "gpu-1")], snapshot(SMALL, other)
+        )
+        assert (len(verdict.accepted), len(verdict.broken)) == (1, 0)
+        assert verdict.refused[0].why == "1 of 1 jobs of namespace team-a run already"
+
+
+class TestQuotas:
+    def test_memory_says_what_is_booked_and_what_it_needs(self):
+        quota = Quota(namespace="team-a", memory=10 * GIB)
+        assert over_quota(SMALL, quota, Held(2 * GIB, 1), 8 * GIB) == ""
+        assert over_quota(SMALL, quota, Held(3 * GIB, 1), 8 * GIB) == (
+            "3.0 GiB of 10.0 GiB of namespace team-a are booked already, and this needs 8.0 GiB"
+        )
+
+    def test_without_a_quota_nothing_is_exceeded(self):
+        assert over_quota(SMALL, None, Held(10**15, 10**6), 10**15) == ""
+
+    def test_a_job_that_is_alone_counts_with_the_whole_gpu(self):
+        quota = {"team-a": Quota(namespace="team-a", memory=39 * GIB)}
+        checked = guard(replace(SMALL, alone=True), quotas=quota)
+        assert checked.least_memory(replace(SMALL, alone=True)) == 40 * GIB
+        assert "this needs 40.0 GiB" in checked.refusal("small", ("gpu-1",))
+
+    def test_what_is_accepted_counts_at_once(self):
+        checked = guard(SMALL, held={"team-a": Held(GIB, 1)})
+        checked.accept(SMALL, ("gpu-1",))
+        assert checked.held_memory() == {"team-a": 9 * GIB}
+        (gpu,) = checked.remaining()
+        assert [(b.job, b.memory, b.alone) for b in gpu.bookings] == [("small", 8 * GIB, False)]

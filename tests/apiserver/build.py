@@ -190,7 +190,8 @@ def build(environment: Mapping[str, str]) -> Path:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as temporary:
             for module in MODULES:
-                _compile(module, Path(temporary), environment)
+                for package, name in module.packages.items():
+                    _compile(module, package, Path(temporary) / name, environment)
             folder.mkdir(exist_ok=True)
             for name in BINARIES:
                 (Path(temporary) / name).replace(folder / name)
@@ -198,29 +199,25 @@ def build(environment: Mapping[str, str]) -> Path:
     return folder
 
 
-def _compile(module: Module, output: Path, environment: Mapping[str, str]) -> None:
-    names = ", ".join(module.packages.values())
-    _say(f"{names} {module.version()}: downloading modules and compiling")
-    # Without cgo no C compiler is needed, and the binaries do not depend on whether one was there.
-    settings = dict(environment) | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"}
-    # One package at a time would relink in turn; together they share the compiled packages, but
-    # then each binary is named after its package's last element: etcd's is a version.
-    alone = len(module.packages) == 1
-    target = str(output / next(iter(module.packages.values()))) if alone else f"{output}{os.sep}"
-    command = ["go", "build", "-v", "-trimpath", "-ldflags", module.ldflags(), "-o", target]
+def _compile(module: Module, package: str, target: Path, environment: Mapping[str, str]) -> None:
+    """Build one binary; the next one of its module finds the packages that they share."""
+    _say(f"{target.name} {module.version()}: downloading modules and compiling")
+    command = ["go", "build", "-mod=readonly", "-v", "-trimpath"]
     with subprocess.Popen(
-        [*command, *module.packages],
+        [*command, "-ldflags", module.ldflags(), "-o", str(target), package],
         cwd=module.folder,
-        env=settings,
+        # Without cgo no C compiler is needed, and the binary does not depend on whether one was
+        # there.
+        env=dict(environment) | {"CGO_ENABLED": "0", "GOWORK": "off"},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        other = _follow(process, names)
+        other = _follow(process)
     if process.returncode != 0:
-        raise BuildError(f"go build of {names} failed:\n" + "\n".join(other[-20:]))
+        raise BuildError(f"go build of {target.name} failed:\n" + "\n".join(other[-20:]))
 
 
-def _follow(process: subprocess.Popen[str], names: str) -> list[str]:
+def _follow(process: subprocess.Popen[str]) -> list[str]:
     """Show how far ``go build -v`` is; return what it said besides package names."""
     terminal = sys.stderr.isatty()
     began = told = time.monotonic()
@@ -241,7 +238,7 @@ def _follow(process: subprocess.Popen[str], names: str) -> list[str]:
                 end="\r" if terminal else "\n",
             )
     process.wait()
-    _say(f"  {time.monotonic() - began:4.0f} s: {packages} packages compiled, {names} linked")
+    _say(f"  {time.monotonic() - began:4.0f} s: {packages} packages compiled and linked")
     return other
 
 

@@ -12,6 +12,7 @@ import secrets
 import shutil
 import ssl
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -35,6 +36,9 @@ PORT_ATTEMPTS = 3
 """A free port can be taken before the server binds it; then another is tried."""
 
 FOLDER_PREFIX = "partita-apiserver-"
+
+SETTLED_SECONDS = 60
+"""A folder younger than this may still be without its lock."""
 
 
 class ControlPlane:
@@ -202,6 +206,8 @@ def _sweep() -> None:
     """Remove the folders of control planes whose test run was killed: nobody holds their lock."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         try:
+            if time.time() - folder.stat().st_mtime < SETTLED_SECONDS:
+                continue
             with (folder / "lock").open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)

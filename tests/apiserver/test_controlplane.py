@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import tempfile
 from pathlib import Path
 
@@ -36,11 +37,15 @@ def test_a_server_that_does_not_come_up_leaves_nothing(temporary: Path, tmp_path
 
 
 def test_folders_of_killed_runs_are_removed_and_others_kept(temporary: Path):
-    left, used, other = (temporary / f"{FOLDER_PREFIX}{n}" for n in ("left", "used", "other"))
-    for folder in (left, used, other):
+    names = ("left", "new", "used", "without-lock")
+    left, new, used, without = folders = [temporary / f"{FOLDER_PREFIX}{name}" for name in names]
+    for folder in folders:
         folder.mkdir()
-    (left / "lock").touch()
-    with (used / "lock").open("w") as lock:
+    for folder in (left, new, used):
+        (folder / "lock").touch()
+    for folder in (left, used, without):
+        os.utime(folder, (0, 0))
+    with (used / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         controlplane._sweep()
-        assert sorted(temporary.glob(f"{FOLDER_PREFIX}*")) == [other, used]
+        assert sorted(temporary.glob(f"{FOLDER_PREFIX}*")) == [new, used, without]

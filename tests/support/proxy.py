@@ -314,7 +314,10 @@ class FaultProxy:
             self.remove(fault)
 
     def killing(self, pid: int) -> Hook:
-        """Return a hook that kills a process, and with it all that it has already sent."""
+        """Return a hook that kills a process, and with it all that it has sent and that waits here.
+
+        With `When.BEFORE` that includes the request which the hook was called for.
+        """
 
         def hook(_: Request) -> None:
             os.kill(pid, signal.SIGKILL)
@@ -376,21 +379,23 @@ class FaultProxy:
 
     async def _exchange(self, asked: web.Request, request: Request, epoch: int) -> web.Response:
         if not request.is_write:
-            return await self._relay(asked, request, None)
+            return await self._relay(asked, request, epoch, None)
         async with self._turn:
             if epoch != self._severed:
                 raise _CutError
             write = Write(request)
             self.writes.append(write)
-            response = await self._relay(asked, request, write)
+            response = await self._relay(asked, request, epoch, write)
             write.answered = response.status
             return response
 
     async def _relay(
-        self, asked: web.Request, request: Request, write: Write | None
+        self, asked: web.Request, request: Request, epoch: int, write: Write | None
     ) -> web.Response:
         if (answer := await self._strike(request, When.BEFORE)) is not None:
             return answer
+        if epoch != self._severed:
+            raise _CutError
         async with self._forward(asked, request) as upstream:
             body = await upstream.read()
             if write is not None:

@@ -5,28 +5,57 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
 from support.history import History
 from support.operator import OPERATOR_NAMESPACE, System, prepare_namespace
 
+from partita.controller import partition_statuses
+from partita.scheduling import attempts
+
+
+_INSTALLED: set[str] = set()
+"""API servers that have Partita's kinds: generating these takes longer than many a test."""
+
+
+@pytest.fixture
+async def installed(api_server: ApiServer, api: Api) -> None:
+    """Partita's kinds are served, and the operator's namespace is there."""
+    if api_server.url in _INSTALLED:
+        return
+    await install_crds(api)
+    meta = {"name": OPERATOR_NAMESPACE}
+    await api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    await prepare_namespace(api, OPERATOR_NAMESPACE, "partita-agent")
+    _INSTALLED.add(api_server.url)
+
 
 @pytest.fixture
 async def system(
-    api_server: ApiServer, api: Api, namespace: str, monkeypatch: pytest.MonkeyPatch
+    api_server: ApiServer,
+    api: Api,
+    installed: None,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[System]:
     """An API server with Partita's kinds, and a record of all that happens on it."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
-    await install_crds(api)
-    for account_namespace in (namespace, OPERATOR_NAMESPACE):
-        meta = {"name": account_namespace}
-        await api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
-        await prepare_namespace(api, account_namespace, "partita-agent")
+    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
+    monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
+    await prepare_namespace(api, namespace)
+    logs = structlog.testing.LogCapture()
+    structlog.configure(processors=[logs])
     history = History(api)
     async with history.recording():
         system = System(api, history, api_server.kubeconfig, namespace)
+        system.logs = logs.entries
         yield system
         problems = history.problems()
         await system.clean()
+    structlog.reset_defaults()
+    for entry in logs.entries[-100:]:  # pytest shows it where the test has failed
+        print(entry)
     assert not problems, "\n".join(problems)
+    assert not [entry for entry in logs.entries if entry.get("exc_info")]

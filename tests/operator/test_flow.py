@@ -2,16 +2,121 @@
 
 from __future__ import annotations
 
+import yaml
+from support.history import GROUP_PATH
 from support.operator import System, env_of
 
+PARTITION = """
+apiVersion: partita.dev/v1alpha1
+kind: GPUPartition
+metadata:
+  name: {partition}
+spec:
+  gpus: 1
+  sharing:
+    mode: MPS
+    maxJobsPerGPU: 4
+"""
+JOB = """
+apiVersion: partita.dev/v1alpha1
+kind: SharedGPUJob
+metadata:
+  name: {name}
+spec:
+  partition: {partition}
+  application: trainer
+  gpuMemory: 12Gi
+  threadPercent: 30
+  template:
+    metadata:
+      annotations:
+        sim.partita.dev/memory: 8Gi
+    spec:
+      containers:
+        - name: main
+          image: example.org/trainer:1
+          command: [python, train.py]
+          env:
+            - name: EPOCHS
+              value: "3"
+"""
 
-async def test_jobs_of_a_partition_share_one_gpu_run_and_give_it_back(system: System) -> None:
-    async with system.nodes(1), system.operator():
-        partition = await system.partition(gpus=1)
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="12Gi", threadPercent=30)
-            for i in range(3)
-        ]
-        for job in jobs:
+
+async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it_back(
+    system: System,
+) -> None:
+    partition = system.named("yaml")
+    jobs = f"{GROUP_PATH}/namespaces/{system.namespace}/sharedgpujobs"
+    async with system.running(1):
+        for name in ("one", "two", "three"):
+            body = yaml.safe_load(JOB.format(name=name, partition=partition))
+            (await system.api.apply(f"{jobs}/{name}", body, "gitops")).ok()
+        body = yaml.safe_load(PARTITION.format(partition=partition))
+        (await system.api.apply(f"{GROUP_PATH}/gpupartitions/{partition}", body, "gitops")).ok()
+
+        done = [await system.found(name).succeeds() for name in ("one", "two", "three")]
+
+        (server,) = system.servers(partition)
+        uuid, node = server["status"]["uuid"], server["status"]["node"]
+        for status in done:
+            (attempt,) = status["attempts"]
+            assert attempt["outcome"] == "Succeeded"
+            assert attempt["gpus"] == [uuid]
+            assert attempt["node"] == node
+            assert attempt["memory"] == "12Gi"
+            assert status["completionTime"] >= status["startTime"]
+        assert len(done[2]["attempts"][0]["beside"]) == 2  # all of it on one GPU
+        pod = system.found("one").made()
+        assert env_of(pod) == {
+            "NVIDIA_VISIBLE_DEVICES": uuid,
+            "CUDA_MPS_PIPE_DIRECTORY": env_of(pod)["CUDA_MPS_PIPE_DIRECTORY"],
+            "CUDA_MPS_LOG_DIRECTORY": env_of(pod)["CUDA_MPS_LOG_DIRECTORY"],
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=12288M",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+            "EPOCHS": "3",
+        }
+        limits = pod["spec"]["containers"][0]["resources"]["limits"]
+        assert limits == {f"gpu.partita.dev/{uuid[4:12]}": "1"}
+        assert "nodeName" not in pod["spec"]
+        await system.history.until(lambda: not system.history.left_over())
+        assert not system.history.get("gpuservers", server["metadata"]["name"])["status"].get(
+            "allocations"
+        )
+
+
+async def test_a_decision_is_one_line_of_the_log_with_job_partition_gpu_and_reason(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        await system.ready(partition)
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        (line,) = [entry for entry in system.logs if entry["event"] == "placing"]
+        assert line["job"] == f"{system.namespace}/train"
+        assert line["partition"] == partition
+        assert line["gpu"] == f"{partition}-0"
+        assert line["reason"]
+        phases = [entry["phase"] for entry in system.logs if entry["event"] == "job"]
+        assert phases == ["Queued", "Assigned", "Running", "Succeeded"]
+
+
+async def test_an_operator_that_starts_late_finds_everything_and_runs_it(system: System) -> None:
+    async with system.nodes(1):
+        partition = await system.partition()
+        job = await system.job("early", partition, gpuMemory="4Gi")
+        async with system.operator():
             await job.succeeds()
-        await system.settle()
+            await system.settle()
+
+
+async def test_nobody_s_spec_is_written(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert job.body["metadata"]["generation"] == 1
+        found = system.history.get("gpupartitions", partition)
+        assert found["metadata"]["generation"] == 1
+        assert not found["metadata"].get("finalizers")
+        assert not job.body["metadata"].get("finalizers")

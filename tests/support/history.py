@@ -35,7 +35,7 @@ PATHS = {
     "events": "/api/v1/events",
     "nodes": "/api/v1/nodes",
 }
-WAIT_SECONDS = 30
+WAIT_SECONDS = 20
 """How long a state is waited for; none takes more than a second or two on an idle machine."""
 _UID = "partita.dev/job-uid"
 _COMPONENT = "partita.dev/component"
@@ -127,6 +127,11 @@ class History:
             and version.body["metadata"].get("namespace", "") == namespace
         ]
 
+    def job_pods(self) -> list[Body]:
+        """Return the job Pods that ever were, as they were made and in that order."""
+        made = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
+        return [version.body for version in made]
+
     def events(self, name: str) -> list[tuple[str, str]]:
         """Return reason and message of all events about objects of this name."""
         return [
@@ -187,10 +192,11 @@ class History:
 
     def attempts(self, job_uid: str) -> list[int]:
         """Return the attempts for which a job's Pods were ever made."""
+        metas = [pod["metadata"] for pod in self.job_pods()]
         return sorted(
-            int(versions[0].body["metadata"]["labels"]["partita.dev/attempt"])
-            for versions in self._job_pods()
-            if versions[0].body["metadata"]["annotations"][_UID] == job_uid
+            int(meta["labels"]["partita.dev/attempt"])
+            for meta in metas
+            if meta["annotations"][_UID] == job_uid
         )
 
     def _job_pods(self) -> Iterator[list[Version]]:

@@ -29,8 +29,8 @@ __all__ = ["GIB", "Job", "System", "container", "env_of"]
 Body = dict[str, Any]
 
 GIB = 1 << 30
-SPEED = 50.0
-"""Virtual seconds a second: a job of the default 10 s runs for 0.2 s."""
+SPEED = 100.0
+"""Virtual seconds a second: a job of the default 10 s runs for 0.1 s."""
 OPERATOR_NAMESPACE = "partita-system"
 START_SECONDS = 30
 
@@ -151,6 +151,8 @@ class System:
         self.namespace = namespace
         self.stem = uuid4().hex[:6]
         self.namespaces = [namespace]
+        self.logs: list[Body] = []
+        """What the operator has logged, a line each."""
         self._nodes: set[str] = set()
 
     def named(self, name: str) -> str:
@@ -207,6 +209,13 @@ class System:
             async with asyncio.timeout(START_SECONDS):
                 await work
 
+    @contextlib.asynccontextmanager
+    async def running(self, *gpus: int, **nodes: Any) -> AsyncIterator[None]:
+        """Run nodes and an operator; at the end all jobs go, and nothing of them may stay."""
+        async with self.nodes(*gpus, **nodes), self.operator():
+            yield
+            await self.settle()
+
     # Objects.
 
     async def partition(self, gpus: int = 1, *, name: str = "gpus", **spec: Any) -> str:
@@ -249,6 +258,15 @@ class System:
     def partition_status(self, name: str) -> Body:
         return (self.history.get("gpupartitions", name) or {}).get("status", {})
 
+    def started(self) -> list[str]:
+        """The jobs in the order in which their Pods were made."""
+        return [pod["metadata"]["labels"]["partita.dev/job"] for pod in self.history.job_pods()]
+
+    async def scale(self, partition: str, gpus: int) -> None:
+        """Do what `kubectl scale` does."""
+        path = f"{GROUP_PATH}/gpupartitions/{partition}/scale"
+        (await self.api.patch(path, {"spec": {"replicas": gpus}})).ok()
+
     async def job(
         self,
         name: str,
@@ -257,11 +275,12 @@ class System:
         sim: dict[str, str] | None = None,
         namespace: str = "",
         containers: list[Body] | None = None,
+        pod: Body | None = None,
         **spec: Any,
     ) -> Job:
         """Submit a job that must be taken; `sim` says what its program does."""
         answer = await self.submit(
-            name, partition, sim=sim, namespace=namespace, containers=containers, **spec
+            name, partition, sim=sim, namespace=namespace, containers=containers, pod=pod, **spec
         )
         meta = answer.ok().body["metadata"]
         return Job(self, meta["namespace"], meta["name"], meta["uid"])
@@ -274,14 +293,18 @@ class System:
         sim: dict[str, str] | None = None,
         namespace: str = "",
         containers: list[Body] | None = None,
+        pod: Body | None = None,
         **spec: Any,
     ) -> Answer:
-        """Submit a job that may be refused."""
+        """Submit a job that may be refused; `pod` is more of its template's spec."""
         namespace = namespace or self.namespace
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
         template = {
             "metadata": {"annotations": annotations},
-            "spec": {"containers": [container()] if containers is None else containers},
+            "spec": {
+                "containers": [container()] if containers is None else containers,
+                **(pod or {}),
+            },
         }
         body = {
             "apiVersion": "partita.dev/v1alpha1",
@@ -290,6 +313,10 @@ class System:
             "spec": {"partition": partition, "template": template, **spec},
         }
         return await self.api.post(f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs", body)
+
+    def found(self, name: str) -> Job:
+        """A job that was submitted in another way."""
+        return Job(self, self.namespace, name, "")
 
     async def another_namespace(self, **labels: str) -> str:
         """Create one more namespace for jobs."""

@@ -89,7 +89,7 @@ def _policy(partition: GPUPartition, runner: PolicyRunner | None) -> PolicyStatu
     if runner is None:
         return PolicyStatus(active=partition.spec.policy.name)
     return PolicyStatus(
-        active=runner.spec.fallback if runner.failure or runner.problem else runner.spec.name,
+        active=runner.active,
         cycles=runner.cycles,
         fallbacks=runner.fallbacks,
         rejected=runner.rejected,

@@ -1,0 +1,210 @@
+"""Anything may be deleted or break at any time: jobs come through, or say why they cannot."""
+
+from __future__ import annotations
+
+import pytest
+from support.history import GROUP_PATH
+from support.operator import OPERATOR_NAMESPACE, Job, System
+
+LONG = {"duration": "1h"}
+
+
+async def running_job(system: System, partition: str, name: str = "train", **spec: object) -> Job:
+    """Submit a job that must not fail even once, and wait until it runs."""
+    options = {"gpuMemory": "4Gi", "retry": {"limit": 0}, "sim": LONG} | spec
+    job = await system.job(name, partition, **options)
+    await job.runs()
+    return job
+
+
+async def shorten(job: Job) -> None:
+    """Let its next attempt end by itself."""
+    template = job.body["spec"]["template"]
+    template["metadata"]["annotations"]["sim.partita.dev/duration"] = "10s"
+    (await job.change(template=template)).ok()
+
+
+async def test_a_pod_deleted_by_hand_is_made_again_and_counts_as_no_failure(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        await shorten(job)
+        path = f"/api/v1/namespaces/{system.namespace}/pods/train-1"
+        (await system.api.delete(path)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["PodDeleted", "Succeeded"]
+
+
+async def test_a_finished_pod_deleted_by_hand_changes_nothing(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        (await system.api.delete(f"/api/v1/namespaces/{system.namespace}/pods/train-1")).ok()
+        await system.history.until(lambda: job.pod() is None)
+        other = await system.job("other", partition, gpuMemory="4Gi")
+        await other.succeeds()
+        assert job.outcomes == ["Succeeded"]
+
+
+async def test_a_deleted_partition_s_jobs_finish_and_its_gpus_are_given_back(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
+        await system.history.until(
+            lambda: system.servers(partition)[0]["metadata"].get("deletionTimestamp")
+        )
+        queued = await system.job("queued", partition, gpuMemory="4Gi")
+        await queued.waits("PartitionNotFound", partition)
+        assert job.outcomes == [""]
+        assert job.status["phase"] == "Running"
+        await job.delete()
+        await system.history.until(
+            lambda: not system.servers(partition)
+            and not system.history.all("pods", OPERATOR_NAMESPACE)
+        )
+
+
+async def test_a_partition_made_again_takes_up_the_jobs_of_the_old_one(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        waiting = await system.job("waiting", partition, gpuMemory="36Gi")
+        await waiting.waits("InsufficientMemory")
+        (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
+        await waiting.waits("PartitionNotFound")
+        await system.partition()
+        await waiting.until(lambda s: s["reason"] != "PartitionNotFound")
+        assert job.outcomes == [""]
+        await job.delete()
+        await waiting.succeeds()
+
+
+async def test_a_gpuserver_deleted_by_hand_is_drained_and_carved_anew(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        (server,) = system.servers(partition)
+        uid = server["metadata"]["uid"]
+        (await system.api.delete(f"{GROUP_PATH}/gpuservers/{partition}-0")).ok()
+        await system.history.until(lambda: len(system.servers(partition)) == 2)
+        assert job.outcomes == [""]
+        await job.delete()
+        (new,) = await system.ready(partition)
+        assert new["metadata"]["uid"] != uid
+        after = await system.job("after", partition, gpuMemory="4Gi")
+        await after.succeeds()
+
+
+async def test_a_server_pod_deleted_by_hand_comes_back_and_its_jobs_too(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        await shorten(job)
+        path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{partition}-0"
+        (await system.api.delete(path)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["GPUFault", "Succeeded"]
+
+
+@pytest.mark.parametrize("fault", ["mps", "xid", "gpu-lost"])
+async def test_jobs_on_a_gpu_that_fails_are_queued_again_and_it_counts_as_no_failure(
+    system: System, fault: str
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        jobs = [await running_job(system, partition, f"train-{i}") for i in range(2)]
+        for job in jobs:
+            await shorten(job)
+        annotation = {"metadata": {"annotations": {"sim.partita.dev/fault": fault}}}
+        (await system.api.patch(f"{GROUP_PATH}/gpuservers/{partition}-0", annotation)).ok()
+        for job in jobs:
+            await job.succeeds()
+            assert job.outcomes == ["GPUFault", "Succeeded"]
+        status = await system.partition_says(partition, lambda s: s["gpus"] == 1)
+        assert {c["type"]: c["status"] for c in status["conditions"]}["Degraded"] == "False"
+
+
+async def test_jobs_of_a_node_that_is_gone_run_on_another(system: System) -> None:
+    async with system.running(1, 1):
+        partition = await system.partition(gpus=2)
+        await system.ready(partition, 2)
+        jobs = [
+            await running_job(system, partition, f"train-{i}", gpuMemory="20Gi") for i in range(2)
+        ]
+        for job in jobs:
+            await shorten(job)
+        (lost,) = [j for j in jobs if j.status["assignment"]["node"] == system.named("n0")]
+        (safe,) = [j for j in jobs if j is not lost]
+        (await system.api.delete(f"/api/v1/nodes/{system.named('n0')}")).ok()
+        await lost.until(lambda s: s["attempts"][0].get("outcome") == "NodeLost")
+        assert safe.outcomes == [""]
+        await safe.delete()
+        await lost.succeeds()
+        assert lost.outcomes == ["NodeLost", "Succeeded"]
+        assert lost.status["attempts"][1]["node"] == system.named("n1")
+
+
+async def test_a_node_that_comes_back_serves_again(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        await shorten(job)
+        node = system.history.get("nodes", system.named("n0"))
+        (await system.api.delete(f"/api/v1/nodes/{system.named('n0')}")).ok()
+        await job.waits("NoGPUReady")
+        meta = {"name": node["metadata"]["name"]}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        (await system.api.post("/api/v1/nodes", body)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["NodeLost", "Succeeded"]
+
+
+async def test_a_cordoned_node_takes_no_more_jobs_and_ends_none(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await running_job(system, partition)
+        node = f"/api/v1/nodes/{system.named('n0')}"
+        (await system.api.patch(node, {"spec": {"unschedulable": True}})).ok()
+        waiting = await system.job("waiting", partition, gpuMemory="4Gi")
+        await waiting.waits("NoGPUReady")
+        assert job.outcomes == [""]
+        (await system.api.patch(node, {"spec": {"unschedulable": False}})).ok()
+        await waiting.succeeds()
+
+
+async def test_a_namespace_deleted_with_jobs_running_gives_everything_back(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        namespace = await system.another_namespace()
+        job = await running_job(system, partition, namespace=namespace, gpuMemory="30Gi")
+        heir = await system.job("heir", partition, gpuMemory="30Gi")
+        await heir.waits("InsufficientMemory")
+        (await system.api.delete(f"/api/v1/namespaces/{namespace}")).ok()
+        await heir.succeeds()
+        await job.gone()
+
+
+async def test_everything_deleted_at_once_leaves_nothing(system: System) -> None:
+    async with system.running(2):
+        partition = await system.partition(gpus=2)
+        await system.ready(partition, 2)
+        jobs = [
+            await system.job(f"train-{i}", partition, gpuMemory="12Gi", sim=LONG) for i in range(8)
+        ]
+        await system.history.until(lambda: len(system.started()) == 6)
+        for job in jobs:
+            await job.delete()
+        (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
+        await system.history.until(
+            lambda: not system.servers(partition)
+            and not system.history.all("pods")
+            and not system.history.all("sharedgpujobs")
+        )

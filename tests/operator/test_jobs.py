@@ -1,0 +1,398 @@
+"""Every field of a SharedGPUJob does what it says."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from support.history import GROUP_PATH
+from support.operator import GIB, System, env_of
+
+from partita.scheduling import attempts
+
+LONG = {"duration": "1h"}
+"""A program that does not end while a test runs."""
+
+
+def seconds_between(earlier: str, later: str) -> float:
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
+
+
+async def test_a_higher_priority_goes_first_and_the_older_first_among_equals(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
+        await blocker.runs()
+        jobs = [
+            await system.job(name, partition, gpuMemory="30Gi", priority=priority)
+            for name, priority in (("low", -5), ("first", 0), ("second", 0), ("high", 7))
+        ]
+        for job in jobs:
+            await job.waits("InsufficientMemory")
+        await blocker.delete()
+        for job in jobs:
+            await job.succeeds()
+        assert system.started() == ["blocker", "high", "first", "second", "low"]
+
+
+async def test_a_job_below_zero_yields_to_its_neighbours(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        meek = await system.job("meek", partition, gpuMemory="4Gi", priority=-1)
+        plain = await system.job("plain", partition, gpuMemory="4Gi")
+        await meek.succeeds()
+        await plain.succeeds()
+        assert env_of(meek.made())["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+        assert "CUDA_MPS_CLIENT_PRIORITY" not in env_of(plain.made())
+
+
+async def test_a_job_submitted_suspended_waits_until_it_is_resumed(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", suspend=True)
+        await job.phase("Suspended")
+        other = await system.job("other", partition, gpuMemory="4Gi")
+        await other.succeeds()
+        assert system.started() == ["other"]
+        (await job.change(suspend=False)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["Succeeded"]
+
+
+async def test_a_queued_job_can_be_suspended_and_resumed(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
+        await blocker.runs()
+        job = await system.job("train", partition, gpuMemory="30Gi")
+        await job.waits("InsufficientMemory")
+        (await job.change(suspend=True)).ok()
+        await job.phase("Suspended")
+        await blocker.delete()
+        await system.history.until(lambda: not system.history.left_over())
+        (await job.change(suspend=False)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["Succeeded"]
+
+
+async def test_a_running_job_that_is_suspended_ends_and_starts_anew_on_resume(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", retry={"limit": 0}, sim=LONG)
+        await job.runs()
+        (await job.change(suspend=True)).ok()
+        await job.phase("Suspended")
+        assert job.outcomes == ["Suspended"]
+        await system.history.until(lambda: not system.history.left_over())
+        assert job.pod() is None
+        template = job.body["spec"]["template"]
+        template["metadata"]["annotations"]["sim.partita.dev/duration"] = "10s"
+        (await job.change(suspend=False, template=template)).ok()
+        await job.succeeds()
+        assert job.outcomes == ["Suspended", "Succeeded"]
+
+
+async def test_a_program_that_fails_is_started_again_up_to_the_limit(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train",
+            partition,
+            gpuMemory="4Gi",
+            retry={"limit": 2},
+            sim={"exit_code": "3", "message": "no such file"},
+        )
+        status = await job.fails()
+        assert job.outcomes == ["Failed"] * 3
+        assert status["reason"] == "RetryLimitExceeded"
+        assert "exit code 3" in status["message"]
+        assert "no such file" in status["message"]
+        assert [attempt["exitCode"] for attempt in status["attempts"]] == [3, 3, 3]
+
+
+async def test_a_failed_program_is_not_started_again_without_retries(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", retry={"limit": 0}, sim={"exit_code": "1"}
+        )
+        await job.fails()
+        assert job.outcomes == ["Failed"]
+
+
+async def test_a_failed_program_is_started_again_only_after_a_pause_which_is_told(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 1.5)
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", retry={"limit": 1}, sim={"exit_code": "1"}
+        )
+        message = await job.waits("BackOff")
+        assert "attempt 1 ended as Failed with exit code 1" in message
+        assert "next attempt at" in message
+        one, two = (await job.fails())["attempts"]
+        # A Pod's own times are cut to whole seconds.
+        assert seconds_between(one["startTime"], two["bookedTime"]) > 0.5
+
+
+async def test_only_the_job_that_ran_out_of_memory_ends_and_comes_back_larger(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        neighbours = [
+            await system.job(f"neighbour-{i}", partition, gpuMemory="8Gi", sim=LONG)
+            for i in range(2)
+        ]
+        for neighbour in neighbours:
+            await neighbour.runs()
+        job = await system.job(
+            "hungry",
+            partition,
+            gpuMemory="4Gi",
+            retry={"limit": 0, "outOfMemory": {"limit": 3, "growthPercent": 50}},
+            sim={"memory": "2Gi,7Gi"},
+        )
+        status = await job.succeeds()
+        assert job.outcomes == ["OutOfMemory", "OutOfMemory", "Succeeded"]
+        assert job.memories == ["4Gi", "6Gi", "9Gi"]
+        assert "out of memory" in status["attempts"][0]["message"]
+        assert env_of(job.made(2))["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=6144M"
+        for neighbour in neighbours:
+            assert neighbour.outcomes == [""]
+            assert neighbour.status["phase"] == "Running"
+
+
+async def test_a_job_that_runs_out_of_memory_too_often_has_failed(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "hungry",
+            partition,
+            gpuMemory="4Gi",
+            retry={"outOfMemory": {"limit": 1, "growthPercent": 10}},
+            sim={"memory": "30Gi"},
+        )
+        status = await job.fails()
+        assert job.outcomes == ["OutOfMemory", "OutOfMemory"]
+        assert status["reason"] == "OutOfMemory"
+        assert "retry.outOfMemory.limit: 1" in status["message"]
+
+
+async def test_growth_ends_at_the_largest_gpu(system: System) -> None:
+    async with system.running(1, memory=8 * GIB):
+        partition = await system.partition(sharing={"memoryReservePercent": 0})
+        job = await system.job(
+            "hungry",
+            partition,
+            gpuMemory="6Gi",
+            retry={"outOfMemory": {"growthPercent": 900}},
+            sim={"memory": "7Gi"},
+        )
+        await job.succeeds()
+        assert job.memories == ["6Gi", "8Gi"]
+
+
+async def test_a_job_over_its_deadline_is_ended_and_has_failed(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", activeDeadlineSeconds=1, sim=LONG
+        )
+        status = await job.fails()
+        assert job.outcomes == ["DeadlineExceeded"]
+        assert status["reason"] == "DeadlineExceeded"
+        assert "activeDeadlineSeconds (1)" in status["message"]
+        assert seconds_between(status["startTime"], status["completionTime"]) >= 1
+        await system.history.until(lambda: job.pod() is None)
+
+
+async def test_a_finished_job_is_deleted_when_its_time_to_live_is_over(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        brief = await system.job("brief", partition, gpuMemory="4Gi", ttlSecondsAfterFinished=0)
+        kept = await system.job("kept", partition, gpuMemory="4Gi")
+        await brief.gone()
+        last = system.history.versions("sharedgpujobs", "brief", system.namespace)[-1]
+        assert last["status"]["phase"] == "Succeeded"
+        await kept.succeeds()
+        await system.history.until(lambda: brief.pod() is None)
+
+
+async def test_the_memory_of_a_job_is_divided_by_its_processes(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("mpi", partition, gpuMemory="8Gi", processes=4, sim=LONG)
+        await job.runs()
+        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
+        (server,) = system.servers(partition)
+        booked = server["status"]["allocations"][job.uid]
+        assert (booked["memory"], booked["clients"]) == ("8Gi", 4)
+
+
+async def test_no_more_processes_are_started_on_a_gpu_than_mps_serves(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        many = await system.job("many", partition, gpuMemory="4Gi", processes=40, sim=LONG)
+        await many.runs()
+        more = await system.job("more", partition, gpuMemory="4Gi", processes=9)
+        await more.waits("TooManyClients", "48 MPS clients", "needs 9")
+        few = await system.job("few", partition, gpuMemory="4Gi", processes=8)
+        await few.succeeds()
+        await many.delete()
+        await more.succeeds()
+
+
+@pytest.mark.parametrize(
+    ("framework", "variable", "value"),
+    [
+        ("TensorFlow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+        ("JAX", "XLA_CLIENT_MEM_FRACTION", "0.25"),
+        ("PyTorch", "PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.25"),
+        ("CuPy", "CUPY_GPU_MEMORY_LIMIT", str(10 * GIB)),
+    ],
+)
+async def test_a_framework_s_own_limit_is_set_too(
+    system: System, framework: str, variable: str, value: str
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="10Gi", framework=framework)
+        await job.succeeds()
+        assert env_of(job.made())[variable] == value
+
+
+async def test_the_expected_duration_orders_the_shortest_first(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(policy={"name": "sjf"})
+        blocker = await system.job("blocker", partition, gpuMemory="4Gi", sim=LONG)
+        await blocker.runs()
+        jobs = [
+            await system.job(f"for-{length}", partition, gpuMemory="4Gi", expectedDuration=length)
+            for length in ("20m", "5m", "10m")
+        ]
+        for job in jobs:
+            await job.waits("PolicyWaits")
+        await blocker.delete()
+        for job in jobs:
+            await job.succeeds()
+        assert system.started() == ["blocker", "for-5m", "for-10m", "for-20m"]
+
+
+async def profile(system: System, application: str, *memory: str) -> None:
+    body = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "ApplicationProfile",
+        "metadata": {"name": application},
+        "spec": {
+            "application": application,
+            "measurements": [
+                {
+                    "duration": "60s",
+                    "environment": {"product": "NVIDIA A100-SXM4-40GB"},
+                    "steps": [{"gpuMemory": amount, "gpuUtilization": 50} for amount in memory],
+                }
+            ],
+        },
+    }
+    path = f"{GROUP_PATH}/namespaces/{system.namespace}/applicationprofiles"
+    (await system.api.post(path, body)).ok()
+
+
+async def test_a_job_without_memory_takes_it_from_its_application_s_history(
+    system: System,
+) -> None:
+    await profile(system, "resnet", "2Gi", "10Gi")
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, application="resnet")
+        await job.succeeds()
+        assert job.memories == ["11Gi"]  # a tenth more than the peak
+
+
+async def test_a_job_without_memory_or_history_runs_alone(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        new = await system.job("new", partition, application="unheard-of", sim=LONG)
+        await new.runs()
+        small = await system.job("small", partition, gpuMemory="1Gi")
+        await small.waits("GPUNotIdle", "a job that must be alone")
+        second = await system.job("second", partition, application="unheard-of")
+        await second.waits("GPUNotIdle", "an idle GPU")
+        (server,) = system.servers(partition)
+        assert server["status"]["allocations"][new.uid]["alone"]
+        await new.delete()
+        await small.succeeds()
+        await second.succeeds()
+
+
+async def test_a_job_that_learns_its_memory_while_it_waits_no_longer_wants_to_be_alone(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        blocker = await system.job("blocker", partition, gpuMemory="4Gi", sim=LONG)
+        await blocker.runs()
+        job = await system.job("train", partition, application="resnet")
+        await job.waits("GPUNotIdle")
+        await profile(system, "resnet", "2Gi")
+        await job.succeeds()
+        assert blocker.outcomes == [""]
+
+
+async def test_a_deleted_job_s_pod_ends_and_its_booking_is_given_back(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        running = await system.job("running", partition, gpuMemory="30Gi", sim=LONG)
+        await running.runs()
+        queued = await system.job("queued", partition, gpuMemory="30Gi")
+        await queued.waits("InsufficientMemory")
+        heir = await system.job("heir", partition, gpuMemory="30Gi")
+        await heir.waits("InsufficientMemory")
+        await queued.delete()
+        await running.delete()
+        await heir.succeeds()
+        assert running.pod() is None
+        assert system.started() == ["running", "heir"]
+
+
+async def test_a_job_of_the_same_name_is_another_job(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        first = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await first.runs()
+        await first.delete()
+        second = await system.job("train", partition, gpuMemory="6Gi")
+        await second.succeeds()
+        assert second.memories == ["6Gi"]
+
+
+async def test_the_places_in_the_queue_are_told(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
+        await blocker.runs()
+        jobs = [await system.job(f"train-{i}", partition, gpuMemory="30Gi") for i in range(3)]
+        for place, job in enumerate(jobs, start=1):
+            await job.until(lambda s, place=place: s.get("queuePosition") == place)
+        status = await system.partition_says(partition, lambda s: s["queue"]["queued"] == 3)
+        assert status["queue"]["running"] == 1
+
+
+async def test_a_job_s_template_changed_while_it_waits_is_what_runs(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", suspend=True)
+        await job.phase("Suspended")
+        containers = [{"name": "main", "image": "example.org/image:2"}]
+        template = {"spec": {"containers": containers}}
+        (await job.change(suspend=False, gpuMemory="5Gi", template=template)).ok()
+        await job.succeeds()
+        assert job.made()["spec"]["containers"][0]["image"] == "example.org/image:2"
+        assert job.memories == ["5Gi"]

@@ -1,6 +1,6 @@
 """Which GPUServers and server Pods a partition needs, and which it gives back. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partita.models import GPUPartition, GPUServer
@@ -31,7 +31,7 @@ def carve(
     partition: GPUPartition | None,
     servers: Sequence[GPUServer],
     pods: Mapping[str, PodView],
-    nodes: Mapping[str, object],
+    nodes: Container[str],
 ) -> Carving:
     """Compare what a partition wants with what is there.
 
@@ -51,7 +51,7 @@ def carve(
     staying = [s for s in servers if s.metadata.deletion_timestamp is None]
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
-            _give_back(server, pods.get(server.metadata.name), todo)
+            _give_back(server, pods.get(server.metadata.name), nodes, todo)
     if partition is None or going:
         todo.delete_servers += staying
         return todo
@@ -66,8 +66,8 @@ def carve(
     surplus = len(current) - spec.gpus
     if surplus > 0:
         todo.delete_servers += sorted(current, key=_keep_last)[:surplus]
-    # A GPU that is still being given back holds its place: there may be no other to take.
-    missing = spec.gpus - len(current)
+    # A GPU that is still being given back holds its place: no more are taken than are wanted.
+    missing = spec.gpus - len(servers)
     if missing > 0:
         todo.create_servers += _free_names(partition, servers, missing)
     leaving = {s.metadata.name for s in todo.delete_servers}
@@ -96,18 +96,25 @@ def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: in
     return names
 
 
-def _give_back(server: GPUServer, pod: PodView | None, todo: Carving) -> None:
+def _give_back(
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
+) -> None:
     """Let a GPU go once nothing is booked on it any more: first its Pod, then the object."""
     if server.status.allocations:
         return
     if pod is None:
         todo.finish.append(server)
-    elif not pod.deleting:
+    elif not pod.deleting or _stranded(pod, nodes):
         todo.delete_pods.append(pod)
 
 
+def _stranded(pod: PodView, nodes: Container[str]) -> bool:
+    """Tell whether the node that would have to confirm a deletion is gone."""
+    return bool(pod.node) and pod.node not in nodes
+
+
 def _look_after(
-    server: GPUServer, pod: PodView | None, nodes: Mapping[str, object], todo: Carving
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
 ) -> None:
     """Keep the server Pod of a GPU that stays."""
     status = server.status
@@ -118,7 +125,5 @@ def _look_after(
             todo.reset.append(server)
         else:
             todo.create_pods.append(server)
-    elif (not pod.deleting and (pod.outcome.finished or (pod.node and pod.node not in nodes))) or (
-        pod.deleting and pod.node and pod.node not in nodes
-    ):
+    elif _stranded(pod, nodes) or (pod.outcome.finished and not pod.deleting):
         todo.delete_pods.append(pod)

@@ -112,6 +112,12 @@ def _shadow(runner: PolicyRunner | None) -> tuple[ShadowStatus, ...]:
     )
 
 
+def _policy_reason(runner: PolicyRunner) -> str:
+    if runner.failure or runner.active != runner.spec.name:
+        return "FallbackDecides"
+    return "PolicyUnavailable" if runner.problem else "Deciding"
+
+
 def _conditions(
     partition: GPUPartition,
     summary: tuple[GPUSummary, ...],
@@ -121,7 +127,9 @@ def _conditions(
     wanted = partition.spec.gpus
     states = Counter(gpu.state for gpu in summary)
     trouble = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state in _TROUBLE]
-    moving = states["Starting"] + states["Draining"]
+    staying = len(summary) - states["Draining"]
+    starting = states["Starting"] + max(0, wanted - staying)
+    moving = starting + states["Draining"]
     conditions = partition.status.conditions
 
     def put(kind: str, *, holds: bool, reason: str, message: str = "") -> None:
@@ -144,14 +152,14 @@ def _conditions(
     else:
         why = "Draining" if states["Draining"] else "Starting"
     put("Ready", holds=all_ready, reason=why, message="; ".join([count, *trouble]))
-    said = f"{states['Starting']} GPUs start, {states['Draining']} are given back"
+    said = f"{starting} GPUs start, {states['Draining']} are given back"
     put(
         "Progressing",
         holds=moving > 0,
         reason="GPUsMoving" if moving else "Settled",
         message=said if moving else "",
     )
-    failure = (runner.problem or runner.failure) if runner else ""
+    failure = (runner.failure or runner.problem) if runner else ""
     degraded = trouble + ([failure] if failure else [])
     put(
         "Degraded",
@@ -163,7 +171,7 @@ def _conditions(
         put(
             "PolicyHealthy",
             holds=not failure,
-            reason="FallbackDecides" if failure else "Deciding",
+            reason=_policy_reason(runner),
             message=failure,
         )
     return conditions

@@ -276,7 +276,7 @@ class _Cycle:
             holds=self._holds,
             policy=result.answer.policy if result.answer else partition.spec.policy.name,
             partition=partition.metadata.name,
-            carved=len(self._state.servers_of(partition.metadata.name)),
+            wanted=partition.spec.gpus,
         )
         for job in result.order:
             if job.id in placed:

@@ -33,8 +33,8 @@ class WaitingReasons:
         GPUs that are held, with the job for which.
     policy
         The policy that decided.
-    carved
-        How many GPUs the partition has, ready or not.
+    wanted
+        How many GPUs the partition is to have.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class WaitingReasons:
         holds: Mapping[str, str],
         policy: str,
         partition: str,
-        carved: int,
+        wanted: int,
     ) -> None:
         self._room = room
         self._gpus = gpus
         self._holds = holds
         self._policy = policy
         self._partition = partition
-        self._carved = carved
+        self._wanted = wanted
         self._known: dict[tuple[object, ...], Why] = {}
 
     def why(self, job: Job) -> Why:
@@ -69,9 +69,9 @@ class WaitingReasons:
         if not self._gpus:
             return Why(
                 Reason.NO_GPU_READY,
-                f"none of the {self._carved} GPUs of {self._partition} is ready: see "
+                f"none of the {self._wanted} GPUs of {self._partition} is ready: see "
                 f"`kubectl get gpuservers` and `kubectl describe gpart {self._partition}`"
-                if self._carved
+                if self._wanted
                 else f"{self._partition} has no GPUs: raise spec.gpus",
             )
         refusals = Counter(self._refusal(job, gpu) for gpu in self._gpus)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+
+from partita.cli import main
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
-
-from partita.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
 

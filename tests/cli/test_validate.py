@@ -95,8 +95,10 @@ def test_stdin_is_a_file_too(invoke) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "<stdin>:4: SharedGPUJob/a: spec.partition: Required value",
-        "<stdin>:5: SharedGPUJob/a: spec.gpus: Invalid value: 0: "
-        "spec.gpus in body should be greater than or equal to 1",
+        (
+            "<stdin>:5: SharedGPUJob/a: spec.gpus: Invalid value: 0: "
+            "spec.gpus in body should be greater than or equal to 1"
+        ),
     ]
 
 
@@ -108,8 +110,10 @@ def test_a_file_that_is_not_there_is_wrong_usage(invoke) -> None:
     ("content", "said"),
     [
         (b"a: b\nname: caf\xe9\n", "f:2: byte 0xe9 is not UTF-8: save the file as UTF-8"),
-        ("a:\n  - {b: c\nd: e\n", "f:3: is no YAML: while parsing a flow mapping, "
-                                  "expected ',' or '}', but got ':'"),
+        (
+            "a:\n  - {b: c\nd: e\n",
+            "f:3: is no YAML: while parsing a flow mapping, expected ',' or '}', but got ':'",
+        ),
         ("a: b\nc: \x07\n", "f:2: is no YAML: character U+0007 is not allowed"),
         ("a: 1\nb: 2\na: 3\n", "f:3: a stands twice in this mapping: remove one of them"),
         ("a: &x [*x]\n", "f:1: contains itself by an alias: write it out"),
@@ -219,8 +223,9 @@ def test_no_text_makes_it_fall_over(text: str) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 PLACES = [

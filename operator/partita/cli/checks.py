@@ -220,8 +220,8 @@ def _schema_findings(found: _Object) -> Iterator[Finding]:
     meta = body.setdefault("metadata", {})
     unnamed = False
     if isinstance(meta, dict) and not meta.get("name"):
-        prefix = meta.get("generateName")
-        unnamed = not isinstance(prefix, str) or not prefix
+        prefix = _word(meta.get("generateName"))
+        unnamed = not prefix
         # What the API server would append, or a name so that rules can be run that read one.
         meta["name"] = "unnamed" if unnamed else f"{prefix[:58]}00000"
     validator.default(body)

@@ -99,6 +99,7 @@ def _policies(verdicts: Sequence[Verdict], why: str) -> Table:
     for style in ("", "dim", ""):
         table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold", style="dim")
+    before = ""
     for verdict in verdicts:
         match verdict.decision:
             case "start":
@@ -108,7 +109,12 @@ def _policies(verdicts: Sequence[Verdict], why: str) -> Table:
             case "wait":
                 what = Text("not start it", style="yellow")
                 said = _joined(verdict.reason, verdict.message)
-                said = "for the reason above" if said == why else said
+                if said == why:
+                    said = "for the reason above"
+                elif said == before:
+                    said = "for the same reason"
+                else:
+                    before = said
             case "fail":
                 what, said = Text("fail", style="red"), verdict.message
         table.add_row(verdict.policy, verdict.role, what, said)

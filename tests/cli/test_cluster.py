@@ -1,0 +1,118 @@
+"""top and explain on an API server, and what they say when something is missing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.world import GPU, create, job, node, partition, running, server, server_pod
+from support.api import Api
+
+
+@pytest.fixture
+async def names(api: Api, namespace: str, partita):
+    """A partition with one GPU, a job on it and two that wait; all are named after the test's
+    namespace."""
+    pool, machine = f"pool-{namespace}", f"node-{namespace}"
+    gpu = f"{pool}-0"
+    common = {"namespace": namespace, "partition": pool}
+    await create(api, node(machine))
+    await create(api, partition(pool, gpus=1, policy={"name": "fifo"}))
+    held = await create(api, job("held", "30Gi", status=running(gpu), **common))
+    for name, memory in (("small", "5Gi"), ("large", "20Gi")):
+        await create(api, job(name, memory, status={"phase": "Queued"}, **common))
+    on = server(gpu, held, on=machine, of=pool)
+    created = await create(api, on)
+    await create(api, server_pod(gpu, namespace))
+    yield {"namespace": namespace, "pool": pool, "gpu": gpu}
+    for path in (f"gpupartitions/{pool}", f"gpuservers/{created['metadata']['name']}"):
+        await api.delete(f"/apis/partita.dev/v1alpha1/{path}")
+    await api.delete(f"/api/v1/nodes/{machine}")
+
+
+async def test_top_shows_a_partition_once(partita, names) -> None:
+    result = await partita("top", names["pool"], "--once")
+    assert result.exit_code == 0
+    head, bar, *_ = result.stdout.splitlines()
+    assert head == (
+        f"{names['pool']}  MPS · policy fifo · 1 of 1 GPUs ready · 1 running · 2 waiting"
+    )
+    assert bar.startswith(f"{names['gpu']}  |held")
+    assert bar.endswith("30.0/37.2 GiB   0 %")
+    assert sorted(line.split()[0] for line in result.stdout.splitlines()[3:]) == [
+        f"{names['namespace']}/large",
+        f"{names['namespace']}/small",
+    ]
+
+
+async def test_top_is_json_for_scripts(partita, names) -> None:
+    result = await partita("top", names["pool"], "--output", "json")
+    (pool,) = json.loads(result.stdout)
+    assert [piece["name"] for piece in pool["gpus"][0]["slices"]] == ["held"]
+    assert pool["gpus"][0]["bookable"] == (40 << 30) * 93 // 100 // (1 << 20) * (1 << 20)
+
+
+async def test_top_names_the_partitions_there_are(partita, names) -> None:
+    result = await partita("top", "nowhere")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: there is no GPUPartition nowhere (there is: ")
+    assert names["pool"] in result.stderr
+
+
+async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> None:
+    small = await partita("explain", f"{names['namespace']}/small", "-o", "json")
+    assert small.exit_code == 0
+    answer = json.loads(small.stdout)
+    verdicts = {v["policy"]: v for v in answer["policies"]}
+    assert verdicts["fifo"]["role"] == "in charge"
+    assert verdicts["fifo"]["decision"] == "start"
+    assert verdicts["fifo"]["gpus"] == [names["gpu"]]
+    assert verdicts["fifo"]["beside"] == [f"{names['namespace']}/held"]
+    large = await partita("explain", "large", "-n", names["namespace"])
+    assert large.exit_code == 0
+    said = " ".join(large.stdout.split())
+    assert "needs 20.0 GiB of GPU memory; the most that is free is 2.2 GiB of 37.2 GiB" in said
+
+
+async def test_explain_asks_as_if_a_running_job_were_waiting(partita, names) -> None:
+    result = await partita("explain", "held", "-n", names["namespace"])
+    assert result.exit_code == 0
+    assert f"{names['namespace']}/held  runs" in result.stdout
+    assert "Were it still waiting, each policy would now" in result.stdout
+
+
+async def test_a_finished_job_is_told_without_policies(partita, api, namespace) -> None:
+    await create(api, job("done", namespace=namespace, status={"phase": "Succeeded"}))
+    result = await partita("explain", "done", "-n", namespace)
+    assert "has succeeded" in result.stdout
+    assert "policy" not in result.stdout
+
+
+async def test_explain_says_where_a_job_of_that_name_is(partita, names) -> None:
+    result = await partita("explain", "small")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: there is no SharedGPUJob small in namespace default; ")
+    assert f"{names['namespace']}" in result.stderr
+    result = await partita("explain", "nothing-is-called-so")
+    assert "see `kubectl get sharedgpujobs --all-namespaces`" in result.stderr
+
+
+def test_a_server_that_does_not_answer_is_one_sentence(invoke, tmp_path, monkeypatch) -> None:
+    from partita.kube import client
+
+    monkeypatch.setattr(client, "_ATTEMPTS", 1)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "contexts: [{name: c, context: {cluster: c, user: c}}]\nusers: [{name: c, user: {}}]\n"
+    )
+    result = invoke("top", "--once", "--kubeconfig", kubeconfig)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: the API server does not answer (")
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_uuid_of_the_world_is_one() -> None:
+    assert len(f"{GPU}0") == len("GPU-") + 36

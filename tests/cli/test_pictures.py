@@ -1,0 +1,145 @@
+"""What top and explain draw, from objects alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from rich.console import Console
+
+from cli.world import attempt, job, lists, node, partition, running, server
+from partita.cli.board import Colours, board, duration
+from partita.cli.cluster import state_of
+from partita.cli.explanation import explanation
+from partita.cli.view import as_json, partitions_view
+from partita.cli.whatif import ask_policies, put_back
+from partita.models import SharedGPUJob
+
+NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
+
+
+def drawn(renderable, width: int) -> str:
+    console = Console(width=width, color_system=None, highlight=False, markup=False, emoji=False)
+    with console.capture() as text:
+        console.print(renderable)
+    return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
+
+
+A = job("train-a", "18Gi", status=running("shared-0"))
+B = job("a-job-with-a-long-name", "10Gi", status=running("shared-0", "team/train-a"))
+FIRST = job("first", "20Gi", namespace="other", status={
+    "phase": "Queued", "queuePosition": 1, "reason": "InsufficientMemory",
+    "message": "needs 20.0 GiB of GPU memory; the most that is free is 9.2 GiB",
+})  # fmt: skip
+GROWN = job("grown", "10Gi", status={
+    "phase": "Queued", "queuePosition": 2, "reason": "InsufficientMemory", "message": "needs more",
+    "attempts": [attempt(1, "shared-0", outcome="OutOfMemory", peakMemory="9Gi", exitCode=1,
+                         endTime="2026-01-01T12:00:30Z", message="CUDA out of memory")],
+})  # fmt: skip
+PAUSED = job("paused", None, suspend=True, status={"phase": "Suspended", "reason": "Suspended"})
+LOST = job("lost", "1Gi", partition="nowhere", status={
+    "phase": "Queued", "reason": "PartitionNotFound", "message": "there is no GPUPartition nowhere",
+})  # fmt: skip
+
+
+def cluster():
+    policy = {"name": "fifo", "shadow": ["sjf"]}
+    return lists(
+        node(),
+        partition(policy=policy, trouble="shared-1 is Unready"),
+        server("shared-0", A, B, used={"uid-train-a": "9Gi"}),
+        server("shared-1", ready=False),
+        A, B, FIRST, GROWN, PAUSED, LOST,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_top_draws_slices_their_use_and_the_queue(text_golden, width: int) -> None:
+    seen = partitions_view(state_of(cluster()), NOW)
+    assert [p.name for p in seen] == ["nowhere", "shared"]
+    text = "\n".join(drawn(board(p, Colours(), queue_rows=2), width) for p in seen)
+    assert max(map(len, text.splitlines())) <= width
+    text_golden(f"top-{width}.txt", text)
+
+
+def test_a_script_reads_bytes_and_seconds() -> None:
+    (_, shared) = as_json(partitions_view(state_of(cluster()), NOW))
+    assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
+    (gpu, unready) = shared["gpus"]
+    assert unready["state"] == "Unready"
+    assert {key: gpu[key] for key in ("name", "state", "booked", "used", "utilization")} == {
+        "name": "shared-0",
+        "state": "Ready",
+        "booked": 28 << 30,
+        "used": 10 << 30,
+        "utilization": 70,
+    }
+    assert gpu["slices"][0] == {
+        "uid": "uid-train-a",
+        "namespace": "team",
+        "name": "train-a",
+        "attempt": 1,
+        "memory": 18 << 30,
+        "used": 9 << 30,
+        "threadPercent": 100,
+    }
+    assert [(j["name"], j["position"], j["asks"]) for j in shared["queue"]] == [
+        ("first", 1, "20.0 GiB"),
+        ("grown", 2, "15.0 GiB"),
+        ("paused", None, "a GPU alone"),
+    ]
+    assert shared["queue"][0]["waiting"] == 90
+
+
+async def explained(name: str, *, back: bool = False) -> str:
+    uid, found = f"uid-{name}", cluster()
+    body = next(o for objects in found.values() for o in objects if o["metadata"]["uid"] == uid)
+    state = state_of(put_back(found, uid) if back else found)
+    verdicts = await ask_policies(state, uid, NOW)
+    text = drawn(explanation(SharedGPUJob.parse(body), verdicts, "Each policy"), 100)
+    # How old a job is depends on today.
+    return "".join(
+        f"{line}\n" for line in text.splitlines() if not line.startswith(("Age", "1  running"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "back"),
+    [("first", False), ("grown", False), ("train-a", True), ("paused", True), ("lost", False)],
+)
+async def test_explain_tells_what_each_policy_would_do(text_golden, name: str, back) -> None:
+    text_golden(f"explain-{name}.txt", await explained(name, back=back))
+
+
+async def test_a_policy_that_cannot_be_had_is_named() -> None:
+    objects = lists(
+        node(),
+        partition(policy={"name": "magic", "fallback": "fifo"}),
+        server("shared-0"),
+        waiting := job("waiting", status={"phase": "Queued"}),
+    )
+    verdicts = await ask_policies(state_of(objects), waiting["metadata"]["uid"], NOW)
+    assert [(v.policy, v.role, v.decision) for v in verdicts] == [
+        ("magic", "in charge", "fail"),
+        ("fifo", "fallback", "start"),
+        ("sjf", "", "start"),
+        ("tetris", "", "start"),
+    ]
+    assert verdicts[0].message == "there is no policy 'magic'; installed are: fifo, sjf, tetris"
+
+
+async def test_neighbours_are_those_booked_and_those_started_with_it() -> None:
+    held = job("held", "5Gi", status=running("shared-0"))
+    queue = [job(name, "5Gi", status={"phase": "Queued"}) for name in ("one", "two")]
+    objects = lists(node(), partition(), server("shared-0", held), held, *queue)
+    verdicts = await ask_policies(state_of(objects), "uid-two", NOW)
+    assert verdicts[0].gpus == ("shared-0",)
+    assert verdicts[0].beside == ("team/held", "team/one")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (3599, "59m59s"), (7500, "2h05m")],
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert duration(timedelta(seconds=seconds).total_seconds()) == text

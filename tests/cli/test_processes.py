@@ -1,0 +1,187 @@
+"""The commands that run until they are stopped, as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from partita.cli.sandbox import sandbox
+from partita.cli.terminal import UserError
+from partita.embedded.nodes import NodeSpec
+from support.api import Api
+
+DEADLINE = 50
+
+
+@asynccontextmanager
+async def running(*args: str | Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start a command; it is ended when the test is over."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "partita",
+        *map(str, args),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line(stream: asyncio.StreamReader | None) -> str:
+    assert stream is not None
+    return (await stream.readline()).decode().rstrip("\n")
+
+
+def config_of(path: Path) -> tuple[str, Path]:
+    """Return the URL of a kubeconfig's server, and the file."""
+    config = yaml.safe_load(path.read_text())
+    return config["clusters"][0]["cluster"]["server"], path
+
+
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def children_of(pid: int) -> list[Path]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [Path(f"/proc/{child}") for child in children]
+
+
+def still_there(paths: list[Path]) -> list[Path]:
+    return [path for path in paths if path.exists()]
+
+
+async def kinds_of(url: str) -> list[str]:
+    async with aiohttp.ClientSession() as session:
+        answer = await Api(session, url, ssl_context=None).get(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        )
+        return answer.ok().names
+
+
+async def test_the_api_server_prints_its_kubeconfig_and_has_our_kinds() -> None:
+    async with running("apiserver") as process:
+        said = await line(process.stdout)
+        url, kubeconfig = config_of(Path(said.removeprefix("export KUBECONFIG=")))
+        assert (await line(process.stderr)).startswith("Serving on http://127.0.0.1:")
+        assert "gpupartitions.partita.dev" in await kinds_of(url)
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    assert not still_there([kubeconfig])
+
+
+async def test_the_kubeconfig_is_written_where_it_is_wanted(tmp_path) -> None:
+    out = tmp_path / "config"
+    async with running("apiserver", "--no-crds", "--kubeconfig-out", out) as process:
+        assert await line(process.stdout) == f"export KUBECONFIG={out}"
+        url, _ = config_of(out)
+        assert await kinds_of(url) == []
+        port = url.rpartition(":")[2]
+        async with running("apiserver", "--port", port) as second:
+            assert await second.wait() == 1
+            assert "name another --port or --host" in await line(second.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_nodes_appear_and_stay_when_they_are_stopped(api_server, api, namespace) -> None:
+    args = ("--kubeconfig", api_server.kubeconfig, "--nodes", "2", "--gpus", "3")
+    args += ("--gpu-memory", "24Gi", "--product", "NVIDIA A10", "--speed", "5")
+    async with running("nodes", *args) as process:
+        assert await line(process.stderr) == (
+            "2 nodes with 3 GPUs of 24Gi each, at speed 5, until Ctrl-C."
+        )
+        nodes = (await api.get("/api/v1/nodes")).ok().body["items"]
+        simulated = [n for n in nodes if n["metadata"]["name"] in {"sim-0", "sim-1"}]
+        assert [n["status"]["allocatable"]["nvidia.com/gpu"] for n in simulated] == ["3", "3"]
+        assert simulated[0]["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A10"
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    for name in ("sim-0", "sim-1"):
+        (await api.delete(f"/api/v1/nodes/{name}")).ok()
+
+
+async def test_the_sandbox_ends_its_operator_and_notices_when_it_is_gone(tmp_path) -> None:
+    async with asyncio.timeout(DEADLINE):
+        async with sandbox(tmp_path, [NodeSpec("sim-0")], speed=10.0) as box:
+            box.check()
+            box.operator.kill()
+            await box.operator.wait()
+            with pytest.raises(UserError, match=f"exit code -9; see the end of {tmp_path}"):
+                box.check()
+        async with sandbox(tmp_path, [NodeSpec("sim-0")], speed=10.0) as box:
+            pass
+        assert box.operator.returncode is not None
+        assert box.nodes.done()
+
+
+@pytest.mark.timeout(150)
+async def test_the_demo_ends_as_its_examples_say(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "partita", "demo", "--speed", "40",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    events, table = said.decode(), out.decode()
+    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in events
+    assert "lammps-melt starts again on shared-" in events
+    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in events
+    rows = {words[0]: words for line in table.splitlines() if (words := line.split())}
+    assert "resized 6.0 → 9.0 GiB" in " ".join(table.split())
+    assert rows["hoomd-large"][-2:] == ["waits:", "NeverFits"]
+    assert rows["resnet152"][-1] == "suspended"
+    assert sum(words[-1] == "succeeded" for words in rows.values()) == 10
+    assert "with one job per GPU" in table
+    assert not left_in(tmp_path)
+
+
+@pytest.mark.timeout(150)
+async def test_the_demo_that_serves_is_there_to_play_with_until_it_is_stopped(
+    monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    async with running("demo", "--serve", "--policy", "fifo", "--speed", "80") as process:
+        assert await line(process.stderr) == "In another shell:"
+        kubectl = (await line(process.stderr)).split()
+        assert kubectl[:2] == ["kubectl", "--kubeconfig"]
+        while "The cluster stays up until Ctrl-C" not in await line(process.stderr):
+            pass
+        url, _ = config_of(Path(kubectl[2]))
+        async with aiohttp.ClientSession() as session:
+            api = Api(session, url, ssl_context=None)
+            path = "/apis/partita.dev/v1alpha1/gpupartitions/shared"
+            shared = (await api.get(path)).ok().body
+        assert shared["spec"]["policy"]["name"] == "fifo"
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    assert not left_in(tmp_path)
+
+
+async def test_a_demo_stopped_half_way_leaves_nothing_running(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    async with running("demo", "--speed", "1") as process:
+        while not (said := await line(process.stderr)).startswith("applying the partition"):
+            assert said or process.returncode is None
+        children = children_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 1
+    assert children
+    assert not still_there(children)
+    assert not left_in(tmp_path)

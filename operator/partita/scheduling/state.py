@@ -39,6 +39,8 @@ _TOMBSTONES = 10_000
 
 class _Versioned(Protocol):
     @property
+    def uid(self) -> str: ...
+    @property
     def version(self) -> int: ...
 
 
@@ -236,17 +238,12 @@ class State:
             return
         if pod.component == COMPONENT_JOB:
             pods = self.job_pods.setdefault(pod.job_uid, {})
-            self._apply_view(pods, pod.uid, pod, pod.uid, deleted=deleted)
+            self._apply_view(pods, pod.uid, pod, deleted=deleted)
             if not pods:
                 del self.job_pods[pod.job_uid]
             self.dirty.jobs(pod.job_uid)
             return
-        old = self.server_pods.get(pod.server)
-        if old is not None and old.uid != pod.uid and (deleted or old.version > pod.version):
-            return
-        if old is not None and old.uid != pod.uid:
-            del self.server_pods[pod.server]
-        self._apply_view(self.server_pods, pod.server, pod, pod.uid, deleted=deleted)
+        self._apply_view(self.server_pods, pod.server, pod, deleted=deleted)
         if pod.server in self.servers:
             server = self.servers[pod.server]
             self.dirty.partitions(server.spec.partition)
@@ -256,12 +253,13 @@ class State:
         """Take a Node. One that merely reports again changes nothing."""
         node = NodeView.parse(body)
         old = self.nodes.get(node.name)
-        self._apply_view(self.nodes, node.name, node, node.uid, deleted=deleted)
+        self._apply_view(self.nodes, node.name, node, deleted=deleted)
         new = self.nodes.get(node.name)
         if old and new and (old.ready, old.schedulable) == (new.ready, new.schedulable):
             return
-        for server in self.servers.values():
-            if server.status.node == node.name:
+        for name, server in self.servers.items():
+            pod = self.server_pods.get(name)
+            if node.name in {server.status.node, pod.node if pod else ""}:
                 self.dirty.partitions(server.spec.partition)
                 self.dirty.jobs(*server.status.allocations)
 
@@ -269,7 +267,7 @@ class State:
         """Take a Namespace."""
         view = NamespaceView.parse(body)
         old = self.namespaces.get(view.name)
-        self._apply_view(self.namespaces, view.name, view, view.uid, deleted=deleted)
+        self._apply_view(self.namespaces, view.name, view, deleted=deleted)
         if old is None or old.labels != view.labels or deleted:
             choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
             self.dirty.partitions(*choosy)
@@ -341,14 +339,13 @@ class State:
             # The CRD refuses such an object; one that came before the CRD's rules is left alone.
             problems[uid] = describe(error)
 
-    def _apply_view(
-        self, objects: dict[str, V], key: str, new: V, uid: str, *, deleted: bool
-    ) -> None:
+    def _apply_view(self, objects: dict[str, V], key: str, new: V, *, deleted: bool) -> None:
         old = objects.get(key)
         if deleted:
-            self._bury(uid)
-            objects.pop(key, None)
-        elif uid not in self._gone and (old is None or old.version < new.version):
+            self._bury(new.uid)
+            if old is not None and old.uid == new.uid:
+                del objects[key]
+        elif new.uid not in self._gone and (old is None or old.version < new.version):
             objects[key] = new
 
     def _bury(self, uid: str) -> None:

@@ -1,0 +1,280 @@
+"""The cache holds what the API server said last, in whatever order it is told."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.scheduling.state import State
+from scheduling.builders import (
+    a_state,
+    allocation,
+    job_body,
+    namespace_body,
+    node_body,
+    partition_body,
+    pod_body,
+    profile_body,
+    server_body,
+    server_pod_body,
+    take,
+)
+
+
+def versioned(body: dict[str, Any], version: int, uid: str | None = None) -> dict[str, Any]:
+    body["metadata"] |= {"resourceVersion": str(version)}
+    if uid:
+        body["metadata"]["uid"] = uid
+    return body
+
+
+def dirty(state: State) -> tuple[set[str], set[str]]:
+    jobs = state.dirty.take_jobs()
+    return jobs, state.dirty.take_partitions()[0]
+
+
+class TestVersions:
+    def test_an_older_version_never_replaces_a_newer_one(self):
+        state = a_state(versioned(job_body(priority=2), 20), versioned(job_body(priority=1), 10))
+        assert state.jobs["uid-train"].spec.priority == 2
+
+    def test_the_same_version_again_is_no_news(self):
+        body = versioned(job_body(), 10)
+        state = a_state(body)
+        dirty(state)
+        take(state, body)
+        assert dirty(state) == (set(), set())
+        assert not state.dirty.event.is_set()
+
+    def test_a_late_answer_does_not_revive_what_was_deleted(self):
+        bodies = [
+            versioned(body, 10)
+            for body in (
+                job_body(), server_body(), partition_body(), pod_body(), node_body(),
+                namespace_body("team-a"), profile_body(), server_pod_body("shared-0"),
+            )
+        ]  # fmt: skip
+        state = a_state(*bodies)
+        for body in bodies:
+            take(state, versioned(body, 11), deleted=True)
+            take(state, versioned(body, 10))
+        everything = (
+            state.jobs, state.servers, state.partitions, state.job_pods, state.nodes,
+            state.namespaces, state.profiles, state.server_pods,
+        )  # fmt: skip
+        assert not any(everything)
+
+    @pytest.mark.parametrize("make", [server_body, partition_body, node_body])
+    def test_the_end_of_a_namesake_does_not_end_its_successor(self, make):
+        state = a_state(versioned(make(), 10, "first"), versioned(make(), 20, "second"))
+        take(state, versioned(make(), 15, "first"), deleted=True)
+        kept = {**state.servers, **state.partitions, **state.nodes}
+        assert len(kept) == 1
+
+    def test_the_end_of_an_earlier_server_pod_does_not_end_its_successor(self):
+        state = a_state(
+            versioned(server_pod_body("shared-0"), 10, "first"),
+            versioned(server_pod_body("shared-0"), 20, "second"),
+        )
+        take(state, versioned(server_pod_body("shared-0"), 30, "first"), deleted=True)
+        assert state.server_pods["shared-0"].uid == "second"
+
+    def test_what_cannot_be_read_is_named_and_what_was_known_stays(self):
+        state = a_state(versioned(job_body(), 10))
+        take(state, versioned(job_body(gpuMemory="lots"), 20))
+        assert state.jobs["uid-train"].metadata.resource_version == "10"
+        assert "gpuMemory" in state.unreadable["sharedgpujobs"]["uid-train"]
+        take(state, versioned(job_body(), 30))
+        assert state.unreadable["sharedgpujobs"] == {}
+
+
+class TestIndexes:
+    def test_bookings_are_found_by_job(self):
+        both = {"uid-train": allocation(), "uid-other": allocation("other")}
+        state = a_state(
+            server_body("shared-1", allocations=both),
+            server_body("shared-0", allocations={"uid-train": allocation()}),
+        )
+        assert list(state.booked("uid-train")) == ["shared-0", "shared-1"]
+        assert set(state.bookings()) == {"uid-train", "uid-other"}
+        take(state, server_body("shared-1"))
+        assert list(state.booked("uid-train")) == ["shared-0"]
+        take(state, server_body("shared-0"), deleted=True)
+        assert (state.booked("uid-train"), set(state.bookings())) == ({}, set())
+
+    def test_a_job_that_changes_its_partition_is_found_in_the_new_one(self):
+        state = a_state(job_body(), job_body(partition="other"))
+        assert [job.metadata.name for job in state.jobs_of("other")] == ["train"]
+        assert list(state.jobs_of("shared")) == []
+
+    def test_pods_are_sorted_by_attempt(self):
+        state = a_state(pod_body(attempt=10), pod_body(attempt=2))
+        assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
+
+    def test_pods_of_others_are_passed_over(self):
+        stranger = {"metadata": {"name": "web", "namespace": "team-a", "labels": {}}}
+        state = State()
+        state.apply_pod(stranger)
+        broken = pod_body()
+        broken["metadata"]["labels"]["partita.dev/attempt"] = "first"
+        state.apply_pod(broken)
+        assert state.job_pods == {}
+
+    def test_an_edited_annotation_costs_nothing_but_itself(self):
+        body = pod_body()
+        body["metadata"]["annotations"]["partita.dev/gpu-memory"] = "lots"
+        assert a_state(body).pods_of("uid-train")[0].memory == 0
+
+
+class TestNews:
+    def test_a_node_that_goes_concerns_the_gpus_and_jobs_on_it(self):
+        server = server_body(allocations={"uid-train": allocation()})
+        state = a_state(node_body(), server)
+        dirty(state)
+        take(state, node_body())
+        assert dirty(state) == (set(), set())
+        take(state, node_body(ready=False))
+        assert dirty(state) == ({"uid-train"}, {"shared"})
+        take(state, node_body(), deleted=True)
+        assert dirty(state) == ({"uid-train"}, {"shared"})
+
+    def test_a_node_that_goes_concerns_server_pods_that_have_not_reported(self):
+        server = server_body(node="", conditions={}, status={"uuid": ""})
+        state = a_state(node_body(), server, server_pod_body("shared-0"))
+        dirty(state)
+        take(state, node_body(), deleted=True)
+        assert dirty(state)[1] == {"shared"}
+
+    def test_a_server_pod_that_goes_concerns_the_jobs_on_its_gpu(self):
+        server = server_body(allocations={"uid-train": allocation()})
+        state = a_state(server, server_pod_body("shared-0"))
+        dirty(state)
+        take(state, server_pod_body("shared-0"), deleted=True)
+        assert dirty(state) == ({"uid-train"}, {"shared"})
+
+    def test_a_partition_whose_status_alone_changed_is_no_news(self):
+        state = a_state(partition_body(), job_body())
+        dirty(state)
+        take(state, partition_body())
+        assert dirty(state) == (set(), set())
+        take(state, partition_body(metadata={"generation": 2}))
+        assert dirty(state) == ({"uid-train"}, {"shared"})
+
+    def test_labels_of_a_namespace_concern_partitions_that_choose(self):
+        choosy = partition_body("choosy", allowedNamespaces={"matchLabels": {"gpus": "yes"}})
+        state = a_state(choosy, partition_body())
+        dirty(state)
+        take(state, namespace_body("team-a"))
+        assert dirty(state)[1] == {"choosy"}
+        take(state, namespace_body("team-a"))
+        assert dirty(state)[1] == set()
+
+    def test_history_concerns_the_jobs_of_its_application(self):
+        state = a_state(job_body(application="resnet"), job_body("other"))
+        dirty(state)
+        take(state, profile_body())
+        assert dirty(state)[0] == {"uid-train"}
+        assert ("team-a", "resnet") in state.profiles
+
+
+class TestMissing:
+    def test_what_a_list_does_not_have_is_forgotten_unless_it_is_newer(self):
+        makes = {
+            "sharedgpujobs": job_body,
+            "gpuservers": server_body,
+            "gpupartitions": partition_body,
+            "nodes": node_body,
+            "namespaces": namespace_body,
+            "pods": pod_body,
+            "applicationprofiles": profile_body,
+        }
+        for plural, make in makes.items():
+            old, new = versioned(make("old"), 10), versioned(make("new"), 30)
+            state = a_state(old, new)
+            assert state.forget_missing(plural, {old["metadata"]["uid"]}, 40) == 1
+            state = a_state(old, new)
+            assert state.forget_missing(plural, set(), 20) == 1
+            assert state.forget_missing(plural, set(), 20) == 0
+
+    def test_server_pods_are_pods_too(self):
+        state = a_state(versioned(server_pod_body("shared-0"), 10))
+        assert state.forget_missing("pods", set(), 20) == 1
+        assert state.server_pods == {}
+
+    def test_a_forgotten_job_leaves_no_trace_in_the_indexes(self):
+        state = a_state(versioned(job_body(), 10), versioned(pod_body(), 10))
+        state.forget_missing("sharedgpujobs", set(), 20)
+        state.forget_missing("pods", set(), 20)
+        assert (list(state.jobs_of("shared")), state.pods_of("uid-train")) == ([], [])
+        assert "uid-train" in dirty(state)[0]
+
+
+# The history of a small cluster: who is when created, changed and deleted.
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["job", "server", "pod", "server-pod", "node"]),
+        st.integers(0, 1),
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+    max_size=14,
+)
+
+
+def history(drawn: list[tuple[str, int, int, bool]]) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Return the events in the order in which they happened."""
+    alive: dict[tuple[str, int], str] = {}
+    for version, (kind, number, variant, ends) in enumerate(drawn, start=1):
+        key = kind, number
+        if ends and key not in alive:
+            continue
+        uid = alive.setdefault(key, f"{kind}-{number}-{version}")
+        ledger = {f"job-{n}": allocation() for n in range(variant)}
+        body = {
+            "job": lambda n=number, v=variant: job_body(f"j{n}", partition=f"p{v % 2}"),
+            "server": lambda n=number, v=variant, a=ledger: server_body(
+                f"s{n}", partition=f"p{v % 2}", allocations=a
+            ),
+            "pod": lambda n=number, v=variant: pod_body(f"j{n}", v + 1),
+            "server-pod": lambda n=number: server_pod_body(f"s{n}"),
+            "node": lambda n=number, v=variant: node_body(f"n{n}", ready=v > 1),
+        }[kind]()
+        yield versioned(body, version, uid), ends
+        if ends:
+            del alive[key]
+
+
+def facts(state: State) -> dict[str, Any]:
+    return {
+        "jobs": {uid: job.metadata.resource_version for uid, job in state.jobs.items()},
+        "of": {p: sorted(j.metadata.uid for j in state.jobs_of(p)) for p in ("p0", "p1")},
+        "servers": {p: [s.metadata.name for s in state.servers_of(p)] for p in ("p0", "p1")},
+        "booked": {f"job-{n}": list(state.booked(f"job-{n}")) for n in range(3)},
+        "bookings": sorted(state.bookings()),
+        "pods": sorted(
+            (p.uid, p.version) for pods in state.job_pods.values() for p in pods.values()
+        ),
+        "server pods": {s: (p.uid, p.version) for s, p in state.server_pods.items()},
+        "nodes": {n: (v.uid, v.ready) for n, v in state.nodes.items()},
+    }
+
+
+@settings(max_examples=80)
+@given(steps, st.randoms(use_true_random=False), st.integers(0, 3))
+def test_any_order_with_repeats_ends_in_the_same_state(drawn, rng: random.Random, repeats: int):
+    """Our own writes' answers come before, after or beside the watch's events."""
+    events = list(history(drawn))
+    expected = State()
+    for body, deleted in events:
+        take(expected, body, deleted=deleted)
+    mixed = events * (repeats + 1)
+    rng.shuffle(mixed)
+    state = State()
+    for body, deleted in mixed:
+        take(state, body, deleted=deleted)
+        for uid in list(state.bookings()):
+            assert state.booked(uid)
+    assert facts(state) == facts(expected)

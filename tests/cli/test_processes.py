@@ -22,7 +22,9 @@ DEADLINE = 50
 
 
 @asynccontextmanager
-async def running(*args: str | Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running(
+    *args: str | Path, within: float = DEADLINE
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command; it is ended when the test is over."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -33,7 +35,7 @@ async def running(*args: str | Path) -> AsyncIterator[asyncio.subprocess.Process
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(within):
             yield process
     finally:
         if process.returncode is None:
@@ -130,48 +132,38 @@ async def test_the_sandbox_ends_its_operator_and_notices_when_it_is_gone(tmp_pat
 
 
 @pytest.mark.timeout(150)
-async def test_the_demo_ends_as_its_examples_say(monkeypatch, tmp_path) -> None:
+async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
+    monkeypatch, tmp_path
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "partita", "demo", "--speed", "40",
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    events, table = said.decode(), out.decode()
-    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in events
-    assert "lammps-melt starts again on shared-" in events
-    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in events
-    rows = {words[0]: words for line in table.splitlines() if (words := line.split())}
-    assert "resized 6.0 → 9.0 GiB" in " ".join(table.split())
+    async with running("demo", "--serve", "--policy", "fifo", "--speed", "40", within=140) as demo:
+        assert await line(demo.stderr) == "In another shell:"
+        kubectl = (await line(demo.stderr)).split()
+        assert kubectl[:2] == ["kubectl", "--kubeconfig"]
+        events = [await line(demo.stderr)]
+        while "The cluster stays up until Ctrl-C:" not in events[-1]:
+            assert demo.returncode is None, events
+            events.append(await line(demo.stderr))
+        url, _ = config_of(Path(kubectl[2]))
+        async with aiohttp.ClientSession() as session:
+            path = "/apis/partita.dev/v1alpha1/gpupartitions/shared"
+            shared = (await Api(session, url, ssl_context=None).get(path)).ok().body
+        demo.send_signal(signal.SIGINT)
+        assert await demo.wait() == 0
+        table = (await demo.stdout.read()).decode()
+    assert shared["spec"]["policy"]["name"] == "fifo"
+    assert not left_in(tmp_path)
+    told = "\n".join(events)
+    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in told
+    assert "lammps-melt starts again on shared-" in told
+    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in told
+    rows = {words[0]: words for row in table.splitlines() if (words := row.split())}
+    assert "resized 6.0 → 9.0 GiB" in " ".join(rows["lammps-melt"])
     assert rows["hoomd-large"][-2:] == ["waits:", "NeverFits"]
     assert rows["resnet152"][-1] == "suspended"
     assert sum(words[-1] == "succeeded" for words in rows.values()) == 10
     assert "with one job per GPU" in table
-    assert not left_in(tmp_path)
-
-
-@pytest.mark.timeout(150)
-async def test_the_demo_that_serves_is_there_to_play_with_until_it_is_stopped(
-    monkeypatch, tmp_path
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    async with running("demo", "--serve", "--policy", "fifo", "--speed", "80") as process:
-        assert await line(process.stderr) == "In another shell:"
-        kubectl = (await line(process.stderr)).split()
-        assert kubectl[:2] == ["kubectl", "--kubeconfig"]
-        while "The cluster stays up until Ctrl-C" not in await line(process.stderr):
-            pass
-        url, _ = config_of(Path(kubectl[2]))
-        async with aiohttp.ClientSession() as session:
-            api = Api(session, url, ssl_context=None)
-            path = "/apis/partita.dev/v1alpha1/gpupartitions/shared"
-            shared = (await api.get(path)).ok().body
-        assert shared["spec"]["policy"]["name"] == "fifo"
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == 0
-    assert not left_in(tmp_path)
 
 
 async def test_a_demo_stopped_half_way_leaves_nothing_running(monkeypatch, tmp_path) -> None:

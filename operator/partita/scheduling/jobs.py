@@ -45,6 +45,32 @@ class Refusal:
     """or until then."""
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is kept of one job beside what the state has."""
+
+    home: str = ""
+    """Its partition when it was looked at last."""
+    plan: Plan | None = None
+    why: Why | None = None
+    """Why it waits."""
+    position: int | None = None
+    bypasses: int = 0
+    told: tuple[Reason, datetime] | None = None
+    """The reason that a cycle gave last, and when its status was last renewed for it."""
+    shown: tuple[SharedGPUJobStatus, datetime] | None = None
+    """The status that was handed on to be written, and when."""
+    ending: Ending | None = None
+    """Somebody wants its attempt to end."""
+    refused: Refusal | None = None
+    first_attempt: int = 1
+    """Attempts below it have Pods of somebody else's."""
+    beside: tuple[str, ...] = ()
+    """Jobs on the same GPUs when it was placed."""
+    unwritable: bool = False
+    """The API server never takes its status: nothing waits for that."""
+
+
 class Jobs:
     """What is known and wanted of every job.
 
@@ -56,40 +82,36 @@ class Jobs:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._plans: dict[str, Plan] = {}
-        self._home: dict[str, str] = {}
-        self._why: dict[str, Why] = {}
-        self._position: dict[str, int] = {}
-        self._bypasses: dict[str, int] = {}
-        self._told: dict[str, tuple[Reason | None, datetime]] = {}
-        self._shown: dict[str, tuple[SharedGPUJobStatus, datetime]] = {}
-        self._endings: dict[str, Ending] = {}
-        self._refused: dict[str, Refusal] = {}
-        self._first_attempt: dict[str, int] = {}
+        self._known: defaultdict[str, _Known] = defaultdict(_Known)
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
         """UIDs of jobs whose bookings are to be given back, by GPUServer."""
         self.largest: dict[str, Largest] = {}
         """The most that each partition could give."""
-        self.beside: dict[str, tuple[str, ...]] = {}
-        """Jobs on the same GPUs when a job was placed."""
-        self.unwritable: set[str] = set()
-        """Jobs whose status the API server never takes: they are not waited for."""
 
     # What others tell.
 
     def end(self, uid: str, outcome: Outcome, message: str) -> None:
         """Have a job's attempt ended."""
-        self._endings[uid] = Ending(outcome, message)
+        self._known[uid].ending = Ending(outcome, message)
 
     def refuse(self, uid: str, refusal: Refusal) -> None:
         """Note that the job's Pod cannot be made as things are."""
-        self._refused[uid] = refusal
+        self._known[uid].refused = refusal
 
     def name_taken(self, uid: str, attempt: int) -> None:
         """Note that a Pod of somebody else has the name of this attempt."""
-        self._first_attempt[uid] = attempt + 1
+        self._known[uid].first_attempt = attempt + 1
+
+    def placed(self, uid: str, beside: tuple[str, ...]) -> None:
+        """Note that a job is being booked, and whom it meets on its GPUs."""
+        self.waiting[self._known[uid].home].pop(uid, None)
+        self._known[uid].beside = beside
+
+    def status_refused(self, uid: str) -> None:
+        """Note that the API server never takes the job's status."""
+        self._known[uid].unwritable = True
 
     def explain(
         self, uid: str, why: Why, now: datetime, *, position: int | None = None, bypasses: int = 0
@@ -98,15 +120,14 @@ class Jobs:
 
         Only at the head of a long queue are mere numbers renewed.
         """
-        self._why[uid] = why
-        self._bypasses[uid] = bypasses
-        if position is not None:
-            self._position[uid] = position
-        reason, told = self._told.get(uid, (None, now))
-        near = position is not None and position <= SHOWN_POSITIONS
-        if reason is why.reason and not (near and now - told >= REFRESH):
-            return False
-        self._told[uid] = why.reason, now
+        known = self._known[uid]
+        known.why, known.position, known.bypasses = why, position, bypasses
+        if known.told is not None:
+            reason, at = known.told
+            near = position is not None and position <= SHOWN_POSITIONS
+            if reason is why.reason and not (near and now - at >= REFRESH):
+                return False
+        known.told = why.reason, now
         return True
 
     def refresh_largest(self, partition: str) -> bool:
@@ -122,15 +143,13 @@ class Jobs:
 
     def partition_of(self, uid: str) -> str:
         """Name of the partition that the job belongs to, empty when it is not known."""
-        return self._home.get(uid, "")
-
-    def plan_of(self, uid: str) -> Plan | None:
-        """Return the last plan."""
-        return self._plans.get(uid)
+        known = self._known.get(uid)
+        return known.home if known is not None else ""
 
     def attempt_of(self, uid: str) -> int:
         """Return the number of the attempt that a booking made now is for."""
-        return max(self._plans[uid].next_attempt, self._first_attempt.get(uid, 1))
+        known = self._known[uid]
+        return max(known.plan.next_attempt if known.plan else 1, known.first_attempt)
 
     # The work.
 
@@ -151,7 +170,7 @@ class Jobs:
 
     def _stake(self, uid: str) -> list[tuple[str, object]]:
         """Return what the job wants or gives back, by partition: news to its queue."""
-        home = self._home.get(uid, "")
+        home = self.partition_of(uid)
         stake: list[tuple[str, object]] = []
         if uid in self.waiting[home]:
             stake.append((home, self.waiting[home][uid]))
@@ -160,65 +179,47 @@ class Jobs:
         return stake + [(p, name) for p, name in names if uid in self.releases[name]]
 
     def _look(self, uid: str, now: datetime) -> Plan | None:
-        self.waiting[self._home.get(uid, "")].pop(uid, None)
+        self.waiting[self.partition_of(uid)].pop(uid, None)
         for server in self._state.booked(uid):
             self.releases[server].discard(uid)
         job = self._state.jobs.get(uid)
         if job is None:
             self._forget(uid)
             return None
-        self._home[uid] = job.spec.partition
-        made = self._plans[uid] = plan(job, self._surroundings(job, now), now)
+        known = self._known[uid]
+        known.home = job.spec.partition
+        made = known.plan = plan(job, self._surroundings(job, now), now)
         if made.release:
             for server in self._state.booked(uid):
                 self.releases[server].add(uid)
-        if not made.wants_gpu:
-            for kept in (self._why, self._position, self._bypasses, self._told):
-                kept.pop(uid, None)
+        if made.wants_gpu:
+            self._enqueue(job, known, made, now)
         else:
-            self._enqueue(job, made, now)
+            known.why = known.position = known.told = None
+            known.bypasses = 0
         if all(a.outcome is not None for a in job.status.attempts) and not self._state.booked(uid):
-            self._endings.pop(uid, None)
+            known.ending = None
         return made
 
     def _forget(self, uid: str) -> None:
-        booked = self._state.booked(uid)
         if not any(p.alive for p in self._state.pods_of(uid)):
-            for server in booked:
+            for server in self._state.booked(uid):
                 self.releases[server].add(uid)
-        for kept in (
-            self._plans,
-            self._why,
-            self._position,
-            self._bypasses,
-            self._shown,
-            self._told,
-            self._endings,
-            self._refused,
-            self._first_attempt,
-            self.beside,
-        ):
-            kept.pop(uid, None)
-        self.unwritable.discard(uid)
-        if not booked:
-            self._home.pop(uid, None)
+        self._known.pop(uid, None)
 
-    def _enqueue(self, job: SharedGPUJob, made: Plan, now: datetime) -> None:
+    def _enqueue(self, job: SharedGPUJob, known: _Known, made: Plan, now: datetime) -> None:
         uid, name = job.metadata.uid, job.spec.partition
         partition = self._state.partitions.get(name)
-        refused = self._refused.get(uid)
-        if refused is not None and (
-            refused.generation != job.metadata.generation
-            or (refused.until is not None and refused.until <= now)
-        ):
-            del self._refused[uid]
-            refused = None
+        refused = known.refused
         if refused is not None:
-            self._why[uid] = refused.why
-            return
+            lasts = refused.until is None or refused.until > now
+            if lasts and refused.generation == job.metadata.generation:
+                known.why = refused.why
+                return
+            known.refused = None
         if partition is None or partition.metadata.deletion_timestamp:
             there = ", ".join(sorted(self._state.partitions)) or "none"
-            self._why[uid] = Why(
+            known.why = Why(
                 Reason.PARTITION_NOT_FOUND,
                 f"there is no GPUPartition {name} (there is: {there}): create it or name another",
             )
@@ -231,15 +232,15 @@ class Jobs:
             largest=self.largest.get(name, Largest()),
         )
         if isinstance(found, Why):
-            self._why[uid] = found
-            self._position.pop(uid, None)
+            known.why, known.position = found, None
             return
         self.waiting[name][uid] = found
-        if uid not in self._why:
-            self._why[uid] = Why(Reason.SCHEDULING, "it has just been queued")
+        if known.why is None:
+            known.why = Why(Reason.SCHEDULING, "it has just been queued")
 
     def _surroundings(self, job: SharedGPUJob, now: datetime) -> Surroundings:
         state, uid = self._state, job.metadata.uid
+        known = self._known[uid]
         booked = state.booked(uid)
         servers = {name: state.servers[name] for name in booked}
         peaks = [
@@ -255,9 +256,9 @@ class Jobs:
             node_exists=lambda node: node in state.nodes,
             ending=self._ending(job, now),
             peak=max(peaks, default=None),
-            status_refused=uid in self.unwritable,
-            beside=self.beside.get(uid, ()),
-            known=self._plans[uid].attempts if uid in self._plans else (),
+            status_refused=known.unwritable,
+            beside=known.beside,
+            known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
         )
 
@@ -271,20 +272,20 @@ class Jobs:
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
-        uid = job.metadata.uid
-        for name in self._state.booked(uid):
+        booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
+        for name in booked:
             fault = self._fault(name)
             if fault:
                 return Ending(Outcome.GPU_FAULT, f"{name}: {fault}")
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is given back, and drainTimeout is over")
-        refused, taken = self._refused.get(uid), self._first_attempt.get(uid, 0)
+        refused = known.refused
         if refused is not None and refused.generation == job.metadata.generation:
             return Ending(Outcome.EVICTED, refused.why.message)
-        if any(a.attempt < taken for a in self._state.booked(uid).values()):
+        if any(a.attempt < known.first_attempt for a in booked.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
-        return self._endings.get(uid)
+        return known.ending
 
     def _fault(self, server: str) -> str:
         """Say why every program on a GPU is lost; empty when none is."""
@@ -307,11 +308,10 @@ class Jobs:
 
     def wake_at(self, uid: str) -> datetime | None:
         """When the job is to be looked at again though nothing has changed."""
-        made = self._plans.get(uid)
-        times = [made.wake] if made is not None else []
-        times += [self.drain_deadline(server) for server in self._state.booked(uid)]
-        if uid in self._refused:
-            times.append(self._refused[uid].until)
+        known = self._known[uid]
+        times = [self.drain_deadline(server) for server in self._state.booked(uid)]
+        times.append(known.plan.wake if known.plan else None)
+        times.append(known.refused.until if known.refused else None)
         return min((t for t in times if t is not None), default=None)
 
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
@@ -320,26 +320,27 @@ class Jobs:
         Numbers in a message and places in the queue change all the time; a change of these
         alone is shown only so often.
         """
-        job, made = self._state.jobs.get(uid), self._plans.get(uid)
-        if job is None or made is None:
+        job, known = self._state.jobs.get(uid), self._known.get(uid)
+        if job is None or known is None or known.plan is None:
             return None
+        made = known.plan
         status = job_status(
             job,
             made,
             now,
             place=self._place(uid),
-            why=self._why.get(uid) if made.phase is Phase.QUEUED and made.wants_gpu else None,
-            position=self._position.get(uid),
-            bypasses=self._bypasses.get(uid, 0),
+            why=known.why if made.phase is Phase.QUEUED and made.wants_gpu else None,
+            position=known.position,
+            bypasses=known.bypasses,
         )
         if status == job.status:
             return None
-        old, since = self._shown.get(uid, (job.status, None))
+        old, since = known.shown or (job.status, None)
         numbers = {"message", "queue_position", "bypasses", "conditions"}
         same = old.model_dump(exclude=numbers) == status.model_dump(exclude=numbers)
         if same and since is not None and now - since < REFRESH:
             return None
-        self._shown[uid] = status, now
+        known.shown = status, now
         return status, _within(job.status, status)
 
     def _place(self, uid: str) -> Place | None:
@@ -351,7 +352,7 @@ class Jobs:
             booked=booked,
             uuids=[s.status.uuid for s in servers],
             node=servers[0].status.node,
-            beside=self.beside.get(uid, ()),
+            beside=self._known[uid].beside,
         )
 
 

@@ -69,8 +69,7 @@ class Committer:
         since = self._now()
         for job, gpus in result.placed:
             self.busy.add(job.id)
-            self._jobs.waiting[self._jobs.partition_of(job.id)].pop(job.id, None)
-            self._jobs.beside[job.id] = self._names_on(gpus, result, job.id)
+            self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
             self._log_placed(job, gpus, result)
             for gpu in gpus:
                 changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))

@@ -113,8 +113,7 @@ class Loop:
         for uid in uids - self._committer.busy:  # those are looked at once they are written
             try:
                 self._look_at(uid, now)
-            except Exception:
-                # A fault of ours with one job must not stop the others.
+            except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
                 self._log.exception("job not planned", uid=uid)
                 self._later(uid)
         more, more_glances = self._state.dirty.take_partitions()
@@ -217,7 +216,7 @@ class Loop:
         self._statuses.want(uid, status, within)
 
     def _status_refused(self, uid: str) -> None:
-        self.jobs.unwritable.add(uid)
+        self.jobs.status_refused(uid)
         self._state.dirty.jobs(uid)
 
     def _set_timer(self, uid: str) -> None:
@@ -237,7 +236,7 @@ class Loop:
         """Keep a fault of ours with one job from ending all others."""
         try:
             await work
-        except Exception:
+        except Exception:  # noqa: BLE001 - as its docstring says
             self._log.exception("work failed")
 
     # Partitions.
@@ -258,8 +257,7 @@ class Loop:
             kept.again = False
             try:
                 await self._cycle(name, kept)
-            except Exception:
-                # A fault of ours; the loop lives, and the next change tries again.
+            except Exception:  # noqa: BLE001 - a fault of ours; the next change tries again
                 self._log.exception("cycle failed", partition=name)
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._state.dirty.partitions(name)

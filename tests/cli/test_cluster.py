@@ -7,6 +7,11 @@ import json
 import pytest
 
 from cli.world import GPU, create, job, node, partition, running, server, server_pod
+from partita.cli import cluster
+from partita.cli.cluster import explained
+from partita.cli.terminal import UserError
+from partita.kube.errors import ConflictError, ForbiddenError, NotFoundError
+from partita.kube.lease import LeaseLostError
 from support.api import Api
 
 
@@ -112,6 +117,51 @@ def test_a_server_that_does_not_answer_is_one_sentence(invoke, tmp_path, monkeyp
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: the API server does not answer (")
     assert result.stderr.count("\n") == 1
+
+
+WHAT = "GET /apis/partita.dev/v1alpha1/gpupartitions"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ForbiddenError(WHAT, 403, "gpupartitions is forbidden"),
+            "gpupartitions is forbidden: ask for a role that allows it",
+        ),
+        (
+            NotFoundError(WHAT, 404, "the server could not find the requested resource"),
+            "this cluster does not have Partita's kinds: `partita crds --install` brings them",
+        ),
+        (NotFoundError("GET /api/v1/nodes/a", 404, "none"), "GET /api/v1/nodes/a: 404 none"),
+        (ConflictError("PUT /x", 409, "newer"), "PUT /x: 409 newer"),
+        (LeaseLostError("lost"), "lost; it is started again, and waits for its turn"),
+        (
+            ExceptionGroup("", [ExceptionGroup("", [ConflictError("PUT /x", 409, "newer")])]),
+            "PUT /x: 409 newer",
+        ),
+    ],
+)
+def test_what_goes_wrong_with_a_cluster_is_a_sentence(error: Exception, said: str) -> None:
+    with pytest.raises(UserError) as told, explained():
+        raise error
+    assert told.value.message == said
+
+
+def test_a_fault_of_ours_is_not_explained_away() -> None:
+    with pytest.raises(ExceptionGroup), explained():
+        raise ExceptionGroup("", [ZeroDivisionError()])
+
+
+async def test_who_may_not_list_is_told_how_the_job_stands(partita, names, monkeypatch) -> None:
+    async def forbidden(_: object) -> None:
+        raise ForbiddenError("GET /api/v1/nodes", 403, "nodes is forbidden")
+
+    monkeypatch.setattr(cluster, "read_lists", forbidden)
+    result = await partita("explain", f"{names['namespace']}/small")
+    assert result.exit_code == 0
+    assert f"{names['namespace']}/small  waits" in result.stdout
+    assert result.stderr == "The policies were not asked: nodes is forbidden\n"
 
 
 def test_the_uuid_of_the_world_is_one() -> None:

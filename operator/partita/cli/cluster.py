@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from partita.cli.terminal import UserError
-from partita.constants import LABEL_COMPONENT
+from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.handlers import feeds
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.connect import connect
@@ -50,14 +50,17 @@ def explained() -> Iterator[None]:
     except LeaseLostError as error:
         raise UserError(f"{error}; it is started again, and waits for its turn") from error
     except UnavailableError as error:
+        said = str(error.__cause__ or error.message)
         raise UserError(
-            f"the API server does not answer ({error}): is it up, and the kubeconfig of today?"
+            f"the API server does not answer ({said}): is it up, and the kubeconfig of today?"
         ) from error
     except ForbiddenError as error:
         raise UserError(f"{error.message}: ask for a role that allows it") from error
     except NotFoundError as error:
+        if f"/apis/{GROUP}/" not in error.what:
+            raise UserError(str(error)) from error
         raise UserError(
-            f"{error}: is Partita installed? `partita crds --install` brings its kinds"
+            "this cluster does not have Partita's kinds: `partita crds --install` brings them"
         ) from error
     except KubernetesError as error:
         raise UserError(str(error)) from error

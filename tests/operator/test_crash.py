@@ -1,0 +1,152 @@
+"""Killed between any two writes and started again, the operator comes to the same end.
+
+The proxy lets one write through at a time. It kills the operator after so many of them took
+effect, before the answer; or before so many-th is forwarded, when those before it took effect. A
+new operator is started and killed in the same way, until everything is done. So an operator that
+is killed after each single write gets through all of it one write at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from support.clusters import ApiServer
+from support.operator import Job, System
+from support.operator_process import Forge
+from support.proxy import FaultProxy, When
+from support.requests import Request
+
+LONG = {"duration": "20h"}
+
+
+def counts(request: Request) -> bool:
+    """Tell the writes that make a difference: a lease, an event or a summary makes none."""
+    return request.is_write and request.resource in {"gpuservers", "pods", "sharedgpujobs"}
+
+
+class Scenario:
+    """Some jobs to which everything happens."""
+
+    def __init__(self, system: System, *, with_several_gpus: bool) -> None:
+        self._system = system
+        self._several = with_several_gpus
+        self.jobs: dict[str, Job] = {}
+
+    async def run(self) -> None:
+        """Submit the jobs, change what is to change, and wait for the end of all of it."""
+        system = self._system
+        shared = await system.partition(gpus=2, name="shared", drainTimeout="60s")
+        wide = await system.partition(gpus=2, name="wide", sharing={"mode": "Exclusive"})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._plain(shared))
+            group.create_task(self._hungry(shared))
+            group.create_task(self._failing(shared))
+            group.create_task(self._suspended(shared))
+            group.create_task(self._deleted(shared))
+            if self._several:
+                group.create_task(self._wide(wide))
+        await system.scale(shared, 1)
+        await self._until(lambda: len(system.servers(shared)) == 1)
+        last = await self._job("last", shared, gpuMemory="30Gi")
+        await self._until(lambda: last.status.get("phase") == "Succeeded")
+        await self._until(lambda: not system.history.left_over())
+
+    async def _job(self, name: str, partition: str, **spec: object) -> Job:
+        job = self.jobs[name] = await self._system.job(name, partition, **spec)
+        return job
+
+    async def _until(self, holds: object) -> None:
+        await self._system.history.until(holds, seconds=60, what=self._system.history.left_over)
+
+    async def _reaches(self, job: Job, *phases: str) -> None:
+        await self._until(lambda: job.status.get("phase") in phases)
+
+    async def _plain(self, partition: str) -> None:
+        job = await self._job("plain", partition, gpuMemory="8Gi")
+        await self._reaches(job, "Succeeded")
+
+    async def _hungry(self, partition: str) -> None:
+        job = await self._job("hungry", partition, gpuMemory="4Gi", sim={"memory": "5Gi"})
+        await self._reaches(job, "Succeeded")
+
+    async def _failing(self, partition: str) -> None:
+        job = await self._job(
+            "failing", partition, gpuMemory="4Gi", retry={"limit": 1}, sim={"exit_code": "1"}
+        )
+        await self._reaches(job, "Failed")
+
+    async def _suspended(self, partition: str) -> None:
+        job = await self._job("suspended", partition, gpuMemory="8Gi", sim=LONG)
+        await self._reaches(job, "Running")
+        (await job.change(suspend=True)).ok()
+        await self._reaches(job, "Suspended")
+        template = job.body["spec"]["template"]
+        template["metadata"]["annotations"] = {"sim.partita.dev/duration": "10s"}
+        (await job.change(suspend=False, template=template)).ok()
+        await self._reaches(job, "Succeeded")
+
+    async def _deleted(self, partition: str) -> None:
+        job = await self._job("deleted", partition, gpuMemory="8Gi", sim=LONG)
+        await self._reaches(job, "Running")
+        await job.delete()
+        await self._until(lambda: job.body is None and job.pod() is None)
+
+    async def _wide(self, partition: str) -> None:
+        job = await self._job("wide", partition, gpus=2)
+        await self._reaches(job, "Succeeded")
+
+    def outcomes(self) -> dict[str, list[str]]:
+        return {name: job.outcomes for name, job in self.jobs.items()}
+
+
+EXPECTED = {
+    "plain": ["Succeeded"],
+    "hungry": ["OutOfMemory", "Succeeded"],
+    "failing": ["Failed", "Failed"],
+    "suspended": ["Suspended", "Succeeded"],
+    "deleted": [],
+    "wide": ["Succeeded"],
+    "last": ["Succeeded"],
+}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("every", "when"),
+    [
+        (1, When.AFTER),
+        (2, When.AFTER),
+        (3, When.BEFORE),
+        (6, When.AFTER),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
+)
+async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
+    system: System, api_server: ApiServer, tmp_path: Path, every: int, when: When
+) -> None:
+    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
+        kubeconfig = proxy.write_kubeconfig(tmp_path)
+        async with Forge(kubeconfig, tmp_path / "log", identity="crash") as forge:
+            # What is booked in part is released after a crash: who never lives for two writes
+            # never books two GPUs.
+            scenario = Scenario(system, with_several_gpus=every > 1)
+            work = asyncio.create_task(scenario.run())
+            kills = 0
+            while not work.done():
+                operator = await forge.start()
+                fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
+                await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
+                proxy.remove(fault)
+                if operator.ended.done():
+                    assert fault.happened, forge.log[-4000:]
+                    kills += 1
+                else:
+                    await operator.stop()
+            await work
+            assert "Traceback" not in forge.log
+        print(f"{kills} kills")
+        assert kills >= 20 // every
+        outcomes = scenario.outcomes()
+        assert outcomes == {name: EXPECTED[name] for name in outcomes}

@@ -1,0 +1,128 @@
+"""How often the operator writes for one job: what the API server must bear of it.
+
+An ordinary job costs four writes from submission to its end: the booking, the Pod, that it runs,
+how it ended. Giving the booking back comes after that, in one write with whatever else changes
+on that GPU in the same cycle. A job that has to wait costs one more, which says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.clusters import ApiServer
+from support.operator import System
+from support.proxy import FaultProxy
+from support.requests import Request
+
+from partita.scheduling import jobs as jobs_module
+
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the same on a slow machine: what is not written about a Pod that starts in a second,
+    is not written about one that takes longer here."""
+    monkeypatch.setattr(jobs_module, "ASSIGNED_WITHIN", 10.0)
+
+
+def for_jobs(request: Request) -> bool:
+    """Leave out what is not written for jobs: the Lease and the partition's status."""
+    return request.resource not in {"leases", "gpupartitions"}
+
+
+@asynccontextmanager
+async def counted(
+    system: System, api_server: ApiServer, folder: Path, *, gpus: int, speed: float
+) -> AsyncIterator[tuple[FaultProxy, str]]:
+    """Run a partition whose GPUs are ready, and count the writes from now on."""
+    async with FaultProxy(api_server) as proxy, system.nodes(gpus, speed=speed):
+        async with system.operator(proxy.write_kubeconfig(folder)):
+            partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
+            await system.ready(partition, gpus)
+            proxy.writes.clear()
+            yield proxy, partition
+            await system.settle()
+
+
+def record(counts: Counter[str], jobs: int, record_property: Record) -> float:
+    total = sum(counts.values()) / jobs
+    record_property("writes", {**counts, "per job": total})
+    print(dict(counts), f"{total} writes a job")
+    return total
+
+
+async def test_a_lone_job_costs_four_writes_until_it_has_finished(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
+        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "20s"})
+        await job.succeeds()
+        await system.history.until(lambda: not system.history.left_over())
+        # Without what was turned away because the agent had reported in between.
+        done = [w.request for w in proxy.writes if w.took_effect and for_jobs(w.request)]
+        assert [request.kind for request in done] == [
+            "PATCH gpuservers/status",
+            "POST pods",
+            "PATCH sharedgpujobs/status",
+            "PATCH sharedgpujobs/status",  # it has finished
+            "PATCH gpuservers/status",
+        ]
+
+
+async def test_jobs_that_start_at_once_cost_at_most_four_writes_each_all_told(
+    system: System,
+    api_server: ApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Record,
+) -> None:
+    monkeypatch.setattr(jobs_module, "QUEUED_WITHIN", 10.0)
+    async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
+        jobs = [
+            await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"gpu": "1"})
+            for i in range(40)
+        ]
+        for job in jobs:
+            await job.succeeds()
+        await system.history.until(lambda: not system.history.left_over())
+        assert record(proxy.counts(for_jobs), 40, record_property) <= 4
+
+
+async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
+    system: System,
+    api_server: ApiServer,
+    tmp_path: Path,
+    record_property: Record,
+) -> None:
+    async with counted(system, api_server, tmp_path, gpus=2, speed=20) as (proxy, partition):
+        jobs = [
+            await system.job(
+                f"train-{i}", partition, gpuMemory="9Gi", sim={"duration": f"{10 + i % 7}s"}
+            )
+            for i in range(40)
+        ]
+        for job in jobs:
+            await job.succeeds()
+        await system.history.until(lambda: not system.history.left_over())
+        # Some of a slow machine wait long enough for a second reason.
+        assert record(proxy.counts(for_jobs), 40, record_property) <= 5.5
+
+
+async def test_a_job_that_waits_long_is_not_written_about_all_the_time(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    async with counted(system, api_server, tmp_path, gpus=1, speed=100) as (proxy, partition):
+        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim={"duration": "1h"})
+        await blocker.runs()
+        waiting = await system.job("waiting", partition, gpuMemory="30Gi")
+        await waiting.waits("InsufficientMemory")
+        for i in range(10):  # each changes how much is free, and so the message
+            job = await system.job(f"small-{i}", partition, gpuMemory="2Gi")
+            await job.succeeds()
+        about = [w for w in proxy.writes if w.request.target.name == "waiting"]
+        assert len(about) <= 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from partita.cli.terminal import UserError
 from partita.constants import GROUP, LABEL_COMPONENT
-from partita.controller.handlers import feeds
+from partita.controller.feeds import feeds
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import (

@@ -5,37 +5,11 @@ from typing import Any
 
 import kopf
 
-from partita.kube.client import (
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PARTITIONS,
-    PODS,
-    PROFILES,
-    SERVERS,
-    Kind,
-)
+from partita.controller.feeds import Apply, feeds
+from partita.kube.client import Kind
 from partita.scheduling.state import State
 
-__all__ = ["feeds", "register"]
-
-Apply = Callable[..., None]
-
-
-def feeds(state: State) -> dict[Kind, Apply]:
-    """Return what takes in the objects of each kind, in the order in which to list them.
-
-    Pods come after the ledgers that book for them and the jobs that own them.
-    """
-    return {
-        NODES: state.apply_node,
-        NAMESPACES: state.apply_namespace,
-        PARTITIONS: state.apply_partition,
-        PROFILES: state.apply_profile,
-        SERVERS: state.apply_server,
-        JOBS: state.apply_job,
-        PODS: state.apply_pod,
-    }
+__all__ = ["register"]
 
 
 def register(

@@ -12,7 +12,8 @@ import kopf
 import structlog
 
 from partita.constants import GROUP, LABEL_COMPONENT
-from partita.controller.handlers import feeds, register
+from partita.controller.feeds import feeds
+from partita.controller.handlers import register
 from partita.controller.health import serve_health
 from partita.controller.overview import partition_status
 from partita.controller.partition_statuses import PartitionStatuses

@@ -120,6 +120,9 @@ class Lease:
                 await self._kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
             except AlreadyExistsError:
                 return "somebody who was faster"
+            except NotFoundError:
+                self._log.error("namespace not found: create it", namespace=self._namespace)
+                return "nobody"
             self._valid_until = started + self.duration
             return None
         spec = lease.get("spec") or {}

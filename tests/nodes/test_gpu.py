@@ -27,7 +27,7 @@ def run_out(gpu: GPU) -> dict[str, Ended]:
     ended: list[Ended] = []
     while (due := gpu.next_event()) < math.inf:
         ended += gpu.advance(due)
-    assert len(gpu) == 0
+    assert not gpu.jobs
     return {end.key: end for end in ended}
 
 
@@ -59,7 +59,7 @@ def test_jobs_that_ask_for_less_than_the_gpu_together_do_not_slow_each_other(
 def test_demand_above_the_gpu_slows_all_by_the_same_factor() -> None:
     gpu = GPU(8 * GIB, "MPS")
     start_all(gpu, [replace(JOB, utilisation=(90.0,)), replace(JOB, key="b", utilisation=(60.0,))])
-    assert gpu.usage().utilisation == pytest.approx(100)
+    assert gpu.utilisation == pytest.approx(100)
     times = [end.time for end in run_out(gpu).values()]
     assert times == pytest.approx([30.0, 30.0])
 
@@ -81,17 +81,10 @@ def test_a_job_runs_at_full_speed_again_when_its_neighbour_has_ended() -> None:
 def test_time_slicing_divides_the_gpu_between_those_with_a_demand() -> None:
     gpu = GPU(8 * GIB, "TimeSlicing")
     start_all(gpu, [JOB, replace(JOB, key="b"), replace(JOB, key="idle", utilisation=(0.0,))])
-    assert gpu.usage().utilisation == pytest.approx(40)
+    assert gpu.utilisation == pytest.approx(40)
     ended = run_out(gpu)
     assert ended["idle"].time == pytest.approx(20.0)
     assert ended["a"].time == ended["b"].time == pytest.approx(40.0)
-
-
-def test_a_thread_percentage_caps_speed() -> None:
-    gpu = GPU(8 * GIB, "MPS")
-    gpu.start(replace(JOB, utilisation=(80.0,), thread_percent=40.0))
-    assert gpu.usage().utilisation == pytest.approx(40)
-    assert run_out(gpu)["a"].time == pytest.approx(40.0)
 
 
 def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
@@ -100,8 +93,7 @@ def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
     seen = []
     for time in (0.0, 5.0, 10.0, 15.0):
         gpu.advance(time)
-        usage = gpu.usage()
-        seen.append((usage.memory // GIB, usage.jobs["a"].peak // GIB, usage.utilisation))
+        seen.append((gpu.used // GIB, gpu.jobs["a"].peak // GIB, gpu.utilisation))
     assert seen == [(1, 1, 10.0), (6, 6, 10.0), (2, 6, 50.0), (1, 6, 50.0)]
 
 
@@ -129,36 +121,18 @@ def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
     assert not ended["early"].error
 
 
-def test_managed_memory_moves_out_of_a_full_gpu_and_slows_its_job() -> None:
-    gpu = GPU(8 * GIB, "MPS")
-    managed = replace(JOB, key="managed", memory=(8 * GIB,), managed=True)
-    fixed = replace(JOB, key="fixed", memory=(8 * GIB,))
-    assert start_all(gpu, [managed, fixed]) == {}
-    assert gpu.usage().memory == 8 * GIB
-    ended = run_out(gpu)
-    assert ended["fixed"].time == pytest.approx(20.0)
-    assert ended["managed"].time == pytest.approx(30.0)
-
-
-def test_managed_memory_has_its_limit_all_the_same() -> None:
-    gpu = GPU(8 * GIB, "MPS")
-    end = gpu.start(replace(JOB, managed=True, memory_limit=GIB))
-    assert end is not None
-    assert "CUDA out of memory" in end.error
-
-
 def test_a_job_can_be_refused_at_its_start() -> None:
     gpu = GPU(GIB, "MPS")
     end = gpu.start(JOB)
     assert end is not None
     assert "total capacity of 1.00 GiB" in end.error
-    assert JOB.key not in gpu
+    assert not gpu.jobs
 
 
 def test_a_job_goes_on_where_it_was() -> None:
     gpu = GPU(8 * GIB, "MPS", 100.0)
     gpu.start(replace(JOB, memory=(GIB, 3 * GIB)), done=15.0)
-    assert gpu.usage().memory == 3 * GIB
+    assert gpu.used == 3 * GIB
     assert run_out(gpu)["a"].time == pytest.approx(105.0)
 
 
@@ -175,8 +149,7 @@ def test_a_stopped_job_leaves_at_once() -> None:
         gpu, [replace(JOB, utilisation=(100.0,)), replace(JOB, key="b", utilisation=(100.0,))]
     )
     gpu.advance(10.0)
-    gpu.stop("b")
-    gpu.stop("b")
+    assert gpu.stop("b", "killed") == Ended("b", 10.0, 2 * GIB, "killed")
     assert run_out(gpu)["a"].time == pytest.approx(25.0)
 
 
@@ -199,7 +172,7 @@ def test_work_is_conserved(jobs: list[Work], mode: Mode) -> None:
         jobs = jobs[:1]
     used = 0.0
     while (due := gpu.next_event()) < math.inf:
-        used += gpu.usage().utilisation * max(0.0, due - gpu.now)
+        used += gpu.utilisation * max(0.0, due - gpu.now)
         gpu.advance(due)
     wanted = sum(j.duration * sum(j.utilisation) / len(j.utilisation) for j in jobs)
     assert used == pytest.approx(wanted, rel=1e-6, abs=1e-6)
@@ -211,9 +184,8 @@ def test_memory_never_exceeds_the_gpu_nor_a_jobs_limit(jobs: list[Work], mode: M
     limits = {job.key: job.memory_limit for job in jobs}
     ended = start_all(gpu, jobs)
     while True:
-        usage = gpu.usage()
-        assert usage.memory <= gpu.memory
-        for key, job in usage.jobs.items():
+        assert gpu.used <= gpu.memory
+        for key, job in gpu.jobs.items():
             assert job.memory <= (limits[key] or gpu.memory)
         if (due := gpu.next_event()) == math.inf:
             break

@@ -8,42 +8,29 @@ from typing import Any
 
 import pytest
 
-from partita.embedded.nodes.agent import Agents
+from partita.embedded.nodes.agent import Cluster
 from partita.embedded.nodes.api import ApiError
-from partita.embedded.nodes.kubelet import Kubelet
+from partita.embedded.nodes.kubelet import Kubelets
 from partita.embedded.nodes.node import Clock, Machine, NodeSpec
-from partita.embedded.nodes.scheduler import Cluster
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"
 
 
 class FakeAPI:
-    """Records writes, refuses those it is told to, and has one Pod."""
+    """Records writes, and refuses those it is told to."""
 
     def __init__(self) -> None:
-        self.refusals: list[ApiError] = []
-        self.writes: list[tuple[str, Body]] = []
-        self.uid = "u"
+        self.refusals: list[int] = []
+        self.writes: list[tuple[str, str, Body]] = []
         self._news = asyncio.Event()
 
-    async def get(self, path: str) -> Body:
-        if not self.uid:
-            raise ApiError(404, "NotFound", path)
-        return {"metadata": {"uid": self.uid}}
-
-    async def create(self, path: str, body: Body) -> Body:
-        await self._write(path, body)
-        return body
-
-    async def patch(self, path: str, body: Body) -> None:
-        await self._write(path, body)
-
-    async def _write(self, path: str, body: Body) -> None:
-        self.writes.append((path.rsplit("/", 1)[1], body))
+    async def call(self, method: str, path: str, body: Body) -> Body:
+        self.writes.append((method, path.rsplit("/", 1)[1], body))
         self._news.set()
         if self.refusals:
-            raise self.refusals.pop(0)
+            raise ApiError(self.refusals.pop(0), {"reason": "Because"})
+        return body
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
@@ -53,7 +40,11 @@ class FakeAPI:
 
     @property
     def phases(self) -> list[str]:
-        return [body["status"].get("phase") for what, body in self.writes if what == "status"]
+        return [body["status"]["phase"] for _, what, body in self.writes if what == "status"]
+
+    @property
+    def bound(self) -> list[str]:
+        return [body["metadata"]["uid"] for _, what, body in self.writes if what == "binding"]
 
 
 class Node:
@@ -61,21 +52,13 @@ class Node:
 
     def __init__(self, api: FakeAPI, tasks: asyncio.TaskGroup) -> None:
         clock = Clock(100.0)
-        self.cluster = Cluster()
-        self.machine = Machine(NodeSpec("n", gpus=1), api, self.cluster, clock)
-        self.machine.power_on()
-        self.kubelet = Kubelet(
-            api=api,
-            cluster=self.cluster,
-            machines={"n": self.machine},
-            agents=Agents(api, clock, tasks),
-            clock=clock,
-            tasks=tasks,
-        )
+        self.machine = Machine(NodeSpec("n", gpus=1), api, clock)
+        self.kubelets = Kubelets(Cluster(api, clock, {"n": self.machine}, tasks))
+        self.observe = self.kubelets.observe_pod
 
     @property
     def free(self) -> int:
-        return self.cluster.nodes["n"].free(GPU)
+        return self.machine.room.free(GPU)
 
 
 @pytest.fixture
@@ -88,7 +71,8 @@ async def node(api: FakeAPI) -> AsyncIterator[Node]:
     async with asyncio.TaskGroup() as tasks:
         node = Node(api, tasks)
         yield node
-        node.kubelet.close()
+        node.kubelets.observe_node("DELETED", {"metadata": {"name": "n"}})  # ends what runs
+        node.kubelets.close()
 
 
 def pod(uid: str = "u", **spec: Any) -> Body:
@@ -99,71 +83,83 @@ def pod(uid: str = "u", **spec: Any) -> Body:
     }
 
 
-async def test_a_conflict_over_the_same_pod_is_tried_again(api: FakeAPI, node: Node) -> None:
-    api.refusals = [ApiError(409, "Conflict", "modified")]
-    node.kubelet.observe("ADDED", pod(nodeName="n"))
-    await api.until(lambda: "Succeeded" in api.phases)
-    assert api.phases == ["Running", "Running", "Succeeded"]
-
-
-@pytest.mark.parametrize(("status", "present"), [(409, "another"), (409, ""), (404, "u")])
-async def test_a_pod_that_is_gone_is_forgotten(
-    api: FakeAPI, node: Node, status: int, present: str
+@pytest.mark.parametrize("status", [404, 422])
+async def test_a_write_that_is_never_accepted_is_given_up(
+    api: FakeAPI, node: Node, status: int
 ) -> None:
-    api.refusals, api.uid = [ApiError(status, "", "")], present
-    node.kubelet.observe("ADDED", pod(nodeName="n"))
-    assert node.free == 0
-    async with asyncio.timeout(20):
-        while not node.free:
-            await asyncio.sleep(0)
-    assert api.phases == ["Running"]
-
-
-async def test_a_write_that_is_never_accepted_is_given_up(api: FakeAPI, node: Node) -> None:
-    api.refusals = [ApiError(422, "Invalid", "no")]
-    node.kubelet.observe("ADDED", pod(nodeName="n"))
+    api.refusals = [status]
+    node.observe("ADDED", pod(nodeName="n"))
     await api.until(lambda: "Succeeded" in api.phases)
     assert api.phases == ["Running", "Succeeded"]
-
-
-async def test_a_pod_that_cannot_be_bound_holds_nothing(api: FakeAPI, node: Node) -> None:
-    api.refusals = [ApiError(409, "Conflict", "bound already")]
-    node.kubelet.observe("ADDED", pod())
-    node.kubelet.observe("MODIFIED", pod())
-    assert node.free == 0
-    node.kubelet.observe("ADDED", pod("second"))
-    await api.until(lambda: "Succeeded" in api.phases)
-    what = [(kind, body["metadata"]["uid"]) for kind, body in api.writes]
-    assert what[:3] == [("binding", "u"), ("status", "second"), ("binding", "second")]
-
-
-async def test_pods_that_are_missing_from_a_new_list_are_gone(api: FakeAPI, node: Node) -> None:
-    node.kubelet.observe("ADDED", pod(nodeName="n"))
-    node.kubelet.observe("ADDED", pod("waiting"))
-    assert node.free == 0
-    node.kubelet.observe_all([])
     assert node.free == 1
+
+
+async def test_a_pod_that_is_gone_is_forgotten(api: FakeAPI, node: Node) -> None:
+    node.observe("ADDED", pod(nodeName="n"))
+    assert node.free == 0
+    await api.until(lambda: "Running" in api.phases)
+    node.observe("DELETED", pod(nodeName="n"))
+    assert node.free == 1
+
+
+async def test_a_pod_that_cannot_be_bound_holds_nothing_and_is_tried_again(
+    api: FakeAPI, node: Node
+) -> None:
+    api.refusals = [409]
+    node.observe("ADDED", pod())
+    node.observe("MODIFIED", pod())
+    assert node.free == 0
+    await api.until(lambda: api.bound == ["u"])
+    while not node.free:
+        await asyncio.sleep(0)
+    node.observe("MODIFIED", pod())
+    await api.until(lambda: "Succeeded" in api.phases)
+    assert api.bound == ["u", "u"]
+
+
+async def test_a_pod_bound_by_somebody_else_runs_all_the_same(api: FakeAPI, node: Node) -> None:
+    api.refusals = [409]
+    node.observe("ADDED", pod())
+    node.observe("MODIFIED", pod(nodeName="n"))
+    await api.until(lambda: "Succeeded" in api.phases)
+
+
+async def test_pods_wait_for_what_others_hold(api: FakeAPI, node: Node) -> None:
+    node.observe("ADDED", pod("first", nodeName="n"))
+    node.observe("ADDED", pod("gone"))
+    node.observe("ADDED", pod("second"))
+    node.observe("DELETED", pod("gone"))
+    node.observe("DELETED", pod("first", nodeName="n"))
+    await api.until(lambda: api.bound == ["second"])
+
+
+async def test_a_node_that_goes_while_a_pod_is_bound_lets_it_wait(api: FakeAPI, node: Node) -> None:
+    node.observe("ADDED", pod())
+    node.kubelets.observe_node("DELETED", {"metadata": {"name": "n"}})
     await asyncio.sleep(0)
-    assert not [body for kind, body in api.writes if kind == "binding"]
+    assert (node.free, api.writes) == (1, [])
+    node.machine.up = True
+    node.kubelets.observe_node("MODIFIED", {"metadata": {"name": "n"}})
+    await api.until(lambda: "Succeeded" in api.phases)
 
 
 async def test_pods_of_other_schedulers_and_other_nodes_are_left_alone(
     api: FakeAPI, node: Node
 ) -> None:
-    node.kubelet.observe("ADDED", pod(schedulerName="other"))
-    node.kubelet.observe("ADDED", pod(nodeName="elsewhere"))
-    node.kubelet.observe("ADDED", pod() | {"status": {"phase": "Failed"}})
-    node.kubelet.observe("ADDED", {**pod(), "spec": {"containers": [{"name": "main"}]}})
+    node.observe("ADDED", pod(schedulerName="other"))
+    node.observe("ADDED", pod(nodeName="elsewhere"))
+    node.observe("ADDED", pod() | {"status": {"phase": "Failed"}})
+    node.observe("ADDED", {**pod(), "spec": {"containers": [{"name": "main"}]}})
     assert node.free == 1
     await asyncio.sleep(0)
     assert api.writes == []
 
 
-async def test_an_unschedulable_pod_that_cannot_be_told_still_waits(
-    api: FakeAPI, node: Node
-) -> None:
-    api.refusals = [ApiError(404, "NotFound", "")]
-    node.kubelet.observe("ADDED", pod("first", nodeName="n"))
-    node.kubelet.observe("ADDED", pod("second"))
-    node.kubelet.observe("DELETED", pod("first", nodeName="n"))
-    await api.until(lambda: any(kind == "binding" for kind, _ in api.writes))
+async def test_a_deleted_pod_that_nobody_runs_is_let_go(api: FakeAPI, node: Node) -> None:
+    body = pod(nodeName="n")
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    node.observe("ADDED", body)
+    await api.until(lambda: bool(api.writes))
+    ((method, name, options),) = api.writes
+    assert (method, name) == ("DELETE", "p")
+    assert options == {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partita.embedded.nodes.gpu import GIB
-from partita.embedded.nodes.pods import BadAnnotationError, SimulatedPod, parse_pod
+from partita.embedded.nodes.pods import BadPodError, Exit, SimulatedPod, parse_pod
 
 SLICE = "gpu.partita.dev/12345678"
 
@@ -41,11 +41,11 @@ def test_a_pod_without_annotations_does_something_sensible() -> None:
     parsed = pod()
     task = parsed.task("MPS", 1)
     assert parsed.wants.resources == {SLICE: 2}
-    assert parsed.job_uid == "u"
+    assert (parsed.job_uid, parsed.server_name, parsed.node) == ("u", "", "")
     assert parsed.path == "/api/v1/namespaces/n/pods/p"
     assert (task.work.duration, task.work.memory, task.work.utilisation) == (10.0, (GIB,), (30.0,))
-    assert (task.work.memory_limit, task.work.thread_percent) == (None, 100.0)
-    assert (task.processes, task.exit_code, task.message) == (1, 0, "")
+    assert task.work.memory_limit is None
+    assert (task.processes, task.exit) == (1, Exit(0, ""))
 
 
 def test_annotations_are_read() -> None:
@@ -58,7 +58,7 @@ def test_annotations_are_read() -> None:
     assert task.work.duration == 90.0
     assert task.work.memory == (GIB, 6 * GIB, 6 * GIB)
     assert task.work.utilisation == (20.0, 80.0)
-    assert (task.processes, task.exit_code, task.message) == (2, 3, "no data")
+    assert (task.processes, task.exit) == (2, Exit(3, "no data"))
 
 
 def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
@@ -78,7 +78,7 @@ def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
     ],
 )
 def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message: str) -> None:
-    with pytest.raises(BadAnnotationError) as error:
+    with pytest.raises(BadPodError) as error:
         pod(annotations).task("MPS", 1)
     assert f"annotation {next(iter(annotations))}: {message}" in str(error.value)
 
@@ -87,7 +87,6 @@ def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message:
     ("limit", "expected"),
     [
         ("0=4096M", 8 * GIB),
-        ("0=4G,1=1G", 8 * GIB),
         ("1=1G", None),
         ("", None),
         ("GPU-12345678=4G,0=4G", None),
@@ -99,42 +98,26 @@ def test_mps_limits_each_process(limit: str, expected: int | None) -> None:
     assert limited.task("TimeSlicing", 1).work.memory_limit is None
 
 
-@pytest.mark.parametrize(
-    ("percent", "expected"), [("40", 40.0), ("12.5", 12.5), ("0", 100.0), ("all", 100.0)]
-)
-def test_mps_limits_threads(percent: str, expected: float) -> None:
-    limited = pod(env={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": percent})
-    assert limited.task("MPS", 1).work.thread_percent == expected
-
-
-def test_unified_memory_is_noticed() -> None:
-    assert pod(env={"TF_FORCE_UNIFIED_MEMORY": "1"}).task("TimeSlicing", 1).work.managed
-    assert not pod().task("MPS", 1).work.managed
-
-
 def test_a_server_pod_is_told_how_to_share() -> None:
     labels = {"partita.dev/component": "server", "partita.dev/server": "a-0"}
     env = {"PARTITA_MODE": "TimeSlicing", "PARTITA_MAX_JOBS": "6"}
     parsed = pod(labels=labels, env=env)
     server = parsed.server()
-    assert parsed.is_server
+    assert parsed.server_name == "a-0"
     assert (server.name, server.mode, server.max_jobs) == ("a-0", "TimeSlicing", 6)
     assert pod(labels=labels).server().mode == "MPS"
 
 
 @pytest.mark.parametrize(
-    ("labels", "env", "message"),
+    ("env", "message"),
     [
-        ({}, {}, "label partita.dev/server: write the name of its GPUServer"),
-        ({"partita.dev/server": "a"}, {"PARTITA_MODE": "Half"}, "PARTITA_MODE: write one of MPS"),
-        ({"partita.dev/server": "a"}, {"PARTITA_MAX_JOBS": "0"}, "write a number above 0"),
+        ({"PARTITA_MODE": "Half"}, "PARTITA_MODE: 'Half'; write one of MPS"),
+        ({"PARTITA_MAX_JOBS": "0"}, "PARTITA_MAX_JOBS: '0'; write a number above 0"),
     ],
 )
-def test_a_server_pod_told_nonsense_says_so(
-    labels: dict[str, str], env: dict[str, str], message: str
-) -> None:
-    with pytest.raises(BadAnnotationError, match=message):
-        pod(labels=labels, env=env).server()
+def test_a_server_pod_told_nonsense_says_so(env: dict[str, str], message: str) -> None:
+    with pytest.raises(BadPodError, match=message):
+        pod(env=env).server()
 
 
 def test_rules_for_nodes_are_read() -> None:

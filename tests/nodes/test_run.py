@@ -108,14 +108,9 @@ async def test_a_deleted_pod_ends_and_makes_room(world, nodes, node_spec) -> Non
         )
         await world.phase("first", "Running")
         await world.pod("second", {"nvidia.com/gpu": 1})
-        waiting = await world.until(
-            f"{world.pods}/second", lambda p: condition(p, "PodScheduled")[0] == "False"
-        )
         await world.api.delete(f"{world.pods}/first")
         await world.api.gone(f"{world.pods}/first")
         second = await world.ended("second")
-    assert waiting["status"]["conditions"][0]["reason"] == "Unschedulable"
-    assert "1 Insufficient nvidia.com/gpu" in waiting["status"]["conditions"][0]["message"]
     assert second["status"]["phase"] == "Succeeded"
 
 
@@ -136,7 +131,8 @@ async def test_a_server_pod_that_goes_takes_its_slices_along(world, nodes, node_
     assert "cudaErrorMpsClientTerminated" in terminated(lost)["message"]
     assert condition(stopped, "Ready") == ("False", "AgentStopped")
     assert stopped["status"]["mps"] == {"state": "Stopped", "clients": 0}
-    assert not [r for r in node["status"]["allocatable"] if r.startswith("gpu.partita.dev/")]
+    slices = {r: n for r, n in node["status"]["allocatable"].items() if "partita.dev" in r}
+    assert set(slices.values()) == {"0"}
     assert again["status"]["uuid"] == server["status"]["uuid"]
 
 
@@ -213,9 +209,6 @@ async def test_a_node_deleted_by_hand_is_gone_until_it_is_created(world, nodes, 
     async with nodes.running(spec):
         await world.api.delete(f"/api/v1/nodes/{spec.name}")
         await world.pod("a", {"nvidia.com/gpu": 1})
-        await world.until(
-            f"{world.pods}/a", lambda p: condition(p, "PodScheduled")[1] == "Unschedulable"
-        )
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name}}
         (await world.api.post("/api/v1/nodes", node)).ok()
         assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
@@ -226,12 +219,11 @@ async def test_a_cordoned_node_takes_no_pod(world, nodes, node_spec) -> None:
     async with nodes.running(first, second):
         await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": True}})
         await world.pod("full", {"nvidia.com/gpu": 2})
-        waiting = await world.until(
-            f"{world.pods}/full", lambda p: condition(p, "PodScheduled")[0] == "False"
-        )
+        await world.pod("fits", {"nvidia.com/gpu": 1})
+        assert (await world.ended("fits"))["spec"]["nodeName"] == second.name
+        assert (await world.api.get(f"{world.pods}/full")).body["status"]["phase"] == "Pending"
         await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": False}})
         ended = await world.ended("full")
-    assert "1 node(s) were unschedulable" in waiting["status"]["conditions"][0]["message"]
     assert ended["spec"]["nodeName"] == first.name
 
 
@@ -253,8 +245,8 @@ async def test_what_runs_goes_on_after_a_restart(world, nodes, node_spec) -> Non
     assert [s["status"]["uuid"] for s in after] == [s["status"]["uuid"] for s in before]
     assert ended["status"]["startTime"] == running["status"]["startTime"]
     assert ended["status"]["phase"] == "Succeeded"
-    offered = [r for r in node["status"]["allocatable"] if r.startswith("gpu.partita.dev/")]
-    assert len(offered) == 2
+    slices = {r: n for r, n in node["status"]["allocatable"].items() if "partita.dev" in r}
+    assert sorted(slices.values()) == ["0", "4", "4"]
 
 
 async def test_a_pod_bound_to_a_node_without_room_is_refused(world, nodes, node_spec) -> None:
@@ -263,16 +255,6 @@ async def test_a_pod_bound_to_a_node_without_room_is_refused(world, nodes, node_
         await world.pod("a", {"nvidia.com/gpu": 2}, nodeName=spec.name)
         refused = await world.ended("a")
     assert refused["status"]["reason"] == "UnexpectedAdmissionError"
-
-
-async def test_a_pod_may_run_no_longer_than_its_deadline(world, nodes, node_spec) -> None:
-    spec = node_spec(gpus=1)
-    async with nodes.running(spec, speed=1.0):
-        await world.pod("a", {}, nodeName=spec.name, activeDeadlineSeconds=1)
-        await world.pod("b", {}, nodeName=spec.name, annotations={"sim.partita.dev/duration": "1s"})
-        late, timely = await world.ended("a"), await world.ended("b")
-    assert late["status"]["reason"] == "DeadlineExceeded"
-    assert timely["status"]["phase"] == "Succeeded"
 
 
 async def test_many_pods_at_once_all_end(world, nodes, node_spec) -> None:
@@ -304,9 +286,6 @@ async def test_a_pod_that_came_before_its_slices_is_bound_when_they_are_there(
         await world.api.delete(f"{world.pods}/{name}")
         await world.api.gone(f"{world.pods}/{name}")
         await world.job("early", server, duration="1s")
-        await world.until(
-            f"{world.pods}/early", lambda p: condition(p, "PodScheduled")[1] == "Unschedulable"
-        )
         await world.server_pod(name)
         assert (await world.ended("early"))["status"]["phase"] == "Succeeded"
 
@@ -314,29 +293,6 @@ async def test_a_pod_that_came_before_its_slices_is_bound_when_they_are_there(
 async def annotate(world, path: str, fault: str) -> None:
     patch = {"metadata": {"annotations": {"sim.partita.dev/fault": fault}}}
     (await world.api.patch(path, patch)).ok()
-
-
-async def test_a_fault_of_a_node_is_one_of_all_its_gpus(world, nodes, node_spec) -> None:
-    spec = node_spec(gpus=2)
-    async with nodes.running(spec):
-        names = [await world.server(), await world.server("TimeSlicing")]
-        before = [await world.ready(name) for name in names]
-        await annotate(world, f"/api/v1/nodes/{spec.name}", "xid")
-        for name in names:
-            await world.until(
-                f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
-            )
-        await world.until(
-            f"/api/v1/nodes/{spec.name}", lambda n: not n["metadata"].get("annotations")
-        )
-    assert "mps" not in before[1]["status"]
-
-
-async def test_a_node_can_be_asked_to_go(world, nodes, node_spec) -> None:
-    spec = node_spec(gpus=1)
-    async with nodes.running(spec):
-        await annotate(world, f"/api/v1/nodes/{spec.name}", "node-gone")
-        await world.api.gone(f"/api/v1/nodes/{spec.name}")
 
 
 async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(world, nodes, node_spec) -> None:
@@ -404,21 +360,6 @@ async def test_a_job_on_several_gpus_ends_as_one(world, nodes, node_spec) -> Non
         good, greedy = await world.ended("good"), await world.ended("greedy")
     assert good["status"]["phase"] == "Succeeded"
     assert "CUDA out of memory" in terminated(greedy)["message"]
-
-
-async def test_leases_are_renewed_where_a_node_controller_looks_at_them(
-    world, nodes, node_spec
-) -> None:
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-node-lease"}}
-    created = await world.api.post("/api/v1/namespaces", namespace)
-    assert created.status in {201, 409}
-    spec = node_spec(gpus=1)
-    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{spec.name}"
-    async with nodes.running(spec):
-        lease = await world.until(path, lambda _: True)
-    async with nodes.running(spec):
-        await world.until(path, lambda later: later["spec"] != lease["spec"])
-    assert lease["spec"]["holderIdentity"] == spec.name
 
 
 async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> None:

@@ -5,11 +5,11 @@ refuses for good is an `ApiError`.
 """
 
 import asyncio
+import itertools
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
-from urllib.parse import urlencode
 from urllib.request import getproxies
 
 import aiohttp
@@ -20,7 +20,6 @@ __all__ = ["API", "ApiError"]
 
 log = structlog.get_logger(__name__)
 
-MERGE_PATCH: Final = "application/merge-patch+json"
 CALL_TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
 WATCH_SECONDS: Final = 240
 """A watch is asked to end after this; one that is silent for longer than that is taken as dead."""
@@ -29,8 +28,6 @@ WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(
 )
 CONCURRENCY: Final = 16
 """Calls under way at once: enough to hide latency, few enough to be fair to others."""
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 5.0
 
 Body = dict[str, Any]
 
@@ -38,26 +35,20 @@ Body = dict[str, Any]
 class ApiError(Exception):
     """The API server refused a call: its HTTP status, reason and message."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+    def __init__(self, status: int, body: Body) -> None:
+        super().__init__(f"{status} {body.get('reason', '')}: {body.get('message', '')}")
         self.status = status
-        self.reason = reason
-
-    @property
-    def transient(self) -> bool:
-        """Whether the same call may succeed later."""
-        return self.status == 429 or self.status >= 500
 
 
-class _Backoff:
+def _transient(error: Exception) -> bool:
+    """Tell whether the same call may succeed later."""
+    return not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
+
+
+def _pauses() -> Iterator[float]:
     """Pauses between repetitions: doubling, bounded, never in step with other clients."""
-
-    def __init__(self) -> None:
-        self._pause = FIRST_PAUSE
-
-    async def wait(self) -> None:
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311
-        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+    for doubled in itertools.count():
+        yield min(2.0, 0.05 * 2**doubled) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class API:
@@ -81,61 +72,38 @@ class API:
         """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    async def get(self, path: str) -> Body:
-        """Read an object or a list."""
-        return await self._call("GET", path)
+    async def call(self, method: str, path: str, body: Body | None = None) -> Body:
+        """Call until there is an answer; a PATCH is a JSON merge patch.
 
-    async def create(self, path: str, body: Body) -> Body:
-        """Create an object in a collection."""
-        return await self._call("POST", path, body)
+        A patch's conflict is repeated, too: either it was with another's write, or the object is
+        another by now (name its `metadata.uid` to touch no other), which a watch will tell.
 
-    async def patch(self, path: str, body: Body) -> None:
-        """Merge-patch an object; name its `metadata.uid` to touch no later one of its name."""
-        await self._call("PATCH", path, body, MERGE_PATCH)
-
-    async def delete(self, path: str, body: Body | None = None) -> None:
-        """Delete an object; one that is gone already is no error."""
-        try:
-            await self._call("DELETE", path, body)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-
-    async def _call(
-        self, method: str, path: str, body: Body | None = None, form: str = "application/json"
-    ) -> Body:
-        backoff = _Backoff()
-        while True:
+        Raises
+        ------
+        ApiError
+            If the API server refuses.
+        """
+        for pause in _pauses():
             try:
-                async with self._slots:
-                    response = await self._send(method, path, body, form)
-                    async with response:
-                        if method == "PATCH" and response.status < 400:
-                            # Nobody wants to know; but unread, it would cost the connection.
-                            await response.read()
-                            return {}
-                        return await _answer(response)
-            except ApiError as error:
-                if not error.transient:
+                async with self._slots, await self._send(method, path, body) as response:
+                    return await _answer(response)
+            except (ApiError, aiohttp.ClientError, OSError) as error:
+                conflict = isinstance(error, ApiError) and error.status == 409
+                if not (_transient(error) or (conflict and method == "PATCH")):
                     raise
-                log.info("call repeated", method=method, path=path, error=str(error))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.info("call repeated", method=method, path=path, error=repr(error))
-            await backoff.wait()
+            await asyncio.sleep(pause)
+        raise AssertionError("there is always another pause")
 
     async def _send(
         self,
         method: str,
         path: str,
         body: Body | None = None,
-        form: str = "application/json",
         timeout: aiohttp.ClientTimeout = CALL_TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
     ) -> aiohttp.ClientResponse:
-        headers = {
-            "Content-Type": form,
-            "Accept": "application/json",
-            "User-Agent": "partita-nodes",
-        }
+        form = "merge-patch+json" if method == "PATCH" else "json"
+        headers = {"Content-Type": f"application/{form}", "Accept": "application/json"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
             method,
@@ -150,8 +118,9 @@ class API:
     async def follow(
         self,
         path: str,
-        on_list: Callable[[list[Body]], None],
         on_event: Callable[[str, Body], None],
+        listed: asyncio.Event,
+        order: Callable[[Body], int] = lambda _: 0,
     ) -> None:
         """List a collection, then watch it, for ever.
 
@@ -161,67 +130,64 @@ class API:
         ----------
         path
             The collection.
-        on_list
-            Gets all objects, first and whenever the watch had to begin anew.
         on_event
-            Gets `ADDED`, `MODIFIED` or `DELETED`, and the object.
+            Gets `ADDED`, `MODIFIED` or `DELETED`, and the object. When the watch had to begin
+            anew, whatever is there counts as added again, and what is missing as deleted.
+        listed
+            Set when everything that is there was told once, or there is no such kind.
+        order
+            Key by which to sort what is listed.
 
         Raises
         ------
         ApiError
             If the API server refuses to list it.
         """
+        known: dict[str, Body] = {}
+        version, pauses = "", _pauses()
         while True:
             try:
-                listed = await self.get(path)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                on_list([])
-                await asyncio.sleep(1)
-            else:
-                on_list(listed["items"])
-                await self._follow_from(path, listed["metadata"]["resourceVersion"], on_event)
-
-    async def _follow_from(
-        self, path: str, version: str, on_event: Callable[[str, Body], None]
-    ) -> None:
-        """Watch until it must begin anew with a list."""
-        backoff, known = _Backoff(), True
-        while known:
-            try:
-                async for event in self._watch(path, version):
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        on_event(event["type"], event["object"])
-                backoff = _Backoff()
-            except ApiError as error:
-                known = error.status not in {404, 410}
-                if known and not error.transient:
-                    raise
-                log.info("watch repeated", path=path, error=str(error))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                if not version:
+                    answer = await self.call("GET", path)
+                    present = {item["metadata"]["uid"]: item for item in answer["items"]}
+                    for uid in known.keys() - present.keys():
+                        on_event("DELETED", known[uid])
+                    known = present
+                    for item in sorted(present.values(), key=order):
+                        on_event("ADDED", item)
+                    version, pauses = answer["metadata"]["resourceVersion"], _pauses()
+                    listed.set()
+                async for kind, body in self._watch(path, version):
+                    version = body["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        known[body["metadata"]["uid"]] = body
+                        if kind == "DELETED":
+                            del known[body["metadata"]["uid"]]
+                        on_event(kind, body)
+                pauses = _pauses()
+            except (ApiError, aiohttp.ClientError, OSError) as error:
                 log.info("watch repeated", path=path, error=repr(error))
-            await backoff.wait()
+                if isinstance(error, ApiError) and error.status in {404, 410}:
+                    version = ""
+                    listed.set()
+                elif not _transient(error):
+                    raise
+            await asyncio.sleep(next(pauses))
 
-    async def _watch(self, path: str, version: str) -> AsyncIterator[Body]:
-        query = {
-            "watch": "true",
-            "resourceVersion": version,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": WATCH_SECONDS,
-        }
-        response = await self._send("GET", f"{path}?{urlencode(query)}", timeout=WATCH_TIMEOUT)
+    async def _watch(self, path: str, version: str) -> AsyncIterator[tuple[str, Body]]:
+        query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
+        path = f"{path}?{query}&resourceVersion={version}"
+        response = await self._send("GET", path, timeout=WATCH_TIMEOUT)
         async with response:
             if response.status != 200:
                 await _answer(response)
             async for line in response.content:
                 if not line.endswith(b"\n"):
                     return  # cut off in the middle of an event
-                event: Body = json.loads(line)
+                event = json.loads(line)
                 if event["type"] == "ERROR":
-                    raise _error(event["object"])
-                yield event
+                    raise ApiError(event["object"].get("code", 500), event["object"])
+                yield event["type"], event["object"]
 
 
 async def _answer(response: aiohttp.ClientResponse) -> Body:
@@ -229,11 +195,7 @@ async def _answer(response: aiohttp.ClientResponse) -> Body:
     try:
         body: Body = json.loads(data)
     except ValueError:
-        body = {"code": response.status, "message": data[:200].decode(errors="replace")}
+        body = {"message": data[:200].decode(errors="replace")}
     if response.status >= 400:
-        raise _error(body | {"code": response.status})
+        raise ApiError(response.status, body)
     return body
-
-
-def _error(status: Body) -> ApiError:
-    return ApiError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))

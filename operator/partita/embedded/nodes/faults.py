@@ -1,22 +1,30 @@
-"""Faults on request: what a `--faults` text asks for, and when it happens."""
+"""Faults on request: what a `--faults` text asks for, and when it happens.
 
-import asyncio
+A fault of a GPU is asked for by an annotation on its GPUServer, for which its agent looks; a node
+is gone while its Node is deleted. So anybody can do by hand what happens here.
+"""
+
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final
 
+import structlog
+
+from partita.embedded.nodes.agent import FAULT_ANNOTATION, FAULTS, GPU_SERVERS
+from partita.embedded.nodes.api import API, ApiError
+from partita.embedded.nodes.node import NODES, Clock
 from partita.models.base import parse_duration
 
-__all__ = ["NODE_GONE", "FaultAt", "FaultTarget", "RandomFaults", "inject_faults", "parse_faults"]
+__all__ = ["Fault", "inject", "parse_faults"]
 
-NODE_GONE: Final = "node-gone"
+log = structlog.get_logger(__name__)
 
-_AT: Final = re.compile(
-    r"(?P<kind>mps|gpu-lost|xid|node-gone)@(?P<at>[\w.]+)(\+(?P<back>[\w.]+))?:(?P<target>[\w.-]+)"
-)
-_RANDOM: Final = re.compile(r"random:(?P<rate>\d+(\.\d+)?)(,seed=(?P<seed>\d+))?")
+_GONE: Final = "node-gone"
+_RANDOM: Final = "random"
+_AT: Final = re.compile(r"(mps|gpu-lost|xid|node-gone)@([\w.]+)(?:\+([\w.]+))?:([\w.-]+)")
+_AT_RANDOM: Final = re.compile(r"random:(\d+(?:\.\d+)?)(?:,seed=(\d+))?")
 _HELP: Final = (
     "write faults such as mps@30s:SERVER, xid@45s:SERVER, gpu-lost@1m:SERVER, "
     "node-gone@60s:NODE (node-gone@60s+30s:NODE comes back 30 s later) or "
@@ -25,48 +33,28 @@ _HELP: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class FaultAt:
-    """One fault: kind, target, virtual seconds from the start, and until a node is back."""
+class Fault:
+    """One fault, or many GPUs' at random times; times are virtual seconds.
+
+    Parameters
+    ----------
+    kind
+        `mps`, `gpu-lost`, `xid`, `node-gone` or `random`.
+    target
+        The GPUServer or Node; the seed of what is random.
+    after
+        Time from the start; of what is random, the mean time between two (0 for never).
+    back
+        Time until a node is back; 0 for never.
+    """
 
     kind: str
     target: str
-    at: float
-    back: float | None = None
+    after: float
+    back: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RandomFaults:
-    """Faults of GPUs at random times and places, at a rate per virtual minute."""
-
-    rate: float
-    seed: int = 0
-
-
-class FaultTarget(Protocol):
-    """What faults happen to."""
-
-    def servers(self) -> Sequence[str]:
-        """Name the GPUServers that are served."""
-        ...
-
-    def gpu_fault(self, kind: str, server: str) -> None:
-        """Let the GPU of a GPUServer fail."""
-        ...
-
-    async def node_gone(self, node: str) -> None:
-        """Switch a node off."""
-        ...
-
-    async def node_back(self, node: str) -> None:
-        """Switch a node on."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait for virtual seconds."""
-        ...
-
-
-def parse_faults(text: str) -> list[FaultAt | RandomFaults]:
+def parse_faults(text: str) -> list[Fault]:
     """Read the faults that a command line asks for.
 
     Raises
@@ -77,43 +65,44 @@ def parse_faults(text: str) -> list[FaultAt | RandomFaults]:
     return [_parse(part.strip()) for part in text.split(";") if part.strip()]
 
 
-def _parse(text: str) -> FaultAt | RandomFaults:
-    if match := _RANDOM.fullmatch(text):
-        return RandomFaults(float(match["rate"]), int(match["seed"] or 0))
+def _parse(text: str) -> Fault:
+    if match := _AT_RANDOM.fullmatch(text):
+        rate = float(match[1])
+        return Fault(_RANDOM, match[2] or "0", 60 / rate if rate else 0)
     match = _AT.fullmatch(text)
-    if match is None or (match["back"] and match["kind"] != NODE_GONE):
+    if match is None or (match[3] and match[1] != _GONE):
         raise ValueError(f"{text!r} is no fault: {_HELP}")
-    back = parse_duration(match["back"]) if match["back"] else None
-    return FaultAt(match["kind"], match["target"], parse_duration(match["at"]), back)
+    return Fault(match[1], match[4], parse_duration(match[2]), parse_duration(match[3] or "0s"))
 
 
-async def inject_faults(faults: Sequence[FaultAt | RandomFaults], target: FaultTarget) -> None:
-    """Let faults happen, each at its time."""
-    async with asyncio.TaskGroup() as group:
-        for fault in faults:
-            if isinstance(fault, FaultAt):
-                group.create_task(_inject_at(fault, target))
-            elif fault.rate:
-                group.create_task(_inject_at_random(fault, target))
-
-
-async def _inject_at(fault: FaultAt, target: FaultTarget) -> None:
-    await target.sleep(fault.at)
-    if fault.kind != NODE_GONE:
-        target.gpu_fault(fault.kind, fault.target)
+async def inject(fault: Fault, api: API, clock: Clock, servers: Collection[str]) -> None:
+    """Let a fault happen at its time; random ones to any of the GPUServers that serve then."""
+    if fault.kind == _RANDOM:
+        generator = random.Random(int(fault.target))  # noqa: S311
+        while fault.after:
+            await clock.sleep(generator.expovariate(1 / fault.after))
+            kind, place = generator.choice(sorted(FAULTS)), generator.random()
+            if servers:
+                await _annotate(api, kind, sorted(servers)[int(place * len(servers))])
         return
-    await target.node_gone(fault.target)
-    if fault.back is not None:
-        await target.sleep(fault.back)
-        await target.node_back(fault.target)
+    await clock.sleep(fault.after)
+    if fault.kind != _GONE:
+        await _annotate(api, fault.kind, fault.target)
+        return
+    await _try(api, "DELETE", f"{NODES}/{fault.target}")
+    if fault.back:
+        await clock.sleep(fault.back)
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": fault.target}}
+        await _try(api, "POST", NODES, node)
 
 
-async def _inject_at_random(faults: RandomFaults, target: FaultTarget) -> None:
-    generator = random.Random(faults.seed)  # noqa: S311
-    while True:
-        await target.sleep(generator.expovariate(faults.rate / 60))
-        kind = generator.choice(["mps", "xid", "gpu-lost"])
-        place = generator.random()
-        servers = sorted(target.servers())
-        if servers:
-            target.gpu_fault(kind, servers[int(place * len(servers))])
+async def _annotate(api: API, kind: str, server: str) -> None:
+    patch = {"metadata": {"annotations": {FAULT_ANNOTATION: kind}}}
+    await _try(api, "PATCH", f"{GPU_SERVERS}/{server}", patch)
+
+
+async def _try(api: API, method: str, path: str, body: dict[str, Any] | None = None) -> None:
+    try:
+        await api.call(method, path, body)
+    except ApiError as error:
+        log.warning("no fault", path=path, error=str(error))

@@ -1,50 +1,29 @@
-"""Pretends to run the Pods of all simulated machines, as their kubelets would."""
+"""Pretends to schedule and run the Pods of all simulated machines, and follows their Nodes."""
 
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import IntEnum
-from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from partita.constants import GPU_RESOURCE
-from partita.embedded.nodes.agent import Agent, Agents
-from partita.embedded.nodes.api import API, ApiError
-from partita.embedded.nodes.binder import Binder
-from partita.embedded.nodes.node import Clock, Device, Machine, Tenant
-from partita.embedded.nodes.pods import ENDED_PHASES, BadAnnotationError, SimulatedPod, parse_pod
-from partita.embedded.nodes.scheduler import Cluster
-from partita.embedded.nodes.status import Exit, pod_ended, pod_running
+from partita.constants import GPU_RESOURCE, LABEL_SERVER
+from partita.embedded.nodes.agent import Agent, Cluster
+from partita.embedded.nodes.api import ApiError
+from partita.embedded.nodes.gpu import Mode
+from partita.embedded.nodes.node import Device, Machine
+from partita.embedded.nodes.pods import BadPodError, Exit, SimulatedPod, parse_pod, pod_status
+from partita.embedded.nodes.scheduler import place
 
-__all__ = ["PODS", "Kubelet"]
+__all__ = ["PODS", "Kubelets"]
 
 log = structlog.get_logger(__name__)
 
 PODS: Final = "/api/v1/pods"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
-_LOST: Final = Exit(
-    137, "ContainerStatusUnknown", "The node was restarted; its containers are gone"
-)
+_LOST: Final = Exit(137, "The node was restarted", "ContainerStatusUnknown")
 """What kubelet finds after its machine's restart."""
-_TOO_LONG: Final = Exit(
-    137,
-    pod_reason="DeadlineExceeded",
-    pod_message="Pod was active on the node longer than the specified deadline",
-)
-"""`activeDeadlineSeconds`, in real seconds: kubelet's activeDeadlineHandler."""
 
 Body = dict[str, Any]
-
-
-class _State(IntEnum):
-    """What the API should say of a Pod."""
-
-    ADMITTED = 0
-    RUNNING = 1
-    ENDED = 2
-    GONE = 3
 
 
 class _NoDeviceError(Exception):
@@ -53,277 +32,265 @@ class _NoDeviceError(Exception):
 
 @dataclass(eq=False)
 class _Run:
-    """A Pod on a machine."""
+    """A Pod that a machine was chosen for, and the task that lives its life."""
 
     pod: SimulatedPod
     machine: Machine
-    started: datetime
-    state: _State = _State.ADMITTED
-    written: _State = _State.ADMITTED
     devices: list[Device] = field(default_factory=list)
-    to_end: int = 0
     agent: Agent | None = None
-    end: Exit | None = None
-    finished: datetime | None = None
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    writer: asyncio.Task[None] | None = None
+    holds: bool = True
+    leaving: bool = False
+    task: asyncio.Task[None] | None = None
 
 
-class Kubelet:
-    """The Pods of all machines.
-
-    One write tells that a Pod runs, one that it has ended; when it ends before the first was
-    made, the first is left out.
+class Kubelets:
+    """The scheduler, and the kubelets of all machines.
 
     Parameters
     ----------
-    api
-        The API server.
     cluster
-        Who holds what on which machine.
-    machines
-        The machines by name.
-    agents
-        What goes on in server Pods.
-    clock
-        Virtual time.
-    tasks
-        Runs the calls.
+        What they are part of.
     """
 
-    def __init__(
-        self,
-        *,
-        api: API,
-        cluster: Cluster,
-        machines: dict[str, Machine],
-        agents: Agents,
-        clock: Clock,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._api = api
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._machines = machines
-        self._agents = agents
-        self._clock = clock
-        self._tasks = tasks
         self._runs: dict[str, _Run] = {}
-        self.binder = Binder(api, cluster, tasks, self._bound)
+        self._waiting: dict[str, SimulatedPod] = {}
+        self._retrying = False
 
-    def observe_all(self, bodies: list[Body]) -> None:
-        """Take in all Pods there are: at the start, and when the watch began anew."""
-        present = {body["metadata"]["uid"] for body in bodies}
-        for uid in self._runs.keys() - present:
-            self._forget(uid)
-        self.binder.retain(present)
-        # Jobs need the GPUs of server Pods, and those need the GPU that they had before.
-        for body in sorted(bodies, key=self._claim_order):
-            self.observe("MODIFIED", body)
-
-    def _claim_order(self, body: Body) -> int:
-        pod = parse_pod(body)
-        return (0 if self._agents.uuid_of(pod) else 1) if pod.is_server else 2
-
-    def observe(self, kind: str, body: Body) -> None:
-        """Take in a change of a Pod."""
-        meta, spec = body["metadata"], body["spec"]
-        uid, phase = meta["uid"], (body.get("status") or {}).get("phase")
-        run = self._runs.get(uid)
+    def observe_server(self, kind: str, body: Body) -> None:
+        """Take in a change of a GPUServer."""
+        name = body["metadata"]["name"]
+        self._cluster.servers[name] = body
         if kind == "DELETED":
-            self._forget(uid)
-        elif run is not None:
-            if meta.get("deletionTimestamp"):
-                self._terminate(run)
-            elif phase in ENDED_PHASES:  # as written, or somebody else has ended it
-                self._free(run)
-                del self._runs[uid]
-        elif not spec.get("nodeName"):
-            pod = parse_pod(body)
-            ours = spec.get("schedulerName", DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER
-            if ours and pod.wants.resources and phase not in ENDED_PHASES and not _deleted(meta):
-                self.binder.add(pod)
-        elif (machine := self._machines.get(spec["nodeName"])) is not None and machine.up:
-            if _deleted(meta):
-                self._terminate(self._adopt(parse_pod(body), machine))
-            elif phase not in ENDED_PHASES:
-                self._admit(parse_pod(body), machine)
+            del self._cluster.servers[name]
+        if name in self._cluster.agents:
+            self._cluster.agents[name].look()
 
-    def lose(self, machine: Machine) -> None:
-        """Forget what ran on a machine that is no more; nobody is told."""
-        machine.up = False  # first of all: from now on it is silent
-        for uid, run in list(self._runs.items()):
-            if run.machine is machine:
-                self._forget(uid)
-        machine.power_off()
+    def observe_node(self, kind: str, node: Body) -> None:
+        """Take in a change of a Node: one that is deleted takes all along that ran on it."""
+        machine = self._cluster.machines.get(node["metadata"]["name"])
+        if machine is None:
+            return
+        if kind == "DELETED":
+            self._lose(machine)
+        elif not machine.up:  # somebody wants it back
+            log.info("node back", node=machine.spec.name)
+            machine.up = True
+            self._cluster.tasks.create_task(self._start_again(machine))
+        else:
+            machine.observe(node)
+            self._retry()
+
+    def order(self, body: Body) -> int:
+        """Sort Pods: jobs need the GPUs of server Pods, and those the GPU that they had before."""
+        server = (body["metadata"].get("labels") or {}).get(LABEL_SERVER, "")
+        return 2 - bool(server) - bool(self._cluster.uuid(server))
+
+    def observe_pod(self, kind: str, body: Body) -> None:
+        """Take in a change of a Pod."""
+        pod = parse_pod(body)
+        run = self._runs.get(pod.uid)
+        machine = self._cluster.machines.get(pod.node)
+        over = pod.ended or pod.deleted
+        self._waiting.pop(pod.uid, None)
+        if kind == "DELETED" or (pod.ended and run is not None):
+            self._forget(pod.uid)  # gone; or ended as was written, or by somebody else
+        elif run is not None:
+            run.pod = pod
+            if pod.deleted and not run.leaving:
+                run.leaving = True
+                self._drop(run)
+                run.task = self._cluster.tasks.create_task(self._leave(run))
+        elif machine is not None and machine.up:
+            if pod.deleted:
+                self._cluster.tasks.create_task(self._remove(pod))
+            elif pod.wants.resources and not over:
+                self._admit(pod, machine)
+        elif pod.wants.resources and pod.for_default_scheduler and not (pod.node or over):
+            self._waiting[pod.uid] = pod
+            self._place(pod)
 
     def close(self) -> None:
         """Stop here: Pods and GPUs stay, in the API, as they are."""
-        self.binder.close()
-        for run in self._runs.values():
-            for timer in run.timers:
-                timer.cancel()
-        for machine in self._machines.values():
-            machine.power_off()
+        self._waiting.clear()
+        for machine in self._cluster.machines.values():
+            for device in machine.devices:
+                device.stop_all("")
 
-    def _bound(self, pod: SimulatedPod, node: str) -> None:
-        machine = self._machines[node]
-        if machine.up and pod.uid not in self._runs:
-            self._admit(pod, machine)
+    # The scheduler.
 
-    def _adopt(self, pod: SimulatedPod, machine: Machine) -> _Run:
-        self.binder.forget(pod.uid)
-        self._cluster.hold(pod.uid, pod.wants, machine.name)
-        run = self._runs[pod.uid] = _Run(pod, machine, pod.started or datetime.now(UTC))
-        return run
+    def _place(self, pod: SimulatedPod) -> None:
+        rooms = [machine.room for machine in self._cluster.machines.values() if machine.up]
+        room = place(pod.wants, rooms)
+        if room is not None:
+            del self._waiting[pod.uid]
+            self._admit(pod, self._cluster.machines[room.name])
+
+    def _retry(self) -> None:
+        """Try the waiting Pods again; many calls make one pass."""
+        if not self._retrying:
+            self._retrying = True
+            asyncio.get_running_loop().call_soon(self._place_all)
+
+    def _place_all(self) -> None:
+        self._retrying = False
+        for pod in list(self._waiting.values()):
+            self._place(pod)
+
+    # Pods' lives.
 
     def _admit(self, pod: SimulatedPod, machine: Machine) -> None:
-        run = self._adopt(pod, machine)
-        if pod.started and not machine.rebooted:
-            run.written = _State.RUNNING
-        run.state = _State.RUNNING
+        machine.room.used.update(pod.wants.resources)
+        run = self._runs[pod.uid] = _Run(pod, machine)
+        run.task = self._cluster.tasks.create_task(self._live(run))
+
+    async def _live(self, run: _Run) -> None:
+        """Bind a Pod, run it, and write what happens."""
+        pod = run.pod
+        meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+        if not pod.node and not await self._call("POST", f"{pod.path}/binding", binding):
+            # Gone, or bound by somebody else: the watch tells, or has told.
+            self._free(run)
+            del self._runs[run.pod.uid]
+            machine = self._cluster.machines.get(run.pod.node)
+            if machine is not None and machine.up:
+                self._admit(run.pod, machine)
+            elif not run.pod.node:
+                self._waiting[run.pod.uid] = run.pod
+            return
+        started = run.pod.started or datetime.now(UTC)
+        end = await self._execute(run, started)
+        self._free(run)
+        await self._write(run.pod, started, end)
+
+    async def _execute(self, run: _Run, started: datetime) -> Exit:
+        pod, machine = run.pod, run.machine
+        if pod.started and machine.rebooted and not pod.server_name:
+            return _LOST
+        ends: list[asyncio.Future[str]] = []
         try:
-            if pod.is_server:
+            if pod.server_name:
                 self._start_server(run)
-            elif pod.started and machine.rebooted:
-                self._end(run, _LOST)
+                finish = _LOST
             else:
-                self._start_job(run)
-        except BadAnnotationError as error:
-            self._end(run, Exit.of_program(1, str(error)))
+                self._allocate(run)
+                task = pod.task(run.devices[0].gpu.mode, len(run.devices))
+                finish = task.exit
+                # What it met before a restart of this program is unknown: as if it had been alone.
+                elapsed = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
+                done = max(0.0, elapsed) * self._cluster.clock.speed
+                ends = [
+                    device.run(task.work, pod.job_uid, task.processes, done)
+                    for device in run.devices
+                ]
+        except BadPodError as error:
+            return Exit(1, str(error))
         except _NoDeviceError as error:
-            self._end(run, Exit.refused("UnexpectedAdmissionError", str(error)))
-        self._write(run)
+            return Exit(1, str(error), "UnexpectedAdmissionError", admitted=False)
+        if not pod.started:
+            await self._write(pod, started)
+        if run.agent is not None:
+            await run.agent.serve()
+        for end in asyncio.as_completed(ends):
+            if failure := await end:
+                return Exit(1, failure)
+        return finish
 
     def _start_server(self, run: _Run) -> None:
         server = run.pod.server()
-        run.devices = [self._whole(run.machine, self._agents.uuid_of(run.pod))]
-        run.devices[0].claim(run.pod.uid, server.mode)
-        run.agent = self._agents.start(server, run.devices[0], run.machine)
+        self._claim(run, server.mode, self._cluster.uuid(server.name))
+        run.agent = Agent(server, run.devices[0], run.machine, self._cluster)
 
-    def _start_job(self, run: _Run) -> None:
-        pod = run.pod
-        for resource, count in pod.wants.resources.items():
+    def _allocate(self, run: _Run) -> None:
+        for resource, count in run.pod.wants.resources.items():
             if resource == GPU_RESOURCE:
                 for _ in range(count):
-                    device = self._whole(run.machine)
-                    device.claim(pod.uid, "Exclusive")
-                    run.devices.append(device)
-            elif (device_or_none := run.machine.device(resource)) is not None:
-                run.devices.append(device_or_none)
-            else:
+                    self._claim(run, "Exclusive")
+                continue
+            offered = run.machine.room.capacity.get(resource)
+            devices = [d for d in run.machine.devices if offered and d.resource == resource]
+            if not devices:
                 raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
-        mode = run.devices[0].gpu.mode if run.devices else "Exclusive"
-        task = pod.task(mode, len(run.devices) or 1)
-        # Whatever it met before a restart of this program is unknown: as if it had been alone.
-        elapsed = (datetime.now(UTC) - run.started).total_seconds() if pod.started else 0.0
-        done = max(0.0, elapsed) * self._clock.speed
-        finish = Exit.of_program(task.exit_code, task.message)
-        on_end = partial(self._share_ended, run, finish)
-        run.to_end = len(run.devices)
-        if not run.devices:
-            at = self._clock.now() + max(0.0, task.work.duration - done)
-            run.timers.append(self._clock.call_at(at, partial(self._end, run, finish)))
-        deadline = pod.spec.get("activeDeadlineSeconds")
-        if deadline is not None:
-            left = asyncio.get_running_loop().call_later(
-                deadline - elapsed, partial(self._end, run, _TOO_LONG)
-            )
-            run.timers.append(left)
-        for device in run.devices:
-            if run.end is None:
-                device.run(task.work, done, Tenant(pod.job_uid, task.processes, on_end))
+            run.devices += devices
 
-    def _whole(self, machine: Machine, uuid: str = "") -> Device:
-        free = [device for device in machine.devices if device.owner is None]
+    def _claim(self, run: _Run, mode: Mode, uuid: str = "") -> None:
+        """Give a Pod a whole GPU, if possible this one."""
+        free = [device for device in run.machine.devices if not device.owner]
         if not free:
             raise _NoDeviceError(f"no healthy devices present; cannot allocate {GPU_RESOURCE}")
-        return next((device for device in free if device.uuid == uuid), free[0])
+        device = next((device for device in free if device.uuid == uuid), free[0])
+        device.claim(run.pod.uid, mode)
+        run.devices.append(device)
 
-    def _share_ended(self, run: _Run, finish: Exit, error: str) -> None:
-        """Take note that a job has ended on one of its GPUs; an error ends it on all."""
-        run.to_end -= 1
-        if run.end is None and (error or run.to_end == 0):
-            self._end(run, Exit.of_program(1, error) if error else finish)
+    async def _write(self, pod: SimulatedPod, started: datetime, end: Exit | None = None) -> None:
+        await self._call("PATCH", f"{pod.path}/status", pod_status(pod, started, end))
 
-    def _end(self, run: _Run, end: Exit) -> None:
-        run.end, run.finished = end, datetime.now(UTC)
-        run.state = max(run.state, _State.ENDED)
-        self._free(run)
-        self._write(run)
-
-    def _terminate(self, run: _Run) -> None:
-        """End a Pod that is being deleted, and let it go."""
-        if run.state is not _State.GONE:
-            run.state = _State.GONE
-            self._free(run)
-            self._write(run)
+    async def _call(self, method: str, path: str, body: Body) -> bool:
+        """Call about a Pod; what is refused (it is gone, as a rule) is left to the watch."""
+        try:
+            await self._cluster.api.call(method, path, body)
+        except ApiError as error:
+            log.info("refused", method=method, path=path, error=str(error))
+            return False
+        return True
 
     def _forget(self, uid: str) -> None:
-        self.binder.forget(uid)
         run = self._runs.pop(uid, None)
-        if run is not None:
-            if run.writer is not None:
-                run.writer.cancel()
-            self._free(run)
+        if run is not None and not run.leaving:
+            self._drop(run)
             if run.agent is not None:
-                self._tasks.create_task(run.agent.farewell())
+                self._cluster.tasks.create_task(run.agent.farewell())
+
+    def _drop(self, run: _Run) -> None:
+        if run.task is not None:
+            run.task.cancel()
+        self._free(run)
 
     def _free(self, run: _Run) -> None:
         """Give back what a Pod holds."""
-        for timer in run.timers:
-            timer.cancel()
+        if not run.holds:
+            return
+        run.holds = False
         if run.agent is not None:
-            self._agents.stop(run.agent)
+            run.agent.close()
         for device in run.devices:
             if device.owner == run.pod.uid:
-                device.release()
+                device.stop_all("")
+                device.claim("", "Exclusive")
             else:
                 device.stop(run.pod.uid)
-        run.devices = []
-        self.binder.retry(self._cluster.release(run.pod.uid))
+        run.machine.room.used.subtract(run.pod.wants.resources)
+        self._retry()
 
-    def _write(self, run: _Run) -> None:
-        if run.writer is None or run.writer.done():
-            run.writer = self._tasks.create_task(self._write_all(run))
+    async def _leave(self, run: _Run) -> None:
+        if run.agent is not None:
+            await run.agent.farewell()
+        await self._remove(run.pod)
 
-    async def _write_all(self, run: _Run) -> None:
-        """Write what the API does not know yet, until it knows all."""
-        while run.written is not run.state and run.machine.up:
-            state = run.state
-            try:
-                await self._write_state(run, state)
-            except ApiError as error:
-                if error.status == 409 and await self._exists(run.pod):
-                    continue
-                if error.status in {404, 409}:
-                    run.writer = None  # not to be cancelled: that is us
-                    self._forget(run.pod.uid)
-                    return
-                log.error("not written", pod=run.pod.name, error=str(error))  # noqa: TRY400
-            run.written = state
+    async def _remove(self, pod: SimulatedPod) -> None:
+        """Let a Pod go that is being deleted."""
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        await self._call("DELETE", pod.path, options)
 
-    async def _exists(self, pod: SimulatedPod) -> bool:
-        """Tell whether the Pod of this name is still this one."""
-        try:
-            uid = (await self._api.get(pod.path))["metadata"]["uid"]
-        except ApiError:
-            return False
-        return bool(uid == pod.uid)
+    # Machines' lives.
 
-    async def _write_state(self, run: _Run, state: _State) -> None:
-        pod, containers = run.pod, run.pod.spec["containers"]
-        if state is _State.RUNNING:
-            patch = pod_running(pod.uid, containers, run.started)
-            await self._api.patch(f"{pod.path}/status", patch)
-        elif state is _State.GONE:
-            if run.agent is not None:
-                await run.agent.farewell()
-            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-            await self._api.delete(pod.path, options)
-        elif run.end is not None and run.finished is not None:
-            patch = pod_ended(pod.uid, containers, run.started, run.finished, run.end)
-            await self._api.patch(f"{pod.path}/status", patch)
+    def _lose(self, machine: Machine) -> None:
+        """Forget what ran on a machine that is no more; nobody is told."""
+        log.warning("node gone", node=machine.spec.name)
+        machine.up = False  # first of all: from now on it is silent
+        machine.rebooted = True
+        for uid, run in list(self._runs.items()):
+            if run.machine is machine:
+                del self._runs[uid]
+                self._drop(run)
+                if not run.pod.node:
+                    self._waiting[uid] = run.pod
 
-
-def _deleted(meta: Body) -> bool:
-    return bool(meta.get("deletionTimestamp"))
+    async def _start_again(self, machine: Machine) -> None:
+        await machine.register()
+        for pod in sorted((await self._cluster.api.call("GET", PODS))["items"], key=self.order):
+            if pod["spec"].get("nodeName") == machine.spec.name:
+                self.observe_pod("MODIFIED", pod)

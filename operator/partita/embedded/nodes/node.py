@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,12 +11,14 @@ from uuid import NAMESPACE_DNS, uuid5
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
 from partita.embedded.nodes.api import API, ApiError
 from partita.embedded.nodes.gpu import GIB, GPU, Ended, Mode, Work
-from partita.embedded.nodes.scheduler import Cluster, SchedulableNode
-from partita.embedded.nodes.status import node_status
+from partita.embedded.nodes.scheduler import CORDON, Room
+from partita.models.base import format_time
 
-__all__ = ["Clock", "Device", "Machine", "NodeSpec", "Tenant", "node_specs"]
+__all__ = ["NODES", "Clock", "Device", "Machine", "NodeSpec", "Tenant", "node_specs"]
 
 NODES: Final = "/api/v1/nodes"
+PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
+"""What of a simulated node never runs out."""
 _PRODUCTS: Final = {
     40: ("NVIDIA A100-SXM4-40GB", 108),
     80: ("NVIDIA A100-SXM4-80GB", 108),
@@ -70,15 +72,10 @@ class Clock:
 
     def __init__(self, speed: float) -> None:
         self.speed = speed
-        self._loop = asyncio.get_running_loop()
 
     def now(self) -> float:
         """Virtual seconds since some time in the past."""
-        return self._loop.time() * self.speed
-
-    def call_at(self, time: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call back at a virtual time."""
-        return self._loop.call_at(time / self.speed, callback)
+        return asyncio.get_running_loop().time() * self.speed
 
     async def sleep(self, seconds: float) -> None:
         """Wait for virtual seconds."""
@@ -87,14 +84,11 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A job on a GPU: its UID, its client processes, and whom to tell of its end.
-
-    `on_end` gets the error that ended it, or an empty text.
-    """
+    """A job on a GPU: its UID, its client processes, and, at its end, its error or nothing."""
 
     job_uid: str
     processes: int
-    on_end: Callable[[str], None]
+    end: asyncio.Future[str]
 
 
 class Device:
@@ -108,8 +102,8 @@ class Device:
         The jobs on it by their Pods' UID.
     peaks
         Most memory of jobs that have ended, by job UID, for the agent to report once.
-    on_change
-        Called when its use has changed.
+    changed
+        Set when its use has changed.
     """
 
     def __init__(self, uuid: str, spec: NodeSpec, clock: Clock) -> None:
@@ -117,11 +111,9 @@ class Device:
         self.spec = spec
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
-        self.owner: str | None = None
         self.tenants: dict[str, Tenant] = {}
-        self.peaks: dict[str, int] = {}
-        self.on_change: Callable[[], None] = _nothing
-        self.gpu = GPU(spec.gpu_memory, "Exclusive")
+        self.changed = asyncio.Event()
+        self.claim("", "Exclusive")
 
     @property
     def resource(self) -> str:
@@ -129,62 +121,46 @@ class Device:
         return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
 
     def claim(self, owner: str, mode: Mode) -> None:
-        """Give the whole GPU to a Pod."""
+        """Give the whole GPU, which is idle, to a Pod; or take it back, for nobody."""
         self.owner = owner
         self.gpu = GPU(self.spec.gpu_memory, mode, self._clock.now())
+        self.peaks: dict[str, int] = {}
 
-    def release(self) -> None:
-        """Take the GPU back; whatever runs on it is forgotten."""
-        self.owner = None
-        self.tenants, self.peaks = {}, {}
-        self.on_change = _nothing
-        self.gpu = GPU(self.spec.gpu_memory, "Exclusive")
-        self._rearm()
-
-    def run(self, work: Work, done: float, tenant: Tenant) -> None:
-        """Start a job, of which some seconds may be done already."""
+    def run(self, work: Work, job_uid: str, processes: int, done: float) -> asyncio.Future[str]:
+        """Start a job, of which some seconds may be done; returns its error or nothing."""
         self._advance()
-        self.tenants[work.key] = tenant
+        end = asyncio.get_running_loop().create_future()
+        self.tenants[work.key] = Tenant(job_uid, processes, end)
         ended = self.gpu.start(work, done=done)
         self._settle([ended] if ended else [])
+        return end
 
-    def stop(self, key: str) -> None:
-        """End a job without a word; no effect if it does not run."""
+    def stop(self, key: str, error: str = "") -> None:
+        """End a job with an error; no effect if it does not run."""
         self._advance()
-        if key in self.gpu:
-            self._note_peak(key, self.gpu.usage().jobs[key].peak)
-            self.gpu.stop(key)
-            self._settle([])
+        if key in self.tenants:
+            self._settle([self.gpu.stop(key, error)])
 
-    def kill_all(self, error: str) -> None:
+    def stop_all(self, error: str) -> None:
         """End all jobs with an error."""
-        for key, tenant in list(self.tenants.items()):
-            self.stop(key)
-            tenant.on_end(error)
+        for key in list(self.tenants):
+            self.stop(key, error)
 
     def _advance(self) -> None:
         self._settle(self.gpu.advance(self._clock.now()))
 
     def _settle(self, ended: Sequence[Ended]) -> None:
-        self._rearm()
         for end in ended:
-            self._note_peak(end.key, end.peak).on_end(end.error)
-        self.on_change()
-
-    def _note_peak(self, key: str, peak: int) -> Tenant:
-        tenant = self.tenants.pop(key)
-        self.peaks[tenant.job_uid] = max(peak, self.peaks.get(tenant.job_uid, 0))
-        return tenant
-
-    def _rearm(self) -> None:
+            tenant = self.tenants.pop(end.key)
+            self.peaks[tenant.job_uid] = max(end.peak, self.peaks.get(tenant.job_uid, 0))
+            if not tenant.end.done():
+                tenant.end.set_result(end.error)
         if self._timer is not None:
             self._timer.cancel()
-        due = self.gpu.next_event()
-        self._timer = self._clock.call_at(due, self._advance) if due < math.inf else None
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""
+        if self.gpu.jobs:
+            at = self.gpu.next_event() / self._clock.speed
+            self._timer = asyncio.get_running_loop().call_at(at, self._advance)
+        self.changed.set()
 
 
 class Machine:
@@ -196,114 +172,68 @@ class Machine:
         Whether it runs; one that does not is silent.
     rebooted
         Whether it was off since the simulation began, so that nothing from before still runs.
-    uid
-        UID of its Node.
+    room
+        What it has, and what of it is taken.
     """
 
-    def __init__(self, spec: NodeSpec, api: API, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, spec: NodeSpec, api: API, clock: Clock) -> None:
         self.spec = spec
-        self.name = spec.name
-        self.up = False
+        self.up = True
         self.rebooted = False
-        self.uid = ""
         self.devices = [
             Device(f"GPU-{uuid5(NAMESPACE_DNS, f'{i}.{spec.name}.sim.partita.dev')}", spec, clock)
             for i in range(spec.gpus)
         ]
+        # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
+        slices = {device.resource: 0 for device in self.devices}
+        self.room = Room(spec.name, capacity={GPU_RESOURCE: spec.gpus} | slices)
+        # Labels as kubelet and GPU feature discovery set them.
+        # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
+        self._labels = {
+            "kubernetes.io/hostname": spec.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.count": str(spec.gpus),
+            "nvidia.com/gpu.product": spec.product.replace(" ", "-"),
+            "nvidia.com/gpu.memory": str(spec.gpu_memory >> 20),
+        }
         self._api = api
-        self._cluster = cluster
-        self._offers: dict[str, tuple[int, int]] = {}
-        self._withdrawn: set[str] = set()
         self._writing = asyncio.Lock()
-        self._changes = 0
-        self._written = 0
 
     @property
     def path(self) -> str:
         """Path of its Node in the API."""
-        return f"{NODES}/{self.name}"
-
-    def device(self, resource: str) -> Device | None:
-        """Find the GPU whose slices a resource stands for, while its agent offers them."""
-        offered = resource in self._offers
-        return next((d for d in self.devices if offered and d.resource == resource), None)
-
-    def power_on(self) -> None:
-        """Let Pods be placed on it."""
-        self.up = True
-        self._cluster.add(SchedulableNode(self.name, labels=self._labels()))
-        self.offer(GPU_RESOURCE, self.spec.gpus)
-
-    def power_off(self) -> None:
-        """Lose everything that runs on it."""
-        self.up = False
-        self.rebooted = True
-        self._withdrawn |= self._offers.keys()
-        self._offers.clear()
-        self._cluster.remove(self.name)
-        for device in self.devices:
-            device.release()
-
-    def offer(self, resource: str, count: int, healthy: int | None = None) -> None:
-        """Set how many of a resource there are, and how many are healthy; `publish` tells it."""
-        if count:
-            self._offers[resource] = (count, count if healthy is None else healthy)
-        else:
-            self._offers.pop(resource, None)
-            self._withdrawn.add(resource)
-        self._cluster.offer(self.name, resource, count if healthy is None else healthy)
-        self._changes += 1
+        return f"{NODES}/{self.spec.name}"
 
     def observe(self, node: Body) -> None:
         """Take over what people set on its Node."""
-        seen, spec = self._cluster.nodes[self.name], node.get("spec") or {}
-        seen.labels = node["metadata"].get("labels") or {}
-        seen.taints = spec.get("taints") or ()
-        seen.cordoned = spec.get("unschedulable", False)
+        spec = node.get("spec") or {}
+        self.room.labels = node["metadata"].get("labels") or {}
+        cordon = [CORDON] if spec.get("unschedulable") else []
+        self.room.taints = [*(spec.get("taints") or ()), *cordon]
 
     async def register(self) -> None:
-        """Create its Node, or take over the one of its name; `publish` tells what it has."""
-        meta = {"name": self.name, "labels": self._labels()}
+        """Create its Node, or take over the one of its name."""
+        meta = {"name": self.spec.name, "labels": self._labels}
         try:
-            node = await self._api.create(
-                NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}}
-            )
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+            await self._api.call("POST", NODES, node)
         except ApiError as error:
             if error.status != 409:
                 raise
-            await self._api.patch(self.path, {"metadata": meta})
-            node = await self._api.get(self.path)
-        self.uid = node["metadata"]["uid"]
-        # What the agents of an earlier run offered.
-        capacity = (node.get("status") or {}).get("capacity") or {}
-        self._withdrawn |= {r for r in capacity if r.startswith(DEVICE_RESOURCE_PREFIX)}
+            await self._api.call("PATCH", self.path, {"metadata": meta})
+        await self.publish()
 
     async def publish(self) -> None:
-        """Write what it offers; calls that wait for each other share one write."""
-        change = self._changes
+        """Write what it offers, and that it is alive."""
         async with self._writing:
-            if self._written >= change or not self.up:
-                return
-            self._written = self._changes
-            withdrawn = self._withdrawn - self._offers.keys()
-            patch = node_status(self._offers, withdrawn, datetime.now(UTC))
+            has = PLENTY | {name: str(count) for name, count in self.room.capacity.items()}
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+            ready["lastHeartbeatTime"] = format_time(datetime.now(UTC))
+            status = {"capacity": has, "allocatable": has, "conditions": [ready]}
             try:
-                await self._api.patch(f"{self.path}/status", patch)
+                await self._api.call("PATCH", f"{self.path}/status", {"status": status})
             except ApiError as error:
                 if error.status != 404:  # the Node was deleted: the watch tells
                     raise
-
-    def _labels(self) -> dict[str, str]:
-        """Labels as kubelet and GPU feature discovery set them.
-
-        https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
-        """
-        return {
-            "kubernetes.io/hostname": self.name,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
-            "nvidia.com/gpu.present": "true",
-            "nvidia.com/gpu.count": str(self.spec.gpus),
-            "nvidia.com/gpu.product": self.spec.product.replace(" ", "-"),
-            "nvidia.com/gpu.memory": str(self.spec.gpu_memory >> 20),
-        }

@@ -1,4 +1,4 @@
-"""Pods as a simulated node sees them: what they ask for, and what their annotations say they do.
+"""Pods as a simulated node sees them: what they ask for and do, and what it writes of them.
 
 Annotations that a Pod's author writes (all optional):
 
@@ -10,9 +10,10 @@ Annotations that a Pod's author writes (all optional):
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, get_args
 
 from partita.constants import (
@@ -25,23 +26,20 @@ from partita.constants import (
     LABEL_COMPONENT,
     LABEL_SERVER,
 )
-from partita.embedded.nodes.gpu import FULL, GIB, Mode, Work
+from partita.embedded.nodes.gpu import GIB, Mode, Work
 from partita.embedded.nodes.scheduler import Wants
-from partita.models.base import parse_duration, parse_memory, parse_time
+from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
 
-__all__ = ["ENDED_PHASES", "BadAnnotationError", "Server", "SimulatedPod", "Task", "parse_pod"]
+__all__ = ["BadPodError", "Exit", "Server", "SimulatedPod", "Task", "parse_pod", "pod_status"]
 
 T = TypeVar("T")
+Body = dict[str, Any]
 
-ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
-
-_PREFIX: Final = "sim.partita.dev/"
-_LIMIT: Final = re.compile(r"(\d+)=(\d+)([MG])B?")
-_UNITS: Final = {"M": 1 << 20, "G": 1 << 30}
-_MODES: Final[Mapping[str, Mode]] = {mode: mode for mode in get_args(Mode)}
+_SIM: Final = "sim.partita.dev/"
+_SCHEDULER: Final = "default-scheduler"
 
 
-class BadAnnotationError(ValueError):
+class BadPodError(ValueError):
     """An annotation or variable of a Pod cannot be read; the text says what to write."""
 
 
@@ -55,28 +53,65 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Exit:
+    """How a Pod ended; where its node did not let it in (`admitted`), nothing was started."""
+
+    code: int
+    message: str
+    reason: str = ""
+    admitted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """What a job's Pod does: its work on each of its GPUs, its clients, and how it ends."""
 
     work: Work
     processes: int
-    exit_code: int
-    message: str
+    exit: Exit
 
 
-@dataclass(frozen=True, slots=True)
 class SimulatedPod:
-    """A Pod, as far as a node that only pretends to run it needs it."""
+    """A Pod of the API server, as far as a node that only pretends to run it needs it.
 
-    uid: str
-    namespace: str
-    name: str
-    labels: Mapping[str, str] = field(repr=False)
-    annotations: Mapping[str, str] = field(repr=False)
-    spec: Mapping[str, Any] = field(repr=False)
-    wants: Wants
-    started: datetime | None
-    """When its containers started, if they run already."""
+    Attributes
+    ----------
+    node
+        Node that it is bound to; empty if none.
+    for_default_scheduler
+        Whether it is kube-scheduler that is to bind it.
+    job_uid
+        UID under which its use is reported: the job's, else its own.
+    server_name
+        Its GPUServer, if it is a server Pod, which runs until it is deleted; else empty.
+    wants
+        What it asks of a node.
+    deleted
+        Whether somebody wants it gone.
+    ended
+        Whether it has ended.
+    started
+        When its containers started, if they run already.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+        self.uid: str = meta["uid"]
+        self.namespace: str = meta["namespace"]
+        self.name: str = meta["name"]
+        self.annotations: Mapping[str, str] = meta.get("annotations") or {}
+        self.containers: Sequence[Mapping[str, Any]] = spec["containers"]
+        self.node: str = spec.get("nodeName") or ""
+        self.for_default_scheduler = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER
+        self.job_uid = self.annotations.get(ANNOTATION_JOB_UID, self.uid)
+        labels = meta.get("labels") or {}
+        is_server = labels.get(LABEL_COMPONENT) == COMPONENT_SERVER
+        self.server_name: str = labels.get(LABEL_SERVER, "") if is_server else ""
+        self.wants = _wants(spec)
+        self.deleted = "deletionTimestamp" in meta
+        self.ended = status.get("phase") in {"Succeeded", "Failed"}
+        running = status.get("phase") == "Running" and status.get("startTime")
+        self.started = parse_time(status["startTime"]) if running else None
 
     @property
     def path(self) -> str:
@@ -84,34 +119,29 @@ class SimulatedPod:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     @property
-    def job_uid(self) -> str:
-        """UID under which its use is reported: the job's, else its own."""
-        return self.annotations.get(ANNOTATION_JOB_UID, self.uid)
-
-    @property
-    def is_server(self) -> bool:
-        """Whether it is a server Pod, which runs until it is deleted."""
-        return self.labels.get(LABEL_COMPONENT) == COMPONENT_SERVER
+    def _env(self) -> dict[str, str]:
+        """The plain variables of all containers; the first to set one wins."""
+        return {
+            variable["name"]: variable.get("value", "")
+            for container in reversed(self.containers)
+            for variable in container.get("env") or ()
+        }
 
     def server(self) -> Server:
         """Read what a server Pod's containers are told.
 
         Raises
         ------
-        BadAnnotationError
-            If a label or variable is missing or wrong.
+        BadPodError
+            If a variable is wrong.
         """
-        env = _env(self.spec)
-        name = self.labels.get(LABEL_SERVER)
-        if not name:
-            raise BadAnnotationError(f"label {LABEL_SERVER}: write the name of its GPUServer")
-        mode = _MODES.get(env.get("PARTITA_MODE", "MPS"))
-        if mode is None:
-            raise BadAnnotationError(f"PARTITA_MODE: write one of {', '.join(_MODES)}")
-        max_jobs = env.get("PARTITA_MAX_JOBS", "16")
-        if not max_jobs.isdecimal() or not int(max_jobs):
-            raise BadAnnotationError(f"PARTITA_MAX_JOBS={max_jobs}: write a number above 0")
-        return Server(name, mode, int(max_jobs))
+        env, modes = self._env, {mode: mode for mode in get_args(Mode)}
+        mode = env.get("PARTITA_MODE", "MPS")
+        if mode not in modes:
+            raise BadPodError(f"PARTITA_MODE: {mode!r}; write one of {', '.join(modes)}")
+        count = env.get("PARTITA_MAX_JOBS", "16")
+        max_jobs = _read("PARTITA_MAX_JOBS", count, _between(1, 1000), "a number above 0")
+        return Server(self.server_name, modes[mode], int(max_jobs))
 
     def task(self, mode: Mode, gpus: int) -> Task:
         """Read what a job's Pod does.
@@ -119,137 +149,121 @@ class SimulatedPod:
         Parameters
         ----------
         mode
-            How its GPUs are shared; the limits in its environment hold under MPS only.
+            How its GPUs are shared; the limit in its environment holds under MPS only.
         gpus
             How many GPUs its memory is spread over.
 
         Raises
         ------
-        BadAnnotationError
+        BadPodError
             If an annotation cannot be read.
         """
-        booked = self._read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
-        processes = self._read(ANNOTATION_PROCESSES, _count, "1", "a number above 0")
-        memory = self._read(
-            _PREFIX + "memory",
+
+        def read(name: str, parse: Callable[[str], T], default: str, expected: str) -> T:
+            text = self.annotations.get(name, default)
+            return _read(f"annotation {name}", text, parse, expected)
+
+        booked = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
+        processes = int(read(ANNOTATION_PROCESSES, _between(1, 999), "1", "a number above 0"))
+        memory = read(
+            _SIM + "memory",
             _list_of(parse_memory),
             str(booked // 2),
             "an amount such as 2Gi, or amounts over equal parts of the run such as 1Gi,6Gi,6Gi",
         )
-        utilisation = self._read(
-            _PREFIX + "gpu",
-            _list_of(_percent),
+        utilisation = read(
+            _SIM + "gpu",
+            _list_of(_between(0, 100)),
             "30",
             "a percentage from 0 to 100 such as 40, or a list such as 20,80",
         )
-        every = _env(self.spec)
-        env = every if mode == "MPS" else {}
-        limit = _memory_limit(env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
-        work = Work(
-            key=self.uid,
-            duration=self._read(
-                _PREFIX + "duration", parse_duration, "10s", "a duration such as 20s or 1m30s"
+        duration = read(_SIM + "duration", parse_duration, "10s", "a duration such as 20s or 1m30s")
+        code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))
+        # Per process, in the form that the operator writes.
+        # https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
+        limit = re.fullmatch(r"0=(\d+)M", self._env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
+        return Task(
+            Work(
+                key=self.uid,
+                duration=duration,
+                memory=tuple(amount // gpus for amount in memory),
+                utilisation=utilisation,
+                memory_limit=int(limit[1]) * MEBI * processes if limit and mode == "MPS" else None,
             ),
-            memory=tuple(amount // gpus for amount in memory),
-            utilisation=utilisation,
-            memory_limit=limit * processes if limit is not None else None,
-            thread_percent=_thread_percent(env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")),
-            managed=every.get("TF_FORCE_UNIFIED_MEMORY") in {"1", "true"},
+            processes,
+            Exit(code, self.annotations.get(_SIM + "message", "")),
         )
-        exit_code = self._read(_PREFIX + "exit-code", _exit_code, "0", "a number from 0 to 255")
-        message = self.annotations.get(_PREFIX + "message", "")
-        return Task(work, processes, exit_code, message)
-
-    def _read(self, name: str, parse: Callable[[str], T], default: str, expected: str) -> T:
-        text = self.annotations.get(name, default)
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise BadAnnotationError(f"annotation {name}: {text!r}; write {expected}") from error
 
 
 def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
-    """Read a Pod of the API server, which has validated it."""
-    meta, spec = body["metadata"], body["spec"]
+    """Read a Pod, which the API server has validated."""
+    return SimulatedPod(body)
+
+
+def _wants(spec: Mapping[str, Any]) -> Wants:
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}
-    status = body.get("status") or {}
-    return SimulatedPod(
-        uid=meta["uid"],
-        namespace=meta["namespace"],
-        name=meta["name"],
-        labels=meta.get("labels") or {},
-        annotations=meta.get("annotations") or {},
-        spec=spec,
-        wants=Wants(
-            resources=_resources(spec),
-            node_selector=spec.get("nodeSelector") or {},
-            tolerations=spec.get("tolerations") or (),
-            affinity=affinity.get("nodeSelectorTerms") or (),
-        ),
-        started=parse_time(status["startTime"])
-        if status.get("phase") == "Running" and status.get("startTime")
-        else None,
-    )
-
-
-def _resources(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Count the GPU resources of a Pod: its containers' sum; limits of these equal requests."""
-    counts: dict[str, int] = {}
+    resources: Counter[str] = Counter()
     for container in spec["containers"]:
         for name, count in ((container.get("resources") or {}).get("limits") or {}).items():
             if name == GPU_RESOURCE or name.startswith(DEVICE_RESOURCE_PREFIX):
-                counts[name] = counts.get(name, 0) + int(count)
-    return counts
+                resources[name] += int(count)  # limits of these equal requests
+    return Wants(
+        resources=resources,
+        node_selector=spec.get("nodeSelector") or {},
+        tolerations=spec.get("tolerations") or (),
+        affinity=affinity.get("nodeSelectorTerms") or (),
+    )
 
 
-def _env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Collect the plain variables of all containers; the first to set one wins."""
-    return {
-        variable["name"]: variable.get("value", "")
-        for container in reversed(spec["containers"])
-        for variable in container.get("env") or ()
-    }
+def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:
+    """Patch of a Pod whose containers all run, or have ended now."""
+    since, now = _second(started), _second(datetime.now(UTC))
+    state: Body = {"running": {"startedAt": since}}
+    phase, told = "Running", {}
+    if end is not None:
+        phase = "Failed" if end.code else "Succeeded"
+        reason = end.reason or ("Error" if end.code else "Completed")
+        told = {"reason": reason, "message": end.message}
+        state = {"exitCode": end.code, "startedAt": since, "finishedAt": now} | told
+        state = {"terminated": state}
+    status: Body = {"phase": phase, "startTime": since}
+    if end is not None and not end.admitted:
+        status |= told
+    else:
+        status["conditions"] = [
+            {"type": "Ready", "status": str(end is None), "lastTransitionTime": now}
+        ]
+        status["containerStatuses"] = [
+            {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
+            | {"ready": end is None, "restartCount": 0, "state": state}
+            for c in pod.containers
+        ]
+    return {"metadata": {"uid": pod.uid}, "status": status}
 
 
-def _memory_limit(text: str) -> int | None:
-    """Read a process's limit in bytes from `0=4096M`, the form of NVIDIA's documentation.
-
-    An entry that names no visible device drops every limit, as it does on a real GPU.
-    https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
-    """
-    limits: dict[str, int] = {}
-    for entry in filter(None, text.split(",")):
-        match = _LIMIT.fullmatch(entry.strip())
-        if match is None:
-            return None
-        limits[match[1]] = int(match[2]) * _UNITS[match[3]]
-    return limits.get("0")
+def _second(time: datetime) -> str:
+    """Write a time as Kubernetes' Time is: whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _thread_percent(text: str) -> float:
-    return min(FULL, float(text)) if re.fullmatch(r"\d+(\.\d+)?", text) and float(text) else FULL
+def _read(what: str, text: str, parse: Callable[[str], T], expected: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadPodError(f"{what}: {text!r}; write {expected}") from error
 
 
 def _list_of(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return lambda text: tuple(parse(part.strip()) for part in text.split(","))
 
 
-def _percent(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= FULL:
-        raise ValueError("not a percentage")
-    return value
+def _between(low: int, high: int) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(f"not from {low} to {high}")
+        return value
 
-
-def _count(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError("below 1")
-    return int(text)
-
-
-def _exit_code(text: str) -> int:
-    if not 0 <= int(text) <= 255:
-        raise ValueError("no exit code")
-    return int(text)
+    return parse

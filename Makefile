@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver bench-operator lint format crds lock hooks clean
+.PHONY: help demo test test-apiserver bench-operator picture lint format crds lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -36,6 +36,9 @@ test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real on
 
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
+
+picture: $(DEV) ## Draw README's picture from a run of the demo
+	@$(PY) tools/picture.py
 
 lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
 	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \

@@ -68,7 +68,7 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
-                await _lead(kube, state, lease, settings, ready, stop)
+                await _lead(kube, state, lease, settings, ready=ready, stop=stop)
             finally:
                 await lease.release()
                 writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
@@ -80,6 +80,7 @@ async def _lead(
     state: State,
     lease: Lease,
     settings: OperatorSettings,
+    *,
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:

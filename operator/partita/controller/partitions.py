@@ -1,6 +1,7 @@
 """Carries out what `carving` finds, for each partition that changed."""
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
@@ -138,10 +139,8 @@ class Partitions:
 
     async def _delete_pod(self, pod: PodView) -> None:
         gone = bool(pod.node) and pod.node not in self._state.nodes
-        try:
+        with suppress(NotFoundError, ConflictError):  # gone already
             await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, now=gone)
-        except (NotFoundError, ConflictError):
-            pass  # gone already
 
     async def _reset(self, server: GPUServer) -> None:
         """Forget what the last agent said: the next server Pod may get another GPU."""

@@ -166,7 +166,8 @@ class Kube:
         """
         namespace = body["metadata"].get("namespace", "") if kind.namespaced else ""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-        return await self._write("create", kind, "POST", kind.path(namespace=namespace), body)
+        path = kind.path(namespace=namespace)
+        return await self._write("create", kind, "POST", path, body=body)
 
     async def replace(self, kind: Kind, body: Json) -> Json:
         """Write a whole object; its resource version is a precondition.
@@ -178,7 +179,7 @@ class Kube:
         """
         meta = body["metadata"]
         path = kind.path(meta["name"], meta.get("namespace", ""))
-        return await self._write("update", kind, "PUT", path, body)
+        return await self._write("update", kind, "PUT", path, body=body)
 
     async def patch(
         self,
@@ -210,7 +211,7 @@ class Kube:
         verb = f"patch/{subresource}" if subresource else "patch"
         path = kind.path(name, namespace, subresource)
         return await self._write(
-            verb, kind, "PATCH", path, patch, content_type="application/merge-patch+json"
+            verb, kind, "PATCH", path, body=patch, content_type="application/merge-patch+json"
         )
 
     async def delete(
@@ -238,7 +239,7 @@ class Kube:
             options["preconditions"] = {"uid": uid}
         if now:
             options["gracePeriodSeconds"] = 0
-        await self._write("delete", kind, "DELETE", kind.path(name, namespace), options)
+        await self._write("delete", kind, "DELETE", kind.path(name, namespace), body=options)
 
     async def _write(
         self,
@@ -246,6 +247,7 @@ class Kube:
         kind: Kind,
         method: str,
         path: str,
+        *,
         body: Json,
         content_type: str = "application/json",
     ) -> Json:
@@ -262,10 +264,18 @@ class Kube:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Json:
+        url = f"{self._api.configuration.host}{path}"
+        if query:
+            url += f"?{urlencode(query)}"
+        headers = {
+            "Accept": accept,
+            "Content-Type": content_type,
+            "User-Agent": "partita-operator",
+        }
         delay = _FIRST_DELAY
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._once(method, path, query, body, content_type, accept)
+                return await self._once(f"{method} {path}", method, url, headers, body)
             except FencedError:
                 raise
             except UnavailableError as error:
@@ -278,24 +288,14 @@ class Kube:
         raise AssertionError  # the loop returns or raises
 
     async def _once(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None,
-        body: Json | None,
-        content_type: str,
-        accept: str,
+        self, what: str, method: str, url: str, headers: dict[str, str], body: Json | None
     ) -> Json:
-        what = f"{method} {path}"
         if method != "GET" and not self._may_write():
             raise FencedError(what, 0, "this process does not lead: nothing is written")
-        url = f"{self._api.configuration.host}{path}"
-        if query:
-            url += f"?{urlencode(query)}"
-        headers = {"Accept": accept, "Content-Type": content_type}
-        headers["User-Agent"] = "partita-operator"
+        # A token may be renewed between two tries.
+        headers = dict(headers)
         await self._api.update_params_for_auth(
-            headers, [], ["BearerToken"], path, method, body, request_auth=None
+            headers, [], ["BearerToken"], url, method, body, request_auth=None
         )
         try:
             response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]

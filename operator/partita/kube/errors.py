@@ -83,7 +83,7 @@ class UnavailableError(KubernetesError):
 
 
 class FencedError(UnavailableError):
-    """This process no longer leads."""
+    """We no longer lead."""
 
 
 def from_response(what: str, status: int, body: bytes, retry_after: str | None) -> KubernetesError:

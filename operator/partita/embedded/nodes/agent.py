@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import structlog
 
@@ -34,6 +34,8 @@ JOBS_LEAVE: Final = 1.0
 """Seconds after a fault until the programs on the GPU have died of it."""
 OPERATOR_RELEASES: Final = 30.0
 """Seconds to wait, before recovering, for the operator to release what the fault took."""
+
+_STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
 Body = dict[str, Any]
 
@@ -194,13 +196,10 @@ class Agent:
         """Measure. A job that has ended is measured once more, for its peak."""
         gpu, tenants = self._device.gpu, self._device.tenants
         peaks = self._device.peaks.items()
-        jobs = {uid: {"memory": "0", "peakMemory": mebibytes(peak)} for uid, peak in peaks} | {
-            tenant.job_uid: {
-                "memory": mebibytes(gpu.jobs[key].memory),
-                "peakMemory": mebibytes(gpu.jobs[key].peak),
-            }
-            for key, tenant in tenants.items()
-        }
+        jobs = {uid: {"memory": "0", "peakMemory": mebibytes(peak)} for uid, peak in peaks}
+        for key, job in gpu.jobs.items():
+            memory = {"memory": mebibytes(job.memory), "peakMemory": mebibytes(job.peak)}
+            jobs[tenants[key].job_uid] = memory
         utilisation = round(gpu.utilisation)
         usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
         if self._server.mode != "MPS":
@@ -225,17 +224,14 @@ class Agent:
         """Write a part of the GPUServer's status, conditions beside those of others."""
         conditions = tuple(map(Condition.model_validate, self._status.get("conditions") or ()))
         for kind, (holds, reason) in new.items():
-            condition = Condition(
-                type=kind, status="True" if holds else "False", reason=reason, message=message
-            )
+            condition = Condition(type=kind, status=_STATUS[holds], reason=reason, message=message)
             conditions = set_condition(conditions, condition, datetime.now(UTC))
         if new:
             status = status | {"conditions": [condition.dump() for condition in conditions]}
         try:
             await self._cluster.api.call("PATCH", f"{self._path}/status", {"status": status})
         except ApiError as error:
-            gone = error.status == 404
-            (self._log.info if gone else self._log.error)("not reported", error=str(error))
+            self._log.warning("not reported", error=str(error))
 
 
 @dataclass(slots=True)

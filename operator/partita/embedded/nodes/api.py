@@ -20,12 +20,10 @@ __all__ = ["API", "ApiError"]
 
 log = structlog.get_logger(__name__)
 
-CALL_TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
+_CALLING: Final = aiohttp.ClientTimeout(total=30)
 WATCH_SECONDS: Final = 240
 """A watch is asked to end after this; one that is silent for longer than that is taken as dead."""
-WATCH_TIMEOUT: Final = aiohttp.ClientTimeout(
-    total=None, sock_connect=10, sock_read=WATCH_SECONDS + 30
-)
+_WATCHING: Final = aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_SECONDS + 30)
 CONCURRENCY: Final = 16
 """Calls under way at once: enough to hide latency, few enough to be fair to others."""
 
@@ -96,21 +94,14 @@ class API:
         raise AssertionError("there is always another pause")
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Body | None = None,
-        timeout: aiohttp.ClientTimeout = CALL_TIMEOUT,  # noqa: ASYNC109 - aiohttp's own
+        self, method: str, path: str, body: Body | None = None, *, watch: bool = False
     ) -> aiohttp.ClientResponse:
         form = "merge-patch+json" if method == "PATCH" else "json"
         headers = {"Content-Type": f"application/{form}", "Accept": "application/json"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url, timeout = self._client.configuration.host + path, _WATCHING if watch else _CALLING
         answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
-            method,
-            self._client.configuration.host + path,
-            headers=headers,
-            body=body,
-            _request_timeout=timeout,
+            method, url, headers=headers, body=body, _request_timeout=timeout
         )
         response: aiohttp.ClientResponse = answer.response
         return response
@@ -177,8 +168,7 @@ class API:
     async def _watch(self, path: str, version: str) -> AsyncIterator[tuple[str, Body]]:
         query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
         path = f"{path}?{query}&resourceVersion={version}"
-        response = await self._send("GET", path, timeout=WATCH_TIMEOUT)
-        async with response:
+        async with await self._send("GET", path, watch=True) as response:
             if response.status != 200:
                 await _answer(response)
             async for line in response.content:

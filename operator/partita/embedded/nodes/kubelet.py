@@ -91,25 +91,17 @@ class Kubelets:
         """Take in a change of a Pod."""
         pod = parse_pod(body)
         run = self._runs.get(pod.uid)
-        machine = self._cluster.machines.get(pod.node)
-        over = pod.ended or pod.deleted
         self._waiting.pop(pod.uid, None)
         if kind == "DELETED" or (pod.ended and run is not None):
             self._forget(pod.uid)  # gone; or ended as was written, or by somebody else
-        elif run is not None:
+        elif run is None:
+            self._consider(pod)
+        else:
             run.pod = pod
             if pod.deleted and not run.leaving:
                 run.leaving = True
                 self._drop(run)
-                run.task = self._cluster.tasks.create_task(self._leave(run))
-        elif machine is not None and machine.up:
-            if pod.deleted:
-                self._cluster.tasks.create_task(self._remove(pod))
-            elif pod.wants.resources and not over:
-                self._admit(pod, machine)
-        elif pod.wants.resources and pod.for_default_scheduler and not (pod.node or over):
-            self._waiting[pod.uid] = pod
-            self._place(pod)
+                run.task = self._cluster.tasks.create_task(self._remove(pod, run.agent))
 
     def close(self) -> None:
         """Stop here: Pods and GPUs stay, in the API, as they are."""
@@ -117,6 +109,20 @@ class Kubelets:
         for machine in self._cluster.machines.values():
             for device in machine.devices:
                 device.stop_all("")
+
+    def _consider(self, pod: SimulatedPod) -> None:
+        """Schedule, run or remove a Pod, if that is for us to do."""
+        machine = self._cluster.machines.get(pod.node)
+        if pod.deleted:
+            if machine is not None and machine.up:
+                self._cluster.tasks.create_task(self._remove(pod))
+        elif pod.ended or not pod.wants.resources:
+            pass
+        elif machine is not None and machine.up:
+            self._admit(pod, machine)
+        elif not pod.node and pod.for_default_scheduler:
+            self._waiting[pod.uid] = pod
+            self._place(pod)
 
     # The scheduler.
 
@@ -152,14 +158,10 @@ class Kubelets:
         target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
         if not pod.node and not await self._call("POST", f"{pod.path}/binding", binding):
-            # Gone, or bound by somebody else: the watch tells, or has told.
+            await asyncio.sleep(1)  # gone, or bound by somebody else: the watch tells meanwhile
             self._free(run)
-            del self._runs[run.pod.uid]
-            machine = self._cluster.machines.get(run.pod.node)
-            if machine is not None and machine.up:
-                self._admit(run.pod, machine)
-            elif not run.pod.node:
-                self._waiting[run.pod.uid] = run.pod
+            del self._runs[pod.uid]
+            self._consider(run.pod)
             return
         started = run.pod.started or datetime.now(UTC)
         end = await self._execute(run, started)
@@ -171,21 +173,20 @@ class Kubelets:
         if pod.started and machine.rebooted and not pod.server_name:
             return _LOST
         ends: list[asyncio.Future[str]] = []
+        finish = _LOST
         try:
             if pod.server_name:
-                self._start_server(run)
-                finish = _LOST
+                server = pod.server()
+                self._allocate(run, server.mode, self._cluster.uuid(server.name))
+                run.agent = Agent(server, run.devices[0], machine, self._cluster)
             else:
                 self._allocate(run)
                 task = pod.task(run.devices[0].gpu.mode, len(run.devices))
                 finish = task.exit
                 # What it met before a restart of this program is unknown: as if it had been alone.
-                elapsed = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
-                done = max(0.0, elapsed) * self._cluster.clock.speed
-                ends = [
-                    device.run(task.work, pod.job_uid, task.processes, done)
-                    for device in run.devices
-                ]
+                done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
+                done = max(0.0, done * self._cluster.clock.speed)
+                ends = [d.run(task.work, pod.job_uid, task.processes, done) for d in run.devices]
         except BadPodError as error:
             return Exit(1, str(error))
         except _NoDeviceError as error:
@@ -199,31 +200,24 @@ class Kubelets:
                 return Exit(1, failure)
         return finish
 
-    def _start_server(self, run: _Run) -> None:
-        server = run.pod.server()
-        self._claim(run, server.mode, self._cluster.uuid(server.name))
-        run.agent = Agent(server, run.devices[0], run.machine, self._cluster)
-
-    def _allocate(self, run: _Run) -> None:
+    def _allocate(self, run: _Run, mode: Mode = "Exclusive", uuid: str = "") -> None:
+        """Give a Pod its slices and whole GPUs, if possible this one."""
+        machine = run.machine
         for resource, count in run.pod.wants.resources.items():
+            needed = 1
             if resource == GPU_RESOURCE:
-                for _ in range(count):
-                    self._claim(run, "Exclusive")
-                continue
-            offered = run.machine.room.capacity.get(resource)
-            devices = [d for d in run.machine.devices if offered and d.resource == resource]
-            if not devices:
-                raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
+                needed = count
+                free = [device for device in machine.devices if not device.owner]
+                devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
+                for device in devices:
+                    device.claim(run.pod.uid, mode)
+            elif machine.room.capacity.get(resource):
+                devices = [device for device in machine.devices if device.resource == resource]
+            else:
+                devices = []
             run.devices += devices
-
-    def _claim(self, run: _Run, mode: Mode, uuid: str = "") -> None:
-        """Give a Pod a whole GPU, if possible this one."""
-        free = [device for device in run.machine.devices if not device.owner]
-        if not free:
-            raise _NoDeviceError(f"no healthy devices present; cannot allocate {GPU_RESOURCE}")
-        device = next((device for device in free if device.uuid == uuid), free[0])
-        device.claim(run.pod.uid, mode)
-        run.devices.append(device)
+            if len(devices) < needed:
+                raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
 
     async def _write(self, pod: SimulatedPod, started: datetime, end: Exit | None = None) -> None:
         await self._call("PATCH", f"{pod.path}/status", pod_status(pod, started, end))
@@ -265,13 +259,10 @@ class Kubelets:
         run.machine.room.used.subtract(run.pod.wants.resources)
         self._retry()
 
-    async def _leave(self, run: _Run) -> None:
-        if run.agent is not None:
-            await run.agent.farewell()
-        await self._remove(run.pod)
-
-    async def _remove(self, pod: SimulatedPod) -> None:
+    async def _remove(self, pod: SimulatedPod, agent: Agent | None = None) -> None:
         """Let a Pod go that is being deleted."""
+        if agent is not None:
+            await agent.farewell()
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         await self._call("DELETE", pod.path, options)
 

@@ -191,8 +191,6 @@ class Machine:
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
         self._labels = {
             "kubernetes.io/hostname": spec.name,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.count": str(spec.gpus),
             "nvidia.com/gpu.product": spec.product.replace(" ", "-"),

@@ -160,39 +160,24 @@ class SimulatedPod:
         """
 
         def read(name: str, parse: Callable[[str], T], default: str, expected: str) -> T:
-            text = self.annotations.get(name, default)
-            return _read(f"annotation {name}", text, parse, expected)
+            return _read(f"annotation {name}", self.annotations.get(name, default), parse, expected)
 
+        amounts = "an amount such as 2Gi, or amounts over equal parts of the run: 1Gi,6Gi,6Gi"
+        percents = "a percentage from 0 to 100 such as 40, or a list such as 20,80"
+        time = "a duration such as 20s or 1m30s"
         booked = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
         processes = int(read(ANNOTATION_PROCESSES, _between(1, 999), "1", "a number above 0"))
-        memory = read(
-            _SIM + "memory",
-            _list_of(parse_memory),
-            str(booked // 2),
-            "an amount such as 2Gi, or amounts over equal parts of the run such as 1Gi,6Gi,6Gi",
-        )
-        utilisation = read(
-            _SIM + "gpu",
-            _list_of(_between(0, 100)),
-            "30",
-            "a percentage from 0 to 100 such as 40, or a list such as 20,80",
-        )
-        duration = read(_SIM + "duration", parse_duration, "10s", "a duration such as 20s or 1m30s")
+        memory = read(_SIM + "memory", _list_of(parse_memory), str(booked // 2), amounts)
+        utilisation = read(_SIM + "gpu", _list_of(_between(0, 100)), "30", percents)
+        duration = read(_SIM + "duration", parse_duration, "10s", time)
         code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))
         # Per process, in the form that the operator writes.
         # https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
         limit = re.fullmatch(r"0=(\d+)M", self._env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
-        return Task(
-            Work(
-                key=self.uid,
-                duration=duration,
-                memory=tuple(amount // gpus for amount in memory),
-                utilisation=utilisation,
-                memory_limit=int(limit[1]) * MEBI * processes if limit and mode == "MPS" else None,
-            ),
-            processes,
-            Exit(code, self.annotations.get(_SIM + "message", "")),
-        )
+        allowed = int(limit[1]) * MEBI * processes if limit and mode == "MPS" else None
+        each = tuple(amount // gpus for amount in memory)
+        work = Work(self.uid, duration, each, utilisation, allowed)
+        return Task(work, processes, Exit(code, self.annotations.get(_SIM + "message", "")))
 
 
 def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
@@ -201,45 +186,37 @@ def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
 
 
 def _wants(spec: Mapping[str, Any]) -> Wants:
-    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
     resources: Counter[str] = Counter()
     for container in spec["containers"]:
         for name, count in ((container.get("resources") or {}).get("limits") or {}).items():
             if name == GPU_RESOURCE or name.startswith(DEVICE_RESOURCE_PREFIX):
                 resources[name] += int(count)  # limits of these equal requests
-    return Wants(
-        resources=resources,
-        node_selector=spec.get("nodeSelector") or {},
-        tolerations=spec.get("tolerations") or (),
-        affinity=affinity.get("nodeSelectorTerms") or (),
-    )
+    selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return Wants(resources, selector, tolerations, required.get("nodeSelectorTerms") or ())
 
 
 def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:
     """Patch of a Pod whose containers all run, or have ended now."""
     since, now = _second(started), _second(datetime.now(UTC))
+    status: Body = {"phase": "Running", "startTime": since}
     state: Body = {"running": {"startedAt": since}}
-    phase, told = "Running", {}
     if end is not None:
-        phase = "Failed" if end.code else "Succeeded"
+        status["phase"] = "Failed" if end.code else "Succeeded"
         reason = end.reason or ("Error" if end.code else "Completed")
         told = {"reason": reason, "message": end.message}
-        state = {"exitCode": end.code, "startedAt": since, "finishedAt": now} | told
-        state = {"terminated": state}
-    status: Body = {"phase": phase, "startTime": since}
-    if end is not None and not end.admitted:
-        status |= told
-    else:
-        status["conditions"] = [
-            {"type": "Ready", "status": str(end is None), "lastTransitionTime": now}
-        ]
-        status["containerStatuses"] = [
-            {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
-            | {"ready": end is None, "restartCount": 0, "state": state}
-            for c in pod.containers
-        ]
+        if not end.admitted:
+            return {"metadata": {"uid": pod.uid}, "status": status | told}
+        times = {"startedAt": since, "finishedAt": now}
+        state = {"terminated": {"exitCode": end.code} | told | times}
+    ready = end is None
+    status["conditions"] = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}]
+    status["containerStatuses"] = [
+        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
+        | {"ready": ready, "restartCount": 0, "state": state}
+        for c in pod.containers
+    ]
     return {"metadata": {"uid": pod.uid}, "status": status}
 
 

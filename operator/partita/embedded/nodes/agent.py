@@ -140,10 +140,9 @@ class Agent:
                 await self._suffer(self._fault)
             elif self._usage() != self._reported:
                 await self._report({})
+                pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
-                    ):
+                    async with asyncio.timeout(pause):
                         await self._faulted.wait()
 
     def close(self) -> None:

@@ -56,7 +56,6 @@ class Kubelets:
         self._cluster = cluster
         self._runs: dict[str, _Run] = {}
         self._waiting: dict[str, SimulatedPod] = {}
-        self._retrying = False
 
     def observe_server(self, kind: str, body: Body) -> None:
         """Take in a change of a GPUServer."""
@@ -134,13 +133,7 @@ class Kubelets:
             self._admit(pod, self._cluster.machines[room.name])
 
     def _retry(self) -> None:
-        """Try the waiting Pods again; many calls make one pass."""
-        if not self._retrying:
-            self._retrying = True
-            asyncio.get_running_loop().call_soon(self._place_all)
-
-    def _place_all(self) -> None:
-        self._retrying = False
+        """Try the waiting Pods again: there is more room."""
         for pod in list(self._waiting.values()):
             self._place(pod)
 

@@ -1,7 +1,6 @@
 """A simulated machine: its GPUs, and the Node object that tells the cluster of them."""
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,12 +58,8 @@ def node_specs(
 ) -> list[NodeSpec]:
     """Spread GPUs over machines named `sim-0`, `sim-1`, ...; the last may have fewer."""
     product, sm_count = _PRODUCTS.get(gpu_memory // GIB, ("NVIDIA Simulated GPU", 108))
-    return [
-        NodeSpec(
-            f"sim-{i}", min(gpus_per_node, gpus - i * gpus_per_node), gpu_memory, product, sm_count
-        )
-        for i in range(math.ceil(gpus / gpus_per_node))
-    ]
+    counts = [min(gpus_per_node, gpus - first) for first in range(0, gpus, gpus_per_node)]
+    return [NodeSpec(f"sim-{i}", n, gpu_memory, product, sm_count) for i, n in enumerate(counts)]
 
 
 class Clock:
@@ -191,6 +186,8 @@ class Machine:
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
         self._labels = {
             "kubernetes.io/hostname": spec.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
             "nvidia.com/gpu.present": "true",
             "nvidia.com/gpu.count": str(spec.gpus),
             "nvidia.com/gpu.product": spec.product.replace(" ", "-"),
@@ -214,8 +211,8 @@ class Machine:
     async def register(self) -> None:
         """Create its Node, or take over the one of its name."""
         meta = {"name": self.spec.name, "labels": self._labels}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         try:
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
             await self._api.call("POST", NODES, node)
         except ApiError as error:
             if error.status != 409:

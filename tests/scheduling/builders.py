@@ -131,10 +131,12 @@ def an_allocation(name: str = "train", **fields: Any) -> Allocation:
     return Allocation.model_validate(allocation(name, **fields))
 
 
-def node_body(name: str = "node-1", *, ready: bool = True, cordoned: bool = False) -> Any:
+def node_body(
+    name: str = "node-1", *, uid: str | None = None, ready: bool = True, cordoned: bool = False
+) -> Any:
     status = "True" if ready else "False"
     return {
-        "metadata": meta(name),
+        "metadata": meta(name, uid),
         "spec": {"unschedulable": True} if cordoned else {},
         "status": {"conditions": [{"type": "Ready", "status": status}]},
     }

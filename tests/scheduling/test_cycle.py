@@ -530,7 +530,7 @@ def happen(world: World, action: str, n: int, job: str) -> None:
             )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(actions, st.integers(0, 5)), max_size=14), st.data())
 def test_no_sequence_of_events_breaks_an_invariant(events, data):
     """`World.check` holds the invariants after each cycle, whatever the policy answers."""

@@ -46,7 +46,7 @@ quotas = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_answer_breaks_an_invariant(data):
     offered = data.draw(snapshots())
@@ -81,7 +81,7 @@ def test_no_answer_breaks_an_invariant(data):
             assert placement in [refused.placement for refused in verdict.broken]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(snapshots(), st.data())
 def test_an_answer_that_is_right_for_the_snapshot_is_never_called_broken(offered, data):
     honest = Guard(offered.gpus, {j.id: j for j in offered.jobs}, quotas={}, held={})

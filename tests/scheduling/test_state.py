@@ -262,7 +262,7 @@ def facts(state: State) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(steps, st.randoms(use_true_random=False), st.integers(0, 3))
 def test_any_order_with_repeats_ends_in_the_same_state(drawn, rng: random.Random, repeats: int):
     """Our own writes' answers come before, after or beside the watch's events."""

@@ -161,6 +161,8 @@ class _Cycle:
 
     def _is_eligible(self, job: Job, guard: Guard) -> bool:
         """Tell whether namespace and quota allow a job; say why not."""
+        if not self._still_waits(job.id):
+            return False
         partition, name = self._partition, job.namespace
         selector, namespace = partition.spec.allowed_namespaces, self._state.namespaces.get(name)
         if selector is not None and not selector.matches(namespace.labels if namespace else {}):

@@ -13,7 +13,7 @@ from partita.embedded.nodes.api import ApiError
 from partita.embedded.nodes.gpu import Mode
 from partita.embedded.nodes.node import Device, Machine
 from partita.embedded.nodes.pods import BadPodError, Exit, SimulatedPod, parse_pod, pod_status
-from partita.embedded.nodes.scheduler import place
+from partita.embedded.nodes.scheduler import Wants, place
 
 __all__ = ["PODS", "Kubelets"]
 
@@ -125,17 +125,20 @@ class Kubelets:
 
     # The scheduler.
 
-    def _place(self, pod: SimulatedPod) -> None:
+    def _place(self, pod: SimulatedPod) -> bool:
         rooms = [machine.room for machine in self._cluster.machines.values() if machine.up]
         room = place(pod.wants, rooms)
         if room is not None:
             del self._waiting[pod.uid]
             self._admit(pod, self._cluster.machines[room.name])
+        return room is not None
 
     def _retry(self) -> None:
         """Try the waiting Pods again: there is more room."""
+        refused: list[Wants] = []
         for pod in list(self._waiting.values()):
-            self._place(pod)
+            if pod.wants not in refused and not self._place(pod):
+                refused.append(pod.wants)
 
     # Pods' lives.
 

@@ -194,7 +194,7 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return Wants(resources, selector, tolerations, required.get("nodeSelectorTerms") or ())
+    return Wants(dict(resources), selector, tolerations, required.get("nodeSelectorTerms") or ())
 
 
 def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import structlog
+
+from partita.controller import partition_statuses
+from partita.scheduling import attempts
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
 from support.history import History
 from support.operator import OPERATOR_NAMESPACE, System, prepare_namespace
-
-from partita.controller import partition_statuses
-from partita.scheduling import attempts
-
+from support.operator_process import Forge
 
 _INSTALLED: set[str] = set()
 """API servers that have Partita's kinds: generating these takes longer than many a test."""
@@ -59,3 +59,10 @@ async def system(
         print(entry)
     assert not problems, "\n".join(problems)
     assert not [entry for entry in logs.entries if entry.get("exc_info")]
+
+
+@pytest.fixture(scope="session")
+def forge() -> Iterator[Forge]:
+    """Starts operators as processes of their own."""
+    with Forge() as forge:
+        yield forge

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from support.history import GROUP_PATH
 from support.operator import System, container, env_of
 

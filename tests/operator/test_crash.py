@@ -12,6 +12,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+
 from support.clusters import ApiServer
 from support.operator import Job, System
 from support.operator_process import Forge
@@ -124,29 +125,33 @@ EXPECTED = {
     ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
 )
 async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
-    system: System, api_server: ApiServer, tmp_path: Path, every: int, when: When
+    system: System,
+    api_server: ApiServer,
+    forge: Forge,
+    tmp_path: Path,
+    every: int,
+    when: When,
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
-        kubeconfig = proxy.write_kubeconfig(tmp_path)
-        async with Forge(kubeconfig, tmp_path / "log", identity="crash") as forge:
-            # What is booked in part is released after a crash: who never lives for two writes
-            # never books two GPUs.
-            scenario = Scenario(system, with_several_gpus=every > 1)
-            work = asyncio.create_task(scenario.run())
-            kills = 0
-            while not work.done():
-                operator = await forge.start()
-                fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
-                await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
-                proxy.remove(fault)
-                if operator.ended.done():
-                    assert fault.happened, forge.log[-4000:]
-                    kills += 1
-                else:
-                    await operator.stop()
-            await work
-            assert "Traceback" not in forge.log
+        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
+        # What is booked in part is released after a crash: who never lives for two writes
+        # never books two GPUs.
+        scenario = Scenario(system, with_several_gpus=every > 1)
+        work = asyncio.create_task(scenario.run())
+        kills = 0
+        while not work.done():
+            operator = await forge.start(kubeconfig, log, identity="crash")
+            fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
+            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
+            proxy.remove(fault)
+            if operator.ended.done():
+                assert fault.happened, operator.log[-4000:]
+                kills += 1
+            else:
+                await operator.stop()
+        await work
         print(f"{kills} kills")
         assert kills >= 20 // every
+        assert "Traceback" not in log.read_text()
         outcomes = scenario.outcomes()
         assert outcomes == {name: EXPECTED[name] for name in outcomes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, Job, System
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import yaml
+
 from support.history import GROUP_PATH
 from support.operator import System, env_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from support.history import GROUP_PATH
-from support.operator import GIB, System, env_of
 
 from partita.scheduling import attempts
+from support.history import GROUP_PATH
+from support.operator import GIB, System, env_of
 
 LONG = {"duration": "1h"}
 """A program that does not end while a test runs."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from partita.embedded.nodes import NodeSpec
 from support.history import GROUP_PATH
 from support.operator import GIB, Job, System, env_of
-
-from partita.embedded.nodes import NodeSpec
 
 LONG = {"duration": "1h"}
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"

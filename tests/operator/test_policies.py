@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.history import GROUP_PATH
 from support.operator import Job, System, condition
 
 LONG = {"duration": "1h"}
-MODULE = '''
+MODULE = """
 import threading
 from partita_policies.types import Parameters, Placement
 
@@ -57,7 +58,7 @@ class Waits(Base):
 class Fussy(Waits):
     def __init__(self, parameters):
         raise RuntimeError("the moon is not full")
-'''
+"""
 ENTRY_POINTS = """
 [partita.policies]
 raises = third_party:Raises

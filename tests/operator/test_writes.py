@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+
+from partita.scheduling import jobs as jobs_module
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import FaultProxy
 from support.requests import Request
-
-from partita.scheduling import jobs as jobs_module
 
 Record = Callable[[str, object], None]
 

@@ -1,22 +1,28 @@
 """The operator as a process of its own, to be killed; and started again in a moment.
 
-Importing the operator takes longer than most of what is tested. So one process imports it and
-then forks one operator after another: each is a whole process, which SIGKILL ends like any other.
+Importing the operator takes longer than most of what is tested. So one process, the forge,
+imports it and then forks operators: each is a whole process, which SIGKILL ends like any other.
 
-    async with Forge(kubeconfig) as forge:
-        operator = await forge.start()
-        os.kill(operator.pid, signal.SIGKILL)
-        status = await operator.ended
+    operator = await forge.start(kubeconfig, log, identity="first")
+    os.kill(operator.pid, signal.SIGKILL)
+    status = await operator.ended
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import signal
+import subprocess
 import sys
-from dataclasses import asdict, dataclass
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import Any, Self
 
 __all__ = ["Forge", "OperatorProcess"]
 
@@ -32,111 +38,131 @@ class OperatorProcess:
     ----------
     ended
         Its wait status (`os.waitpid`), once it has ended.
+    path
+        The file that it logs to, perhaps after another.
     """
 
     pid: int
-    ended: asyncio.Task[int]
+    ended: asyncio.Future[int]
+    path: Path
+
+    @property
+    def log(self) -> str:
+        """What was logged so far."""
+        return self.path.read_text()
 
     async def stop(self) -> int:
         """End it as Kubernetes does, and return its wait status."""
-        import signal
-
         os.kill(self.pid, signal.SIGTERM)
         return await self.ended
 
 
 class Forge:
-    """Starts one operator at a time, against one API server.
+    """Starts operators; a context manager."""
 
-    Parameters
-    ----------
-    log
-        Takes what the operators log.
-    settings
-        Of `OperatorSettings`.
-    """
-
-    def __init__(self, kubeconfig: Path, log: Path, **settings: object) -> None:
-        self._arguments = [str(kubeconfig), repr(settings)]
-        self._path = log
-        self._log: IO[bytes] | None = None
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def log(self) -> str:
-        """What the operators have logged so far."""
-        return self._path.read_text()
-
-    async def __aenter__(self) -> Self:
-        self._log = self._path.open("ab")
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "support.operator_process",
-            *self._arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.operator_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         )
+        self._starting: deque[Future[tuple[int, Future[int]]]] = deque()
+        self._ended: dict[int, Future[int]] = {}
+        self._reader = threading.Thread(target=self._read, name="forge", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._process is not None
+    def __exit__(self, *_: object) -> None:
+        for pid in list(self._ended):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         assert self._process.stdin is not None
-        assert self._log is not None
-        self._process.stdin.close()
-        try:
-            async with asyncio.timeout(10):
-                await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
-        self._log.close()
-
-    async def start(self) -> OperatorProcess:
-        """Start an operator; the one before must have ended."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"start\n")
-        async with asyncio.timeout(START_SECONDS):
-            pid = await self._number()
-        return OperatorProcess(pid, asyncio.create_task(self._number()))
-
-    async def _number(self) -> int:
-        assert self._process is not None
         assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
-        assert line, "the forge has ended"
-        return int(line)
+        self._process.stdin.close()
+        self._process.wait(timeout=START_SECONDS)
+        self._reader.join()
+        self._process.stdout.close()
+
+    async def start(self, kubeconfig: Path, log: Path, **settings: Any) -> OperatorProcess:
+        """Start an operator; `settings` are those of `OperatorSettings`."""
+        assert self._process.stdin is not None
+        started: Future[tuple[int, Future[int]]] = Future()
+        self._starting.append(started)
+        order = {"kubeconfig": str(kubeconfig), "log": str(log), "settings": settings}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        async with asyncio.timeout(START_SECONDS):
+            pid, ended = await asyncio.wrap_future(started)
+        return OperatorProcess(pid, asyncio.wrap_future(ended), log)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            what, pid, status = line.split()
+            if what == "started":
+                ended = self._ended[int(pid)] = Future()
+                self._starting.popleft().set_result((int(pid), ended))
+            else:
+                self._ended.pop(int(pid)).set_result(int(status))
 
 
-def _serve(kubeconfig: str, settings: str) -> None:
-    """Fork an operator for each line of the input; tell its PID, and its status at its end."""
-    import ast
+def _tell(what: str, pid: int, status: int = 0) -> None:
+    # One write, past Python's buffers: a signal handler may do this at any time.
+    os.write(1, f"{what} {pid} {status}\n".encode())
 
-    from partita.controller.logs import configure_logs
-    from partita.controller.operator import run_operator
-    from partita.controller.settings import OperatorSettings
+
+def _reap(*_: object) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            _tell("ended", pid, status)
+
+
+def _forge() -> None:
+    """Fork an operator for each line of the input."""
     from partita.scheduling import lifecycle
 
     lifecycle.FIRST_BACK_OFF = 0.1
-    options = OperatorSettings(**{**asdict(OperatorSettings()), **ast.literal_eval(settings)})
-    configure_logs()
-    for _ in sys.stdin:
+    signal.signal(signal.SIGCHLD, _reap)
+    for line in sys.stdin:
+        # Not told of its end before it was told of its start.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         pid = os.fork()
         if not pid:
-            status = 1
-            try:
-                asyncio.run(run_operator(options, kubeconfig))
-                status = 0
-            except Exception as error:
-                print(f"operator ended: {error!r}", file=sys.stderr, flush=True)
-            finally:
-                os._exit(status)
-        print(pid, flush=True)
-        print(os.waitpid(pid, 0)[1], flush=True)
+            _operate(json.loads(line))
+        _tell("started", pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+def _operate(order: dict[str, Any]) -> None:
+    from partita.controller.logs import configure_logs
+    from partita.controller.operator import run_operator
+    from partita.controller.settings import OperatorSettings
+
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(log, 2)
+        os.dup2(log, 1)
+        configure_logs()
+        asyncio.run(run_operator(OperatorSettings(**order["settings"]), order["kubeconfig"]))
+        status = 0
+    except Exception as error:
+        print(f"operator ended: {error!r}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)
 
 
 if __name__ == "__main__":
-    _serve(*sys.argv[1:])
+    import partita.controller.logs
+    import partita.controller.operator  # what takes so long, once
+
+    _forge()

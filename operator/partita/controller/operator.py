@@ -85,7 +85,7 @@ async def _lead(
     stop: asyncio.Event,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
-    events = Events(kube, namespace=settings.namespace)
+    events = Events(kube)
     pods = ServerPodSettings(
         namespace=settings.namespace,
         image=settings.image,
@@ -123,12 +123,15 @@ async def _lead(
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            left = set(tasks)
+            while left:
+                # Again and again: asyncio.wait_for() of Python 3.11 can swallow a cancellation.
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN)
             stop.set()
-        for error in ended:
-            if isinstance(error, Exception):
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     await _list_all(kube, state)

@@ -1,0 +1,129 @@
+"""Two operators, one Lease: one works, the other is ready to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.clusters import ApiServer
+from support.operator import OPERATOR_NAMESPACE, System
+from support.operator_process import Forge, OperatorProcess
+from support.proxy import FaultProxy
+
+DURATION = 3.0
+"""Seconds of the lease: long for a slow machine, short for a test."""
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
+
+
+async def holder(system: System, *names: str) -> None:
+    """Wait until the lease is held by one of these."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await system.api.get(LEASE)
+            if found.status == 200 and found.body["spec"].get("holderIdentity") in names:
+                return
+            await asyncio.sleep(0.05)
+
+
+@dataclass
+class Pair:
+    """A first operator that leads, and a second that waits."""
+
+    proxy: FaultProxy
+    """What the first writes goes through it."""
+    first: OperatorProcess
+
+
+@pytest.fixture
+def pair(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
+) -> Callable[[], AbstractAsyncContextManager[Pair]]:
+    """Runs two operators; at the block's end the second must lead, and must do its work."""
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Pair]:
+        await system.api.delete(LEASE)
+        (tmp_path / "first").mkdir()
+        (tmp_path / "second").mkdir()
+        async with (
+            FaultProxy(api_server) as proxy,
+            FaultProxy(api_server) as second_proxy,
+            system.nodes(1),
+        ):
+            first = await forge.start(
+                proxy.write_kubeconfig(tmp_path / "first"),
+                tmp_path / "first" / "log",
+                identity="first",
+                lease_duration=DURATION,
+            )
+            await holder(system, "first")
+            second = await forge.start(
+                second_proxy.write_kubeconfig(tmp_path / "second"),
+                tmp_path / "second" / "log",
+                identity="second",
+                lease_duration=DURATION,
+            )
+            partition = await system.partition()
+            job = await system.job("one", partition, gpuMemory="4Gi")
+            await job.succeeds()
+            async with asyncio.timeout(30):
+                while "waiting for the lease" not in second.log:
+                    await asyncio.sleep(0.05)
+            assert not second_proxy.writes
+            yield Pair(proxy, first)
+            await holder(system, "second")
+            job = await system.job("two", partition, gpuMemory="4Gi")
+            await job.succeeds()
+            await system.settle()
+            for operator in (first, second):
+                if not operator.ended.done():
+                    await operator.stop()
+
+    return run
+
+
+Run = Callable[[], AbstractAsyncContextManager[Pair]]
+
+
+async def test_the_second_takes_over_at_once_from_one_that_is_stopped(pair: Run) -> None:
+    async with pair() as run:
+        assert await run.first.stop() == 0
+
+
+async def test_the_second_takes_over_from_one_that_was_killed(pair: Run) -> None:
+    async with pair() as run:
+        os.kill(run.first.pid, signal.SIGKILL)
+        await run.first.ended
+
+
+async def test_one_that_slept_past_its_lease_wakes_up_and_writes_nothing(
+    pair: Run, system: System
+) -> None:
+    async with pair() as run:
+        os.kill(run.first.pid, signal.SIGSTOP)
+        await holder(system, "second")
+        run.proxy.writes.clear()
+        # Something to do for whoever believes that it leads.
+        job = await system.job("between", system.named("gpus"), gpuMemory="4Gi")
+        await job.succeeds()
+        os.kill(run.first.pid, signal.SIGCONT)
+        async with asyncio.timeout(30):
+            assert await run.first.ended != 0
+        assert not [write.request.kind for write in run.proxy.writes if write.took_effect]
+        assert "the lease is lost to second" in run.first.log
+
+
+async def test_one_that_loses_its_lease_to_somebody_ends(pair: Run, system: System) -> None:
+    async with pair() as run:
+        # For longer than the first may go on without it: it must not wait and take it back.
+        stolen = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 5}}
+        (await system.api.patch(LEASE, stolen)).ok()
+        async with asyncio.timeout(30):
+            assert await run.first.ended != 0
+        assert "the lease is lost to" in run.first.log

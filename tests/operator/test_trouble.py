@@ -1,0 +1,270 @@
+"""The API server in trouble: nothing is lost, and nobody hammers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from partita.scheduling.loop import pods as pods_module
+from support.clusters import ApiServer
+from support.operator import System
+from support.proxy import (
+    CannedAnswer,
+    FaultProxy,
+    When,
+    conflict,
+    internal_error,
+    too_many_requests,
+    unavailable,
+    watches,
+    writes,
+)
+
+LONG = {"duration": "1h"}
+Behind = Callable[..., AbstractAsyncContextManager[FaultProxy]]
+
+
+@pytest.fixture
+def behind(system: System, api_server: ApiServer, tmp_path: Path) -> Behind:
+    """Runs nodes, and an operator behind a proxy that can break things."""
+
+    @asynccontextmanager
+    async def run(gpus: int = 1) -> AsyncIterator[FaultProxy]:
+        async with FaultProxy(api_server) as proxy, system.nodes(gpus):
+            async with system.operator(proxy.write_kubeconfig(tmp_path)):
+                yield proxy
+                await system.settle()
+
+    return run
+
+
+EACH_WRITE = [
+    ("gpuservers", "status"),
+    ("pods", ""),
+    ("sharedgpujobs", "status"),
+]
+
+
+@pytest.mark.parametrize(("resource", "subresource"), EACH_WRITE)
+async def test_a_write_that_is_turned_away_for_overload_is_repeated_ever_more_slowly(
+    system: System, behind: Behind, resource: str, subresource: str
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        system.logs.clear()
+        faults = [
+            proxy.inject(writes(resource, subresource), nth=1, answer=unavailable()),
+            proxy.inject(writes(resource, subresource), nth=2, answer=internal_error()),
+        ]
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert all(fault.happened == 1 for fault in faults)
+        assert job.outcomes == ["Succeeded"]
+        waits = [entry["after"] for entry in system.logs if entry["event"] == "retrying"]
+        assert len(waits) == 2
+        assert 0 < waits[0] < waits[1]
+
+
+async def test_a_server_that_asks_for_a_pause_gets_it(system: System, behind: Behind) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(writes("pods", ""), answer=too_many_requests(retry_after=1))
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert fault.happened == 1
+        waits = [entry["after"] for entry in system.logs if entry["event"] == "retrying"]
+        assert waits == [1.0]
+
+
+@pytest.mark.parametrize(("resource", "subresource"), EACH_WRITE)
+async def test_a_write_whose_answer_was_lost_takes_effect_once(
+    system: System, behind: Behind, resource: str, subresource: str
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(writes(resource, subresource), when=When.AFTER, cut=True)
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert fault.happened == 1
+        assert job.outcomes == ["Succeeded"]
+
+
+@pytest.mark.parametrize("times", [1, 4])
+async def test_a_booking_that_meets_a_conflict_is_made_after_another_look(
+    system: System, behind: Behind, times: int
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(writes("gpuservers", "status"), times=times, answer=conflict())
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert fault.happened == times
+        assert job.outcomes == ["Succeeded"]
+
+
+async def test_a_ledger_that_conflicts_too_often_is_left_for_another_cycle(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(writes("gpuservers", "status"), times=7, answer=conflict())
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert fault.happened == 7
+        assert job.outcomes == ["Succeeded"]
+
+
+async def test_jobs_survive_an_outage_of_the_api_server(system: System, behind: Behind) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        before = await system.job("before", partition, gpuMemory="4Gi", sim=LONG)
+        await before.runs()
+        ending = await system.job("ending", partition, gpuMemory="4Gi", sim={"duration": "30s"})
+        await ending.runs()
+        with proxy.outage():
+            during = await system.job("during", partition, gpuMemory="4Gi")
+            await before.delete()
+            await system.history.until(
+                lambda: ending.pod() and ending.pod()["status"]["phase"] == "Succeeded"
+            )
+        await ending.succeeds()
+        await during.succeeds()
+        assert during.outcomes == ["Succeeded"]
+
+
+async def test_dropped_watches_lose_nothing(system: System, behind: Behind) -> None:
+    async with behind(2) as proxy:
+        partition = await system.partition(gpus=2)
+        jobs = []
+        for i in range(5):
+            jobs.append(await system.job(f"train-{i}", partition, gpuMemory="12Gi"))
+            proxy.drop_watches()
+        await jobs[0].succeeds()
+        proxy.drop_watches()
+        for job in jobs:
+            await job.succeeds()
+            assert job.outcomes == ["Succeeded"]
+
+
+class Expired(CannedAnswer):
+    """A watch that says at once that its resource version is too old, as kube-apiserver does."""
+
+    def response(self) -> web.Response:
+        status = {"kind": "Status", "code": self.status, "reason": self.reason}
+        event = {"type": "ERROR", "object": {**status, "message": self.message}}
+        return web.json_response(event)
+
+
+async def test_what_went_while_a_watch_had_a_gap_is_found_out(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        goes = await system.job("goes", partition, gpuMemory="30Gi", sim=LONG)
+        await goes.runs()
+        heir = await system.job("heir", partition, gpuMemory="30Gi")
+        await heir.waits("InsufficientMemory")
+        # All watches break, and what they stopped at is too old to go on from.
+        expired = Expired(410, "Expired", "too old resource version")
+        dark = proxy.inject(watches(), times=None, answer=expired)
+        proxy.drop_watches()
+        await goes.delete()
+        await system.history.until(lambda: goes.body is None and goes.pod() is None)
+        proxy.remove(dark)
+        await heir.succeeds()
+
+
+async def test_a_pod_that_the_cluster_does_not_admit_is_told_and_tried_again(
+    system: System, behind: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods_module, "_FORBIDDEN_FOR", timedelta(seconds=1))
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        refusal = CannedAnswer(403, "Forbidden", "exceeded quota: compute")
+        fault = proxy.inject(writes("pods", ""), answer=refusal)
+        job = await system.job("train", partition, gpuMemory="30Gi")
+        await job.waits("PodForbidden", "exceeded quota: compute")
+        other = await system.job("other", partition, gpuMemory="30Gi")
+        await other.succeeds()
+        await job.succeeds()
+        assert fault.happened == 1
+        assert "PodForbidden" in [reason for reason, _ in system.history.events("train")]
+
+
+async def test_a_pod_that_an_admission_policy_calls_invalid_is_told(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        refusal = CannedAnswer(422, "Invalid", "denied: no images from example.org")
+        proxy.inject(writes("pods", ""), answer=refusal)
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.waits("InvalidSpec", "no images from example.org")
+        (await job.change(priority=1)).ok()
+        await job.succeeds()
+
+
+@pytest.mark.parametrize("year", ["2001", "2099"])
+async def test_a_node_s_wrong_clock_misleads_nobody(system: System, year: str) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train",
+            partition,
+            gpuMemory="4Gi",
+            activeDeadlineSeconds=3600,
+            ttlSecondsAfterFinished=3600,
+            sim=LONG,
+        )
+        await job.runs()
+        ended = {
+            "startedAt": f"{year}-01-01T00:00:00Z",
+            "finishedAt": f"{year}-01-01T00:00:00Z",
+            "exitCode": 0,
+            "reason": "Completed",
+        }
+        container = {
+            **job.pod()["status"]["containerStatuses"][0],
+            "ready": False,
+            "started": False,
+            "state": {"terminated": ended},
+        }
+        status = {"phase": "Succeeded", "containerStatuses": [container]}
+        path = f"/api/v1/namespaces/{system.namespace}/pods/train-1/status"
+        (await system.api.patch(path, {"status": status})).ok()
+        status = await job.succeeds()
+        assert status["startTime"] <= status["completionTime"] < "2098"
+        # It lives for an hour after its end, by our clock.
+        other = await system.job("other", partition, gpuMemory="4Gi")
+        await other.succeeds()
+        assert job.body is not None
+
+
+async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    async with FaultProxy(api_server) as proxy, system.nodes(1):
+        kubeconfig = proxy.write_kubeconfig(tmp_path)
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        with proxy.outage():
+            work = system.operator(kubeconfig)
+            await work.__aenter__()
+            async with asyncio.timeout(20):
+                while not any(entry["event"] == "retrying" for entry in system.logs):
+                    await asyncio.sleep(0.05)
+        await job.succeeds()
+        await system.settle()
+        await work.__aexit__(None, None, None)

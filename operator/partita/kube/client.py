@@ -20,7 +20,13 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
 from partita.constants import GROUP, VERSION
-from partita.kube.errors import FencedError, KubernetesError, UnavailableError, from_response
+from partita.kube.errors import (
+    FencedError,
+    GoneError,
+    KubernetesError,
+    UnavailableError,
+    from_response,
+)
 
 __all__ = [
     "EVENTS",
@@ -120,6 +126,9 @@ class Kube:
     ) -> tuple[list[Json], str]:
         """Return all objects and the resource version of the list.
 
+        Where the pages that were begun are no longer to be had, the list is asked for in one
+        piece, as client-go's pager does.
+
         Raises
         ------
         KubernetesError
@@ -131,7 +140,14 @@ class Kube:
             query["labelSelector"] = label_selector
         while True:
             path = kind.path(namespace=namespace)
-            page = await self._request("GET", path, query=query, accept=accept)
+            try:
+                page = await self._request("GET", path, query=query, accept=accept)
+            except GoneError:
+                if "continue" not in query:
+                    raise
+                items.clear()
+                del query["continue"], query["limit"]
+                continue
             items += page.get("items") or []
             meta = page.get("metadata", {})
             if not meta.get("continue"):
@@ -308,5 +324,9 @@ class Kube:
             raise UnavailableError(what, 0, repr(error)) from error
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
-        result: Json = orjson.loads(data)
+        try:
+            result: Json = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            # What answers here is no API server, such as a proxy's page; that may pass.
+            raise UnavailableError(what, response.status, "the answer is no JSON") from error
         return result

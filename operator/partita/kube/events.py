@@ -26,18 +26,16 @@ _MAX_MESSAGE = 1024
 """Characters of an event's message that the API server takes."""
 
 
+_OF_THE_CLUSTER = "default"
+"""Namespace of events about cluster-scoped objects; the API server takes them in no other
+(ValidateEvent in pkg/apis/core/validation/events.go)."""
+
+
 class Events:
-    """Writes events about our objects.
+    """Writes events about our objects."""
 
-    Parameters
-    ----------
-    namespace
-        Where events about cluster-scoped objects go.
-    """
-
-    def __init__(self, kube: Kube, *, namespace: str = "default") -> None:
+    def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._namespace = namespace
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_QUEUED)
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._log = structlog.get_logger().bind(part="events")
@@ -69,12 +67,11 @@ class Events:
         self._said.move_to_end(key)
         while len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
-        namespace = meta.namespace or self._namespace
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "metadata": {
                 "name": f"{meta.name}.{time.time_ns():x}",
-                "namespace": namespace,
+                "namespace": meta.namespace or _OF_THE_CLUSTER,
             },
             "involvedObject": {
                 "apiVersion": about.api_version(),

@@ -5,6 +5,7 @@ the same record, so the clocks of different nodes are never compared.
 """
 
 import asyncio
+import math
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -128,9 +129,11 @@ class Lease:
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity") or ""
         if holder not in {"", self.identity}:
+            self._valid_until = 0.0
             record = (holder, spec.get("renewTime"))
             if record != self._seen:
-                self._seen, self._seen_at = record, started
+                # Not `started`: it may have been renewed since.
+                self._seen, self._seen_at = record, _clock()
             if started < self._seen_at + float(spec.get("leaseDurationSeconds") or 0):
                 return str(holder)
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self.identity)
@@ -147,7 +150,7 @@ class Lease:
         mine = old.get("holderIdentity") == self.identity
         return {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self.duration)),
+            "leaseDurationSeconds": math.ceil(self.duration),
             "acquireTime": old.get("acquireTime", now) if mine else now,
             "renewTime": now,
             "leaseTransitions": changes,

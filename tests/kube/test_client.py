@@ -1,0 +1,232 @@
+"""The client of the API: what it repeats, what it does not, and what it says."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from kubernetes.aio.client import ApiClient
+
+from kube.conftest import Server, answer, cut, failure
+from partita.kube.client import EVENTS, JOBS, PARTITIONS, PODS, SERVERS, Kube
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    KubernetesError,
+    NotFoundError,
+    UnavailableError,
+    from_response,
+)
+
+POD = {"metadata": {"name": "train-1", "namespace": "team-a", "resourceVersion": "7"}}
+WRITES: list[Callable[[Kube], Awaitable[Any]]] = [
+    lambda kube: kube.create(PODS, POD),
+    lambda kube: kube.replace(PODS, POD),
+    lambda kube: kube.patch(PODS, "train-1", {}, namespace="team-a"),
+    lambda kube: kube.delete(PODS, "train-1", "team-a"),
+]
+
+
+class TestRequests:
+    async def test_paths_and_bodies_are_those_of_the_api(self, kube: Kube, server: Server):
+        server.answers = [answer(200, {"ok": True})]
+        assert await kube.get(PARTITIONS, "shared") == {"ok": True}
+        await kube.create(PODS, POD)
+        await kube.patch(
+            SERVERS, "s-0", {"status": {"a": None}}, subresource="status", resource_version="9"
+        )
+        await kube.delete(JOBS, "train", "team-a", uid="u-1", now=True)
+        get, create, patch, delete = server.asked
+        assert (get.method, get.path) == ("GET", "/apis/partita.dev/v1alpha1/gpupartitions/shared")
+        assert (create.method, create.path) == ("POST", "/api/v1/namespaces/team-a/pods")
+        assert create.body == {"apiVersion": "v1", "kind": "Pod", **POD}
+        assert patch.path == "/apis/partita.dev/v1alpha1/gpuservers/s-0/status"
+        assert patch.headers["Content-Type"] == "application/merge-patch+json"
+        assert patch.body == {"status": {"a": None}, "metadata": {"resourceVersion": "9"}}
+        assert delete.path.endswith("/namespaces/team-a/sharedgpujobs/train")
+        assert delete.body == {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": "u-1"},
+            "gracePeriodSeconds": 0,
+        }
+        assert get.headers["User-Agent"] == "partita-operator"
+
+    async def test_writes_are_counted_once_however_often_they_are_tried(
+        self, kube: Kube, server: Server, pauses: list[float]
+    ):
+        server.answers = [failure(503), failure(503), answer(201)]
+        await kube.create(EVENTS, {"metadata": {"name": "e", "namespace": "team-a"}})
+        await kube.get(PODS, "train-1", "team-a")
+        assert dict(kube.writes) == {("create", "events"): 1}
+        assert len(pauses) == 2
+
+
+class TestLists:
+    async def test_all_pages_are_one_list(self, kube: Kube, server: Server):
+        server.answers = [
+            answer(200, {"items": [{"n": 1}], "metadata": {"continue": "more"}}),
+            answer(200, {"items": [{"n": 2}], "metadata": {"resourceVersion": "42"}}),
+        ]
+        items, version = await kube.list(PODS, namespace="team-a", label_selector="a=b")
+        assert (items, version) == ([{"n": 1}, {"n": 2}], "42")
+        assert [a.query for a in server.asked] == [
+            {"limit": "500", "labelSelector": "a=b"},
+            {"limit": "500", "labelSelector": "a=b", "continue": "more"},
+        ]
+
+    async def test_pages_that_have_expired_are_asked_for_in_one_piece(
+        self, kube: Kube, server: Server
+    ):
+        server.answers = [
+            answer(200, {"items": [{"n": 1}], "metadata": {"continue": "more"}}),
+            failure(410, "Expired"),
+            answer(200, {"items": [{"n": 1}, {"n": 2}], "metadata": {"resourceVersion": "9"}}),
+        ]
+        assert await kube.list(PODS) == ([{"n": 1}, {"n": 2}], "9")
+        assert server.asked[-1].query == {}
+
+    async def test_a_first_page_that_is_gone_is_an_error(self, kube: Kube, server: Server):
+        server.answers = [failure(410)]
+        with pytest.raises(GoneError):
+            await kube.list(PODS)
+
+    async def test_a_part_of_a_list_is_never_taken_for_the_whole(self, kube: Kube, server: Server):
+        server.answers = [
+            answer(200, {"items": [{"n": 1}], "metadata": {"continue": "more"}}),
+            failure(403),
+        ]
+        with pytest.raises(ForbiddenError):
+            await kube.list(PODS)
+
+    async def test_uids_need_only_metadata(self, kube: Kube, server: Server):
+        page = {"items": [{"metadata": {"uid": "a"}}], "metadata": {"resourceVersion": "3"}}
+        server.answers = [answer(200, page)]
+        assert await kube.uids(PODS, label_selector="x") == ({"a"}, "3")
+        assert "PartialObjectMetadataList" in server.asked[0].headers["Accept"]
+
+
+class TestRetries:
+    @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+    @pytest.mark.parametrize("write", WRITES)
+    async def test_what_may_pass_is_tried_again(
+        self, kube: Kube, server: Server, pauses: list[float], status: int, write: Any
+    ):
+        server.answers = [failure(status), answer(200)]
+        await write(kube)
+        assert (len(server.asked), len(pauses)) == (2, 1)
+
+    async def test_a_broken_connection_is_tried_again(
+        self, kube: Kube, server: Server, pauses: list[float]
+    ):
+        server.answers = [cut, cut, answer(200, {"ok": True})]
+        assert await kube.create(PODS, POD) == {"ok": True}
+        assert len(pauses) == 2
+
+    async def test_a_page_of_a_proxy_is_tried_again(
+        self, kube: Kube, server: Server, pauses: list[float]
+    ):
+        server.answers = [answer(200, "<html>busy</html>"), answer(200, {"ok": True})]
+        assert await kube.get(PODS, "train-1", "team-a") == {"ok": True}
+        assert len(pauses) == 1
+
+    async def test_the_servers_wish_for_a_pause_is_met_up_to_a_bound(
+        self, kube: Kube, server: Server, pauses: list[float]
+    ):
+        server.answers = [
+            failure(429, **{"Retry-After": "3"}),
+            failure(429, **{"Retry-After": "3600"}),
+            failure(429, **{"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
+            answer(200),
+        ]
+        await kube.get(PODS, "train-1", "team-a")
+        assert pauses[:2] == [3.0, 5.0]
+        assert 0 < pauses[2] < 5.0
+
+    async def test_it_gives_up_after_some_tries_ever_slower(
+        self, kube: Kube, server: Server, pauses: list[float]
+    ):
+        server.answers = [failure(503, message="down")]
+        with pytest.raises(UnavailableError, match="down") as caught:
+            await kube.get(PODS, "train-1", "team-a")
+        assert caught.value.status == 503
+        assert len(server.asked) == 6
+        assert len(pauses) == 5
+        assert sum(pauses) < 20.0
+        assert all(0 < pause <= 5.0 for pause in pauses)
+
+    async def test_nobody_there_is_given_up_too(
+        self, kube: Kube, api: ApiClient, pauses: list[float]
+    ):
+        api.configuration.host = "http://127.0.0.1:1"
+        with pytest.raises(UnavailableError):
+            await kube.get(PODS, "train-1", "team-a")
+        assert len(pauses) == 5
+
+    @pytest.mark.parametrize(
+        ("status", "reason", "error"),
+        [
+            (400, "BadRequest", InvalidError),
+            (401, "Unauthorized", ForbiddenError),
+            (403, "Forbidden", ForbiddenError),
+            (404, "NotFound", NotFoundError),
+            (409, "Conflict", ConflictError),
+            (409, "AlreadyExists", AlreadyExistsError),
+            (410, "Gone", GoneError),
+            (413, "", InvalidError),
+            (422, "Invalid", InvalidError),
+            (418, "Teapot", KubernetesError),
+        ],
+    )
+    async def test_what_will_not_pass_is_not(
+        self,
+        kube: Kube,
+        server: Server,
+        pauses: list[float],
+        status: int,
+        reason: str,
+        error: type[KubernetesError],
+    ):
+        server.answers = [failure(status, reason, "because")]
+        with pytest.raises(error, match="because") as caught:
+            await kube.create(PODS, POD)
+        assert type(caught.value) is error
+        assert str(caught.value) == f"POST /api/v1/namespaces/team-a/pods: {status} because"
+        assert (len(server.asked), pauses) == (1, [])
+
+
+class TestFence:
+    @pytest.mark.parametrize("write", WRITES)
+    async def test_who_does_not_lead_writes_nothing(
+        self, api: ApiClient, server: Server, pauses: list[float], write: Any
+    ):
+        server.answers = [answer(200, {"ok": True})]
+        fenced = Kube(api, may_write=lambda: False)
+        with pytest.raises(FencedError, match="does not lead"):
+            await write(fenced)
+        assert (server.asked, pauses) == ([], [])
+        assert await fenced.get(PODS, "train-1", "team-a") == {"ok": True}
+
+    @pytest.mark.usefixtures("pauses")
+    async def test_the_fence_is_asked_before_each_try(self, api: ApiClient, server: Server):
+        server.answers = [failure(503)]
+        leads = iter([True, True, False])
+        with pytest.raises(FencedError):
+            await Kube(api, may_write=lambda: next(leads)).create(PODS, POD)
+        assert len(server.asked) == 2
+
+
+class TestForeignText:
+    def test_a_long_message_is_cut(self):
+        body = b'{"message": "' + b"x" * 9000 + b'"}'
+        assert len(from_response("GET /", 500, body, None).message) == 512
+
+    @pytest.mark.parametrize("body", [b"plain", b"\xff\xfe", b"[1, 2]", b"3", b""])
+    def test_any_body_is_readable(self, body: bytes):
+        error = from_response("GET /", 502, body, "soon")
+        assert isinstance(error, UnavailableError)
+        assert error.retry_after is None

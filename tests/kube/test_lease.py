@@ -1,0 +1,258 @@
+"""Leadership: one at a time, whoever sleeps, dies or lags."""
+
+import asyncio
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from partita.kube import lease as lease_module
+from partita.kube.client import Kind
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+)
+from partita.kube.lease import Lease, LeaseLostError
+
+
+class Clock:
+    """The machine's clock; sleeping moves it on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class Leases:
+    """The API server, of which only one Lease is there."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.body: dict[str, Any] | None = None
+        self.version = 0
+        self.down = False
+        self.slow = 0.0
+        """Seconds that pass before a lease is read."""
+        self.namespace_exists = True
+
+    def _ask(self) -> None:
+        if self.down:
+            raise UnavailableError("request", 0, "down")
+
+    async def get(self, _kind: Kind, _name: str, _namespace: str) -> dict[str, Any]:
+        self._ask()
+        self.clock.now += self.slow
+        if self.body is None:
+            raise NotFoundError("get", 404, "no")
+        return copy.deepcopy(self.body)
+
+    async def create(self, _kind: Kind, body: dict[str, Any]) -> None:
+        self._ask()
+        if not self.namespace_exists:
+            raise NotFoundError("create", 404, "no namespace")
+        if self.body is not None:
+            raise AlreadyExistsError("create", 409, "there")
+        self._put(body)
+
+    async def replace(self, _kind: Kind, body: dict[str, Any]) -> None:
+        self._ask()
+        if self.body is None or body["metadata"]["resourceVersion"] != str(self.version):
+            raise ConflictError("replace", 409, "changed")
+        self._put(body)
+
+    def _put(self, body: dict[str, Any]) -> None:
+        self.version += 1
+        self.body = copy.deepcopy(body)
+        self.body["metadata"]["resourceVersion"] = str(self.version)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.body is not None
+        return self.body["spec"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(lease_module, "_clock", made)
+    monkeypatch.setattr(
+        lease_module, "asyncio", SimpleNamespace(sleep=made.sleep, wait_for=asyncio.wait_for)
+    )
+    return made
+
+
+@pytest.fixture
+def leases(clock: Clock) -> Leases:
+    return Leases(clock)
+
+
+def candidate(leases: Leases, identity: str, duration: float = 15.0) -> Lease:
+    return Lease(leases, namespace="ns", name="lead", identity=identity, duration=duration)  # type: ignore[arg-type]
+
+
+async def test_the_first_one_leads_at_once(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    assert not one.held()
+    await one.acquire()
+    assert one.held()
+    assert clock.now == 1000.0
+    assert leases.spec | {"acquireTime": "", "renewTime": ""} == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": 15,
+        "leaseTransitions": 0,
+        "acquireTime": "",
+        "renewTime": "",
+    }
+
+
+async def test_a_second_one_waits_until_the_first_is_silent_for_long_enough(
+    leases: Leases, clock: Clock
+):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    began = clock.now
+    await two.acquire()
+    assert clock.now >= began + 15
+    assert two.held()
+    assert not one.held()
+    assert (leases.spec["holderIdentity"], leases.spec["leaseTransitions"]) == ("two", 1)
+
+
+async def test_renewing_keeps_it(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    acquired = leases.spec["acquireTime"]
+    waiting = asyncio.create_task(two.acquire())
+    for _ in range(30):
+        clock.now += 3
+        assert await one._try() is None
+        assert one.held()
+        await asyncio.sleep(0)
+        assert not two.held()
+    waiting.cancel()
+    assert leases.spec["acquireTime"] == acquired
+
+
+async def test_two_at_the_same_time_never_both_lead(leases: Leases, clock: Clock):
+    both = [candidate(leases, "one"), candidate(leases, "two")]
+    tasks = [asyncio.create_task(c.acquire()) for c in both]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert sum(c.held() for c in both) == 1
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_leader_that_slept_finds_out_before_it_writes(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    clock.now += 15  # stopped, as by SIGSTOP or a sleeping machine
+    assert not one.held()
+    await two.acquire()
+    with pytest.raises(LeaseLostError, match="two"):
+        await one.keep()
+    assert not one.held()
+
+
+async def test_a_leader_that_slept_but_was_not_replaced_leads_on(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    await one.acquire()
+    clock.now += 100
+    assert not one.held()
+    assert await one._try() is None
+    assert one.held()
+
+
+async def test_without_the_api_server_it_is_lost_in_time(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    await one.acquire()
+    leases.down = True
+    began = clock.now
+    with pytest.raises(LeaseLostError):
+        await one.keep()
+    assert clock.now - began <= 18
+
+
+async def test_a_short_outage_is_survived(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    await one.acquire()
+    leases.down = True
+    clock.now += 10
+    assert await one._try() == "unknown"
+    assert one.held()
+    leases.down = False
+    assert await one._try() is None
+    clock.now += 10
+    assert one.held()
+
+
+async def test_a_lease_that_somebody_took_is_lost_at_once(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    await one.acquire()
+    leases.spec["holderIdentity"] = "somebody"
+    with pytest.raises(LeaseLostError, match="somebody"):
+        await one.keep()
+    assert clock.now == 1003.0
+
+
+async def test_a_slow_reader_does_not_count_from_before_it_read(leases: Leases, clock: Clock):
+    """The record may have been renewed while the request was under way."""
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    leases.slow = 5.0
+    assert await two._try() == "one"  # asked at 0, read at 5
+    leases.slow = 0.0
+    clock.now += 11  # 16 s after it asked, 11 s after it read
+    assert await two._try() == "one"
+
+
+async def test_a_lease_given_back_is_free_at_once(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    await one.release()
+    assert (one.held(), leases.spec["holderIdentity"]) == (False, "")
+    await two.acquire()
+    assert clock.now == 1000.0
+    await one.release()
+    assert leases.spec["holderIdentity"] == "two"
+
+
+async def test_an_api_server_that_is_away_does_not_stop_the_release(leases: Leases, clock: Clock):
+    one = candidate(leases, "one")
+    await one.acquire()
+    leases.down = True
+    await one.release()
+    assert not one.held()
+
+
+async def test_the_same_process_started_again_takes_its_lease_up_at_once(
+    leases: Leases, clock: Clock
+):
+    await candidate(leases, "one").acquire()
+    again = candidate(leases, "one")
+    await again.acquire()
+    assert (clock.now, leases.spec["leaseTransitions"]) == (1000.0, 0)
+
+
+async def test_a_missing_namespace_is_waited_for(leases: Leases, clock: Clock):
+    leases.namespace_exists = False
+    one = candidate(leases, "one")
+    assert await one._try() == "nobody"
+    leases.namespace_exists = True
+    await one.acquire()
+    assert one.held()
+
+
+async def test_the_written_duration_is_never_shorter_than_the_one_held(
+    leases: Leases, clock: Clock
+):
+    await candidate(leases, "one", duration=2.3).acquire()
+    assert leases.spec["leaseDurationSeconds"] == 3

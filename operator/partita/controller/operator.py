@@ -31,6 +31,9 @@ from partita.scheduling.state import State
 
 __all__ = ["run_operator"]
 
+CANCEL_AGAIN = 1.0
+"""Seconds for which a task of kopf's may take to end before it is told again."""
+
 SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
 """Only Pods that the operator made are watched."""
 

@@ -1,0 +1,298 @@
+"""All jobs: who waits, what is given back, and what their statuses are to say."""
+
+from datetime import timedelta
+from typing import Any
+
+from partita.models import Outcome, Phase, SharedGPUJobStatus
+from partita.models.base import format_time
+from partita.scheduling.jobs import Jobs, Refusal
+from partita.scheduling.reasons import Reason, Why
+from partita.scheduling.state import State
+from scheduling.builders import (
+    DELETING,
+    GIB,
+    START,
+    a_state,
+    allocation,
+    at,
+    gpus_up,
+    job_body,
+    node_body,
+    partition_body,
+    pod_body,
+    pod_status,
+    profile_body,
+    server_body,
+    server_pod_body,
+    take,
+)
+
+UID = "uid-train"
+BOOKED = {UID: allocation()}
+
+
+def world(*bodies: dict[str, Any]) -> tuple[State, Jobs]:
+    state = a_state(partition_body(), *bodies)
+    jobs = Jobs(state)
+    jobs.refresh_largest("shared")
+    return state, jobs
+
+
+def status(jobs: Jobs, now: float = 0) -> SharedGPUJobStatus:
+    wish = jobs.status(UID, at(now))
+    assert wish is not None
+    return wish[0]
+
+
+def write(state: State, jobs: Jobs, now: float = 0, **spec: Any) -> None:
+    """Write the status that is wished for, as the operator would."""
+    take(state, job_body(status=status(jobs, now).dump(), **spec))
+
+
+class TestTheQueue:
+    def test_a_new_job_waits_in_its_partition(self):
+        _, jobs = world(job_body())
+        made = jobs.look(UID, START)
+        assert made is not None
+        assert made.wants_gpu
+        assert list(jobs.waiting["shared"]) == [UID]
+        assert status(jobs).reason == "Scheduling"
+        assert jobs.attempt_of(UID) == 1
+
+    def test_a_job_that_goes_leaves_the_queue(self):
+        state, jobs = world(job_body())
+        jobs.look(UID, START)
+        take(state, job_body(), deleted=True)
+        assert jobs.look(UID, START) is None
+        assert jobs.waiting["shared"] == {}
+        assert jobs.status(UID, START) is None
+
+    def test_a_job_that_changes_its_partition_changes_queues(self):
+        state, jobs = world(job_body(), partition_body("other"))
+        jobs.look(UID, START)
+        take(state, job_body(partition="other"))
+        jobs.look(UID, START)
+        assert (jobs.waiting["shared"], list(jobs.waiting["other"])) == ({}, [UID])
+        assert state.dirty.take_partitions()[0] >= {"shared", "other"}
+
+    def test_an_unknown_partition_is_waited_for_and_those_there_are_named(self):
+        state, jobs = world(job_body(partition="typo"))
+        jobs.look(UID, START)
+        shown = status(jobs)
+        assert (shown.reason, shown.message) == (
+            "PartitionNotFound",
+            "there is no GPUPartition typo (there is: shared): create it or name another",
+        )
+        take(state, partition_body("typo"))
+        jobs.look(UID, START)
+        assert list(jobs.waiting["typo"]) == [UID]
+
+    def test_a_partition_that_is_being_deleted_is_none(self):
+        state, jobs = world(job_body())
+        take(state, partition_body(metadata=DELETING))
+        jobs.look(UID, START)
+        assert status(jobs).reason == "PartitionNotFound"
+
+    def test_a_job_that_is_too_large_stays_out_until_a_larger_gpu_comes(self):
+        state, jobs = world(job_body(gpuMemory="60Gi"), *gpus_up(server_body()))
+        jobs.look(UID, START)
+        assert (jobs.waiting["shared"], status(jobs).reason) == ({}, "NeverFits")
+        take(state, server_body("shared-1", memory="80Gi"))
+        assert jobs.refresh_largest("shared")
+        assert not jobs.refresh_largest("shared")
+        jobs.look(UID, START)
+        assert list(jobs.waiting["shared"]) == [UID]
+
+    def test_history_is_looked_up_by_the_jobs_namespace(self):
+        spec = {"gpuMemory": None, "application": "resnet"}
+        _, jobs = world(job_body(**spec), profile_body(namespace="team-b"))
+        jobs.look(UID, START)
+        assert jobs.waiting["shared"][UID].alone
+        _, jobs = world(job_body(**spec), profile_body())
+        jobs.look(UID, START)
+        assert not jobs.waiting["shared"][UID].alone
+
+
+class TestEnds:
+    def running(self, *, server: dict[str, Any] | None = None, up: bool = True) -> Any:
+        there = server or server_body(allocations=BOOKED)
+        extra = [server_pod_body("shared-0")] if up else []
+        pod = pod_body(status=pod_status("Running", started=START))
+        return world(node_body(), there, *extra, job_body(), pod)
+
+    def outcome(self, jobs: Jobs, now: float = 1) -> Outcome | None:
+        made = jobs.look(UID, at(now))
+        assert made is not None
+        return made.attempts[-1].outcome
+
+    def test_a_running_job_runs(self):
+        _, jobs = self.running()
+        assert self.outcome(jobs) is None
+        assert status(jobs).phase is Phase.RUNNING
+
+    def test_a_fault_of_its_gpu_ends_it(self):
+        faulted = server_body(conditions={"Ready": "False", "Faulted": "True"}, allocations=BOOKED)
+        _, jobs = self.running(server=faulted)
+        assert self.outcome(jobs) is Outcome.GPU_FAULT
+        assert status(jobs).attempts[-1].message == "shared-0: Faulted"
+
+    def test_the_loss_of_its_server_pod_ends_it(self):
+        _, jobs = self.running(up=False)
+        assert self.outcome(jobs) is Outcome.GPU_FAULT
+        assert status(jobs).attempts[-1].message == "shared-0: its server Pod is gone"
+
+    def test_a_gpu_that_is_given_back_waits_for_it_for_a_while(self):
+        metadata = {"deletionTimestamp": format_time(START)}
+        state, jobs = self.running(server=server_body(metadata=metadata, allocations=BOOKED))
+        assert self.outcome(jobs, 599) is None
+        assert jobs.wake_at(UID) == at(600)
+        assert self.outcome(jobs, 600) is Outcome.EVICTED
+        take(state, partition_body(drainTimeout="5s"))
+        assert jobs.drain_deadline("shared-0") == at(5)
+        assert jobs.drain_deadline("no-such-server") is None
+
+    def test_preemption_ends_it_once(self):
+        state, jobs = self.running()
+        jobs.end(UID, Outcome.PREEMPTED, "somebody needs room")
+        assert self.outcome(jobs) is Outcome.PREEMPTED
+        write(state, jobs, 1)
+        take(state, pod_body(), deleted=True)
+        made = jobs.look(UID, at(2))
+        assert made is not None
+        assert (made.release, jobs.releases["shared-0"]) == (True, {UID})
+        take(state, server_body())
+        made = jobs.look(UID, at(3))
+        assert made is not None
+        assert (made.wants_gpu, made.next_attempt) == (True, 2)
+        take(state, server_body(allocations={UID: allocation(attempt=2)}))
+        made = jobs.look(UID, at(4))
+        assert made is not None
+        assert made.create_pod == 2
+
+    def test_its_peak_is_what_the_agent_saw(self):
+        usage = {"jobs": {UID: {"memory": "1Gi", "peakMemory": "3Gi"}}}
+        _, jobs = self.running(server=server_body(allocations=BOOKED, status={"usage": usage}))
+        jobs.end(UID, Outcome.PREEMPTED, "")
+        jobs.look(UID, at(1))
+        assert status(jobs).attempts[-1].peak_memory == 3 * GIB
+
+    def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
+        up = (node_body(), server_pod_body("shared-0"))
+        _, jobs = world(server_body(allocations=BOOKED, metadata=DELETING), *up, job_body())
+        made = jobs.look(UID, at(1))
+        assert made is not None
+        assert (made.create_pod, made.release) == (None, True)
+        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        take(state, partition_body(), deleted=True)
+        made = jobs.look(UID, at(1))
+        assert made is not None
+        assert (made.create_pod, made.release) == (None, True)
+
+
+class TestGone:
+    def test_its_booking_is_given_back_once_its_pod_is_gone(self):
+        state, jobs = world(*gpus_up(server_body(allocations=BOOKED)), pod_body())
+        assert jobs.look(UID, START) is None
+        assert jobs.releases["shared-0"] == set()
+        take(state, pod_body(), deleted=True)
+        jobs.look(UID, START)
+        assert jobs.releases["shared-0"] == {UID}
+
+
+class TestRefusals:
+    def refused(self, until: Any = None) -> tuple[State, Jobs]:
+        up = (node_body(), server_pod_body("shared-0"))
+        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        jobs.look(UID, START)
+        jobs.refuse(UID, Refusal(Why(Reason.POD_FORBIDDEN, "no"), 1, until))
+        return state, jobs
+
+    def test_the_booking_is_given_back_and_the_reason_told(self):
+        state, jobs = self.refused()
+        made = jobs.look(UID, START)
+        assert made is not None
+        assert made.release
+        take(state, server_body())
+        jobs.look(UID, START)
+        assert (jobs.waiting["shared"], status(jobs).reason) == ({}, "PodForbidden")
+
+    def test_a_change_of_the_spec_makes_it_try_again(self):
+        state, jobs = self.refused()
+        take(state, server_body())
+        take(state, job_body(metadata={"generation": 2}))
+        jobs.look(UID, START)
+        assert list(jobs.waiting["shared"]) == [UID]
+
+    def test_so_does_time(self):
+        state, jobs = self.refused(until=at(30))
+        take(state, server_body())
+        jobs.look(UID, START)
+        assert jobs.wake_at(UID) == at(30)
+        jobs.look(UID, at(30))
+        assert list(jobs.waiting["shared"]) == [UID]
+
+    def test_a_name_that_is_taken_is_passed_over(self):
+        up = (node_body(), server_pod_body("shared-0"))
+        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        jobs.look(UID, START)
+        jobs.name_taken(UID, 1)
+        made = jobs.look(UID, START)
+        assert made is not None
+        assert made.release
+        take(state, server_body())
+        jobs.look(UID, START)
+        assert jobs.attempt_of(UID) == 2
+
+    def test_a_status_that_is_never_taken_is_not_waited_for(self):
+        done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
+        _, jobs = world(*gpus_up(server_body(allocations=BOOKED)), job_body(), done)
+        made = jobs.look(UID, at(1))
+        assert made is not None
+        assert not made.release
+        jobs.status_refused(UID)
+        made = jobs.look(UID, at(1))
+        assert made is not None
+        assert made.release
+
+
+class TestStatuses:
+    def explained(self, now: float, message: str, position: int = 1) -> bool:
+        why = Why(Reason.INSUFFICIENT_MEMORY, message)
+        return self.jobs.explain(UID, why, at(now), position=position)
+
+    def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
+        state, self.jobs = world(job_body())
+        self.jobs.look(UID, START)
+        assert self.explained(0, "8 GiB are free")
+        write(state, self.jobs)
+        self.jobs.look(UID, at(1))
+        assert not self.explained(1, "9 GiB are free")
+        assert self.jobs.status(UID, at(1)) is None
+        assert self.explained(15, "10 GiB are free")
+        assert status(self.jobs, 15).message == "10 GiB are free"
+
+    def test_far_back_in_the_queue_numbers_are_not_renewed(self):
+        _, self.jobs = world(job_body())
+        self.jobs.look(UID, START)
+        assert self.explained(0, "a", position=101)
+        assert not self.explained(3600, "b", position=101)
+
+    def test_urgency(self):
+        """An end is written at once; what may soon be out of date is not."""
+        state, jobs = world(*gpus_up(server_body()), job_body())
+        jobs.look(UID, START)
+        wish = jobs.status(UID, START)
+        assert wish is not None
+        assert 0 < wish[1] < 2
+        take(state, server_body(allocations=BOOKED))
+        take(state, pod_body())
+        jobs.look(UID, START)
+        wish = jobs.status(UID, START)
+        assert wish is not None
+        assert wish[0].phase is Phase.ASSIGNED
+        assert 0 < wish[1] < 2
+        take(state, pod_body(status=pod_status("Succeeded", started=START, finished=START)))
+        jobs.look(UID, START + timedelta(seconds=1))
+        wish = jobs.status(UID, START + timedelta(seconds=1))
+        assert wish is not None
+        assert (wish[0].phase, wish[1]) == (Phase.SUCCEEDED, 0.0)

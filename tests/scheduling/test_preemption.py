@@ -1,0 +1,131 @@
+"""Whom to end for a job of higher priority, and which GPUs to hold for one that waited."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.scheduling.preemption import victims_for
+from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
+from partita_policies import GPU, Booking, Job
+from partita_policies.room import Room
+from support.strategies import gpus, jobs
+
+GIB = 2**30
+JOB = Job("high", "team-a/high", "team-a", memory=20 * GIB, priority=5)
+
+
+def booking(
+    name: str, memory: int, priority: int = 0, elapsed: float = 0.0, **more: Any
+) -> Booking:
+    return Booking(name, memory * GIB, priority=priority, elapsed=elapsed, **more)
+
+
+def gpu(*bookings: Booking, name: str = "gpu-0", **more: Any) -> GPU:
+    fields = {"node": "node-1", "memory": 40 * GIB, "max_jobs": 16} | more
+    return GPU(name, bookings=bookings, **fields)
+
+
+def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
+    found = victims_for(job, there, **fields)
+    return None if found is None else {victim.job for victim in found[1]}
+
+
+class TestVictims:
+    def test_the_youngest_of_the_lowest_goes(self):
+        there = gpu(booking("old", 20, elapsed=90.0), booking("young", 20, elapsed=1.0))
+        assert victims(JOB, there) == {"young"}
+
+    def test_nobody_goes_without_need(self):
+        """Greed would end the small one first, and then find that it was not enough."""
+        there = gpu(booking("small", 2, priority=0), booking("large", 38, priority=1))
+        assert victims(JOB, there) == {"large"}
+
+    def test_the_gpu_where_the_least_is_lost_is_taken(self):
+        one = gpu(booking("a", 20), booking("b", 20), name="gpu-0")
+        other = gpu(booking("c", 20, priority=-1), booking("d", 20, priority=1), name="gpu-1")
+        assert victims(JOB, one, other) == {"c"}
+        assert victims(JOB, one, other, spared={"gpu-1"}) == {"a"}
+
+    def test_a_gpu_on_which_it_fits_costs_nothing(self):
+        assert victims(JOB, gpu(booking("a", 30)), gpu(name="gpu-1")) == set()
+
+    def test_a_job_that_is_kept_is_not_ended(self):
+        there = gpu(booking("kept", 20), booking("other", 20, priority=9))
+        assert victims(JOB, there) == {"kept"}
+        assert victims(JOB, there, kept={"kept"}) is None
+
+    def test_several_gpus_are_found_on_one_node(self):
+        job = replace(JOB, gpus=2, alone=True)
+        far = [gpu(booking(f"n{n}", 40, alone=True), name=f"gpu-{n}", node=f"n{n}") for n in (1, 2)]
+        assert victims(job, *far) is None
+        near = [replace(g, node="node-1") for g in far]
+        assert victims(job, *near) == {"n1", "n2"}
+
+    @settings(max_examples=60, deadline=None)
+    @given(jobs("high"), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.data())
+    def test_what_is_chosen_helps_is_lower_and_is_needed(self, job, indexes, data):
+        there = [data.draw(gpus(f"gpu-{n}")) for n in range(len(indexes))]
+        found = victims_for(job, there)
+        if found is None:
+            return
+        names, chosen = found
+        assert all(victim.priority < job.priority for victim in chosen)
+        gone = {victim.job for victim in chosen}
+
+        def fits(without: set[str]) -> bool:
+            left = [
+                replace(g, bookings=tuple(b for b in g.bookings if b.job not in without))
+                for g in there
+            ]
+            return Room(left).why_not_together(job, names) is None
+
+        assert fits(gone)
+        assert not any(fits(gone - {victim}) for victim in gone)
+
+
+class TestHolding:
+    def test_the_gpu_with_the_least_still_to_come_is_held(self):
+        there = [gpu(booking("a", 38)), gpu(booking("b", 25), name="gpu-1")]
+        assert gpus_to_hold(JOB, Room(there), there) == ("gpu-1",)
+        assert gpus_to_hold(replace(JOB, alone=True), Room(there), there) == ("gpu-1",)
+
+    @pytest.mark.parametrize("change", [{"memory": 41 * GIB}, {"slots": 17}, {"clients": 49}])
+    def test_none_is_held_for_a_job_that_it_can_never_take(self, change: dict[str, Any]):
+        there = [gpu()]
+        assert gpus_to_hold(replace(JOB, **change), Room(there), there) is None
+
+    def test_several_are_held_on_one_node(self):
+        there = [gpu(name=f"gpu-{n}", node=f"n{n % 2}") for n in range(3)]
+        job = replace(JOB, gpus=2, alone=True)
+        assert gpus_to_hold(job, Room(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, Room(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, Room(there), there[:2]) is None
+
+
+class TestAging:
+    def queue(self, *names: str) -> list[Job]:
+        return [Job(name, name, "team-a", memory=GIB) for name in names]
+
+    def test_only_who_stood_before_somebody_started_was_passed_over(self):
+        aging = Aging()
+        order = self.queue("a", "b", "c", "d")
+        aging.note(order, {"c"})
+        assert aging.bypasses == {"a": 1, "b": 1}
+        aging.note(order, set())
+        aging.note(order, {"d", "a"})
+        assert aging.bypasses == {"b": 2, "c": 1}
+
+    def test_who_was_passed_over_too_often_comes_first_in_queue_order(self):
+        aging = Aging()
+        assert aging.aged(self.queue("a"), 0) == []
+        aging.bypasses = {"a": 3, "b": 5, "c": 1}
+        assert [j.id for j in aging.aged(self.queue("c", "b", "a"), 3)] == ["b", "a"]
+
+    def test_who_waits_no_longer_is_forgotten(self):
+        aging = Aging()
+        aging.bypasses = {"a": 3, "b": 5}
+        aging.keep_only({"b", "c"})
+        assert aging.bypasses == {"b": 5}

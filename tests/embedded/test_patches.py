@@ -102,7 +102,6 @@ POD = {
         ),
         ({"containers": [{"name": "a", "$patch": "delete"}]}, "containers",
          [{"name": "b", "image": "2"}]),
-        ({"containers": [{"$patch": "replace"}, {"name": "c"}]}, "containers", [{"name": "c"}]),
         (
             {
                 "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
@@ -114,9 +113,6 @@ POD = {
         ),
         ({"tolerations": [{"key": "y"}]}, "tolerations", [{"key": "y"}]),
         ({"nodeSelector": {"k": None, "l": "w"}}, "nodeSelector", {"l": "w"}),
-        ({"nodeSelector": {"$patch": "replace", "l": "w"}}, "nodeSelector", {"l": "w"}),
-        ({"nodeSelector": {"$patch": "delete"}}, "nodeSelector", {}),
-        ({"nodeSelector": {"$retainKeys": ["l"], "l": "w"}}, "nodeSelector", {"l": "w"}),
     ],
 )  # fmt: skip
 def test_strategic_merge_patches_of_a_pod(patch, path, result):

@@ -202,7 +202,6 @@ async def test_options_of_a_deletion_are_read(options, status):
         ("POST", "", "[]", 400, "json"),
         ("POST", "", {"metadata": []}, 400, "json"),
         ("POST", "?dryRun=Some", {}, 400, "json"),
-        ("POST", "?fieldValidation=Some", {}, 422, "json"),
         ("PATCH", "/c", {}, 422, "apply"),
         ("PATCH", "/c", [], 400, "merge"),
         ("PATCH", "/c", {}, 400, "json-patch"),
@@ -257,15 +256,3 @@ async def test_deep_or_foreign_annotations_and_labels_are_refused():
         await post(server, MAPS, {"metadata": {"name": "x" * 254}}, 422)
         long = {"metadata": {"name": "x" * 64}}
         await post(server, "/api/v1/namespaces", long, 422)
-
-
-async def test_quality_of_service_follows_from_resources():
-    async def quality(**resources):
-        container = {"name": "a", "image": "a", "resources": resources}
-        pod = {"metadata": {"generateName": "p-"}, "spec": {"containers": [container]}}
-        return (await post(server, PODS, pod))["status"]["qosClass"]
-
-    async with EmbeddedAPIServer() as server:
-        assert await quality() == "BestEffort"
-        assert await quality(requests={"cpu": "1"}) == "Burstable"
-        assert await quality(limits={"cpu": "1", "memory": "1Gi"}) == "Guaranteed"

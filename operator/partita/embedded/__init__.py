@@ -11,13 +11,15 @@ It does not have:
 - persistence: it begins empty;
 - other built-in kinds (``events.k8s.io`` included), the descriptions of built-in kinds' fields;
 - conversion between versions of a CRD: one version is served;
-- OpenAPI v2, CBOR, protobuf but for what `kubectl create` sends (Namespaces, ConfigMaps, Secrets,
-  ServiceAccounts);
+- aggregated discovery, OpenAPI v2, CBOR, protobuf but for `kubectl create namespace`;
 - logs, exec, attach, port-forward, eviction, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` stays as it is written), detection of keys that a body repeats,
-  server-side apply of a `Scale`;
-- of CEL: cost limits, `optionalOldSelf`, fields whose names have ``.``, ``-`` or ``/``, the
-  libraries for URLs, IP addresses, semantic versions, formats and list arithmetic.
+  a Pod's QoS class, most of the rules on built-in kinds (of Leases all);
+- server-side apply of a `Scale`, `managedFields` written by clients; of strategic merge patches
+  the directives ``$patch: replace`` and ``$retainKeys``;
+- of CEL: cost limits, `optionalOldSelf`, fields whose names must be escaped, rules on what did not
+  change, the libraries for URLs, IP addresses, semantic versions, formats, list arithmetic,
+  regular expressions, and of quantities all but comparisons.
 
 There is no kubelet or scheduler here but `partita.embedded.nodes`; a bound Pod's deletion waits
 for one, as in Kubernetes.

@@ -1,39 +1,38 @@
 """Who owns which field: `managedFields`, kept on every write, and server-side apply.
 
-A set of fields is a `set` of paths; a path is a tuple of FieldsV1 elements, such as
+A set of fields is a `frozenset` of paths; a path is a tuple of FieldsV1 elements, such as
 ``("f:spec", 'k:{"name":"a"}', "f:memory")``. The rules are those of structured-merge-diff
 (merge/update.go, typed/compare.go): an update owns what it added or changed, an apply owns what
 it names, and fails where it would change what others own.
 
-It does not have: conversion between versions, ``ancient-changes`` (a cap on the number of
-updaters), changes of a list's topology after objects exist.
+It does not have: `managedFields` written by clients, conversion between versions,
+``ancient-changes`` (a cap on the number of updaters), changes of a list's topology after objects
+exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from partita.embedded.errors import APIError
-from partita.embedded.structural import UNTYPED, Schema
+from partita.embedded.schema import UNTYPED, Schema
 
 __all__ = ["Manager", "apply_config", "record_update"]
 
 FieldPath = tuple[str, ...]
-Fields = set[FieldPath]
+Fields = frozenset[FieldPath]
 
 # Set by the server or fixed by the URL, hence nobody's (apiserver, fieldmanager/stripmeta.go).
-_STRIPPED: Fields = {
-    ("f:apiVersion",), ("f:kind",), ("f:metadata",),
-    *(("f:metadata", f"f:{name}") for name in (
-        "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
-        "managedFields", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
-        "generateName")),
-}  # fmt: skip
-_UNOWNED_META = frozenset(p[1][2:] for p in _STRIPPED if len(p) > 1)
+_UNOWNED_META = frozenset(
+    {"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
+     "managedFields", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
+     "generateName"}
+)  # fmt: skip
+_NOBODYS: Fields = frozenset({(), ("f:metadata",)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +50,28 @@ class Manager:
         return (self.name, self.operation, version, self.subresource)
 
 
-@dataclass(slots=True)
-class _Difference:
-    changed: Fields = field(default_factory=set)  # added or modified
-    removed: Fields = field(default_factory=set)
-
-
 # -- paths ------------------------------------------------------------------------------------
 
 
 def _item_element(schema: Schema, item: Any) -> str:
     if schema.list_type == "map":
-        key = schema.item_key(item)
-        if key is None:
+        if (key := schema.item_key(item)) is None:
             raise APIError(
-                422, "Invalid",
-                f"element of an associative list must have the keys {list(schema.list_keys)}",
-            )  # fmt: skip
-        names = dict(zip(schema.list_keys, key, strict=True))
-        return "k:" + orjson.dumps(names, option=orjson.OPT_SORT_KEYS).decode()
-    return "v:" + orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
+                422, "Invalid", f"an item of an associative list must have {schema.list_keys}"
+            )
+        item = dict(zip(schema.list_keys, key, strict=True))
+    kind = "k:" if schema.list_type == "map" else "v:"
+    return kind + orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _is_leaf(schema: Schema, value: Any) -> bool:
+def _is_whole(schema: Schema, value: Any) -> bool:
+    """Return whether a value is owned as a whole."""
     if isinstance(value, dict):
-        return not value or schema.atomic_map
-    if isinstance(value, list):
-        return not value or schema.list_type == "atomic"
-    return True
+        return schema.atomic_map
+    return not isinstance(value, list) or schema.list_type == "atomic"
 
 
-def _children(schema: Schema, value: Any) -> Iterator[tuple[str, Schema, Any]]:
+def _members(schema: Schema, value: Any) -> Iterator[tuple[str, Schema, Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield f"f:{key}", schema.child(key), item
@@ -90,52 +80,40 @@ def _children(schema: Schema, value: Any) -> Iterator[tuple[str, Schema, Any]]:
             yield _item_element(schema, item), schema.items or UNTYPED, item
 
 
-def _walk(schema: Schema, value: Any, path: FieldPath, out: Fields, *, containers: bool) -> None:
-    """Collect the leaves; with `containers` every object and list above them as well."""
-    if _is_leaf(schema, value):
-        out.add(path)
-        return
-    if containers:
-        out.add(path)
-    for element, sub, item in _children(schema, value):
-        below = (*path, element)
-        # Items of lists and entries of maps are owned as such, beside what is in them.
-        if element[0] in "kv" or (element[2:] not in schema.properties):
-            out.add(below)
-        _walk(sub, item, below, out, containers=containers)
+def _fields(
+    schema: Schema, value: Any, path: FieldPath = (), *, structs: bool, own: bool = True
+) -> Iterator[tuple[FieldPath, Any]]:
+    """Yield the fields of a value: with what they hold, or with their type if others are in them.
 
-
-def _compare(schema: Schema, old: Any, new: Any, path: FieldPath, out: _Difference) -> None:
-    """Collect what differs between two values (typed/compare.go)."""
-    if old == new:
+    Items of lists and entries of maps are fields beside what is in them; so are the declared
+    objects and lists with `structs`.
+    """
+    if _is_whole(schema, value):
+        yield path, value
         return
-    if _is_leaf(schema, old) or _is_leaf(schema, new) or type(old) is not type(new):
-        both_leaves = _is_leaf(schema, old) and _is_leaf(schema, new)
-        if both_leaves or type(old) is not type(new):
-            out.changed.add(path)
-        if not _is_leaf(schema, old):
-            for element, sub, item in _children(schema, old):
-                _walk(sub, item, (*path, element), out.removed, containers=True)
-        if not _is_leaf(schema, new):
-            for element, sub, item in _children(schema, new):
-                _walk(sub, item, (*path, element), out.changed, containers=True)
-        return
-    former = {e: (s, v) for e, s, v in _children(schema, old)}
-    for element, sub, item in _children(schema, new):
-        if element in former:
-            _compare(sub, former.pop(element)[1], item, (*path, element), out)
-        else:
-            _walk(sub, item, (*path, element), out.changed, containers=True)
-    for element, (sub, item) in former.items():
-        _walk(sub, item, (*path, element), out.removed, containers=True)
+    if own or not value:
+        yield path, type(value)
+    for element, sub, item in _members(schema, value):
+        named = structs or element[0] in "kv" or element[2:] not in schema.properties
+        yield from _fields(sub, item, (*path, element), structs=structs, own=named)
 
 
 def _owned_view(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the object without what nobody can own."""
-    view = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")}
     meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in _UNOWNED_META}
-    view["metadata"] = meta
-    return view
+    return {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")} | {"metadata": meta}
+
+
+def _difference(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> tuple[Fields, Fields]:
+    """Return the fields that were added or changed, and those that were removed."""
+    views = _owned_view(old), _owned_view(new)
+    same = {k for k in views[0] if k in views[1] and views[0][k] == views[1][k]}
+    before, after = (
+        dict(_fields(schema, {k: v for k, v in view.items() if k not in same}, structs=True))
+        for view in views
+    )
+    changed = frozenset(p for p, v in after.items() if p not in before or before[p] != v)
+    return changed - _NOBODYS, frozenset(before.keys() - after.keys())
 
 
 # -- FieldsV1 ---------------------------------------------------------------------------------
@@ -143,42 +121,36 @@ def _owned_view(obj: dict[str, Any]) -> dict[str, Any]:
 
 def _encode(fields: Fields) -> dict[str, Any]:
     root: dict[str, Any] = {}
-    for path in sorted(fields):
+    for path in sorted(fields, key=len, reverse=True):  # what has others in it is {".": {}, ...}
         node = root
         for element in path:
             node = node.setdefault(element, {})
-        node["."] = {}
-    return _trim(root)
+        if node:
+            node["."] = {}
+    return root
 
 
-def _trim(node: dict[str, Any]) -> dict[str, Any]:
-    """Write a member without children as {} instead of {".": {}}."""
-    if len(node) == 1 and "." in node:
-        return {}
-    return {k: _trim(v) if k != "." else v for k, v in node.items()}
-
-
-def _decode(node: dict[str, Any], path: FieldPath, out: Fields) -> Fields:
+def _decode(node: dict[str, Any], path: FieldPath = ()) -> Iterator[FieldPath]:
     for element, below in node.items():
         if element == ".":
-            out.add(path)
+            yield path
         elif below:
-            _decode(below, (*path, element), out)
+            yield from _decode(below, (*path, element))
         else:
-            out.add((*path, element))
-    return out
+            yield (*path, element)
 
 
 @dataclass(slots=True)
 class _Owner:
-    """An entry of `managedFields`; decoded and encoded again only when it is looked into."""
+    """An entry of `managedFields`; encoded again only when its fields changed."""
 
     manager: Manager
     entry: dict[str, Any]
+    before: Fields
     fields: Fields
 
-    def encoded(self, before: Fields, now: str) -> dict[str, Any]:
-        if self.fields == before:
+    def encoded(self, now: str) -> dict[str, Any]:
+        if self.fields == self.before:
             return self.entry
         entry = {
             "manager": self.manager.name,
@@ -188,27 +160,29 @@ class _Owner:
             "fieldsType": "FieldsV1",
             "fieldsV1": _encode(self.fields),
         }
-        if self.manager.subresource:
-            entry["subresource"] = self.manager.subresource
-        return entry
+        return entry | ({"subresource": s} if (s := self.manager.subresource) else {})
 
 
-def _owners(obj: dict[str, Any]) -> dict[tuple[str, str, str, str], _Owner]:
+_Owners = dict[tuple[str, str, str, str], _Owner]
+
+
+def _owners(obj: dict[str, Any]) -> _Owners:
     out = {}
-    for entry in obj.get("metadata", {}).get("managedFields") or ():
-        if not entry.get("fieldsV1"):
-            continue
-        manager = Manager(
-            entry.get("manager", ""), entry.get("operation", "Update"),
-            entry.get("apiVersion", ""), entry.get("subresource", ""),
-        )  # fmt: skip
-        out[manager.key()] = _Owner(manager, entry, _decode(entry["fieldsV1"], (), set()))
+    for entry in obj.get("metadata", {}).get("managedFields", ()):
+        parts = (entry["manager"], entry["operation"], entry["apiVersion"])
+        manager = Manager(*parts, entry.get("subresource", ""))
+        fields = frozenset(_decode(entry["fieldsV1"]))
+        out[manager.key()] = _Owner(manager, entry, fields, fields)
     return out
 
 
-def _store(obj: dict[str, Any], owners: Any, before: dict[Any, Fields], now: str) -> None:
-    entries = [o.encoded(before.get(k, set()), now) for k, o in owners.items() if o.fields]
-    entries.sort(key=lambda e: (e["operation"], e.get("time", ""), e["manager"]))
+def _owner(owners: _Owners, manager: Manager) -> _Owner:
+    return owners.setdefault(manager.key(), _Owner(manager, {}, frozenset(), frozenset()))
+
+
+def _store(obj: dict[str, Any], owners: _Owners, now: str) -> None:
+    entries = [owner.encoded(now) for owner in owners.values() if owner.fields]
+    entries.sort(key=lambda e: (e["operation"], e["time"], e["manager"]))
     obj["metadata"].pop("managedFields", None)
     if entries:
         obj["metadata"]["managedFields"] = entries
@@ -222,31 +196,17 @@ def record_update(
     Parameters
     ----------
     old
-        The object before, with `managedFields`; empty when it is created. Of these, what the
-        writer put into `new` itself counts instead (an empty list forgets everything).
+        The object before, with `managedFields`; empty when it is created.
     now
         The time of the write, RFC 3339.
     """
-    given = new["metadata"].get("managedFields")
-    owners = _owners(old if given is None or manager.subresource else new)
-    before = {k: set(o.fields) for k, o in owners.items()}
-    difference = _Difference()
-    _compare(
-        schema, _owned_view(old) if old else {"metadata": {}}, _owned_view(new), (), difference
-    )
-    difference.changed -= _STRIPPED
-    for key, owner in owners.items():
-        owner.fields -= difference.removed
-        if key != manager.key():
-            owner.fields -= difference.changed
-    if difference.changed:
-        own = owners.setdefault(manager.key(), _Owner(manager, {}, set()))
-        own.fields |= difference.changed
-    if given is None and not difference.changed and not difference.removed:
-        if entries := old.get("metadata", {}).get("managedFields"):
-            new["metadata"]["managedFields"] = entries
-        return
-    _store(new, owners, before, now)
+    changed, removed = _difference(schema, old, new)
+    owners = _owners(old)
+    own = _owner(owners, manager)
+    for owner in owners.values():
+        owner.fields -= removed if owner is own else removed | changed
+    own.fields |= changed
+    _store(new, owners, now)
 
 
 # -- server-side apply ------------------------------------------------------------------------
@@ -270,49 +230,47 @@ def apply_config(
     """
     applied = _owned_view(config)
     owners = _owners(live)
-    before = {k: set(o.fields) for k, o in owners.items()}
-    wanted: Fields = set()
-    _walk(schema, applied, (), wanted, containers=False)
-    wanted -= _STRIPPED | {()}
-    result: dict[str, Any] = _merge(schema, live, applied)
-    own = owners.setdefault(manager.key(), _Owner(manager, {}, set()))
-    last, own.fields, own.manager = own.fields, wanted, manager
-    managed = {p for o in owners.values() for p in _with_parents(o.fields)}
-    for path in sorted(_with_parents(last) - managed - _STRIPPED, key=len):
-        _remove(schema, result, path)
-    difference = _Difference()
-    _compare(schema, _owned_view(live), _owned_view(result), (), difference)
-    others = {k: o for k, o in owners.items() if k != manager.key()}
-    conflicts = {k: c for k, o in others.items() if (c := o.fields & difference.changed)}
+    own = _owner(owners, manager)
+    last, own.manager = own.fields, manager
+    own.fields = frozenset(p for p, _ in _fields(schema, applied, structs=False)) - _NOBODYS
+    managed = _with_parents(frozenset().union(*(owner.fields for owner in owners.values())))
+    gone = _with_parents(last) - managed - _NOBODYS
+    result: dict[str, Any] = _without(schema, _merge(schema, live, applied), gone)
+    changed, removed = _difference(schema, live, result)
+    others = [owner for owner in owners.values() if owner is not own]
+    conflicts = {o.manager: found for o in others if (found := o.fields & changed)}
     if conflicts and not force:
-        raise _conflict({owners[k].manager: c for k, c in conflicts.items()})
-    for key, owner in others.items():
-        owner.fields -= conflicts.get(key, set())
-        owner.fields -= difference.removed
-    _store(result, owners, before, now)
+        raise _conflict(conflicts)
+    for owner in others:
+        owner.fields -= changed | removed
+    _store(result, owners, now)
     return result
 
 
 def _with_parents(fields: Fields) -> Fields:
     """Return the fields and the named fields above them; items of lists only if members."""
-    out = set(fields)
-    for path in fields:
-        out.update(path[:n] for n in range(1, len(path)) if path[n - 1][0] == "f")
-    return out
+    above = (p[:n] for p in fields for n in range(1, len(p)) if p[n - 1][0] == "f")
+    return fields.union(above)
+
+
+def _without(schema: Schema, value: Any, gone: Fields, path: FieldPath = ()) -> Any:
+    if not gone or _is_whole(schema, value):
+        return value
+    kept = [
+        (element, _without(sub, item, gone, (*path, element)))
+        for element, sub, item in _members(schema, value)
+        if (*path, element) not in gone
+    ]
+    return {e[2:]: v for e, v in kept} if isinstance(value, dict) else [v for _, v in kept]
 
 
 def _merge(schema: Schema, live: Any, config: Any) -> Any:
-    if isinstance(config, dict) and isinstance(live, dict) and not schema.atomic_map:
-        result = dict(live)
-        for key, value in config.items():
-            result[key] = _merge(schema.child(key), live.get(key), value)
-        return result
-    if (
-        isinstance(config, list) and isinstance(live, list)
-        and schema.list_type in ("map", "set")
-    ):  # fmt: skip
-        return _merge_items(schema, live, config)
-    return config
+    if type(live) is not type(config) or _is_whole(schema, config):
+        return config
+    if isinstance(config, dict):
+        merged = {k: _merge(schema.child(k), live.get(k), v) for k, v in config.items()}
+        return live | merged
+    return _merge_items(schema, live, config)
 
 
 def _merge_items(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
@@ -377,11 +335,10 @@ def _conflict(conflicts: dict[Manager, Fields]) -> APIError:
             for path in paths
         ]
         groups.append("\n- ".join([f"conflicts with {by}:", *paths]))
+    text = f"{len(causes)} conflicts: " + "\n".join(sorted(groups))
     if len(causes) == 1:
         text = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
-    else:
-        text = f"{len(causes)} conflicts: " + "\n".join(sorted(groups))
-    return APIError(409, "Conflict", f"Apply failed with {text}", {"causes": causes})
+    return APIError(409, "Conflict", f"Apply failed with {text}", causes=causes)
 
 
 def _printed(path: FieldPath) -> str:

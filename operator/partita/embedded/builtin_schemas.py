@@ -22,26 +22,18 @@ from typing import Any
 
 import orjson
 
-from partita.embedded.compiler import compile_model
-from partita.embedded.schema import with_type_meta
-from partita.embedded.structural import Schema
+from partita.embedded.schema import Compiler, Schema, with_type_meta
 
 __all__ = ["compiled_schemas", "generate", "schemas"]
 
 _LISTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("V1PodSpec", "containers"): ("name",),
     ("V1PodSpec", "initContainers"): ("name",),
-    ("V1PodSpec", "ephemeralContainers"): ("name",),
     ("V1PodSpec", "volumes"): ("name",),
     ("V1PodSpec", "imagePullSecrets"): ("name",),
-    ("V1PodSpec", "hostAliases"): ("ip",),
-    ("V1PodSpec", "schedulingGates"): ("name",),
-    ("V1PodSpec", "resourceClaims"): ("name",),
-    ("V1PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
     ("V1Container", "env"): ("name",),
     ("V1Container", "ports"): ("containerPort", "protocol"),
     ("V1Container", "volumeMounts"): ("mountPath",),
-    ("V1Container", "volumeDevices"): ("devicePath",),
     ("V1PodStatus", "conditions"): ("type",),
     ("V1PodStatus", "podIPs"): ("ip",),
     ("V1NodeStatus", "conditions"): ("type",),
@@ -86,16 +78,20 @@ def generate() -> dict[str, dict[str, Any]]:
         model = getattr(models, name)
         schema: dict[str, Any] = {"type": "object", "properties": {}}
         out[name] = schema
-        by_json = {f.serialization_alias or n: f for n, f in model.model_fields.items()}
+        required = {
+            f.serialization_alias or n for n, f in model.model_fields.items() if f.is_required()
+        }
         for attribute, declared in model.openapi_types.items():
             key = model.attribute_map[attribute]
             below = _of_type(declared, key, visit)
-            info = by_json.get(key)
             if keys := _LISTS.get((name, key)):
                 below["x-kubernetes-list-type"] = "map"
                 below["x-kubernetes-list-map-keys"] = list(keys)
+                # By these kubectl computes a strategic merge patch.
+                below["x-kubernetes-patch-merge-key"] = keys[0]
+                below["x-kubernetes-patch-strategy"] = "merge"
             schema["properties"][key] = below
-            if info is not None and info.is_required():
+            if key in required:
                 schema.setdefault("required", []).append(key)
         if name in _ATOMIC:
             schema["x-kubernetes-map-type"] = "atomic"
@@ -147,7 +143,5 @@ def _cache_file() -> Path:
 def compiled_schemas() -> dict[str, Schema]:
     """Return the compiled schema of each built-in kind."""
     raw = schemas()
-    done: dict[str, Schema] = {}
-    return {
-        kind: compile_model(with_type_meta(raw[name]), raw, done) for kind, name in _MODELS.items()
-    }
+    compiler = Compiler(raw)
+    return {kind: compiler.compile(with_type_meta(raw[name])) for kind, name in _MODELS.items()}

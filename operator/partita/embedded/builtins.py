@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 from partita.embedded.builtin_schemas import compiled_schemas
 from partita.embedded.errors import FieldError
 from partita.embedded.meta import amounts
-from partita.embedded.pods import (
-    check_pod,
-    pod_ready,
-    pod_restarts,
-    pod_status,
-    prepare_pod,
-)
+from partita.embedded.pods import POD_COLUMNS, check_pod, prepare_pod
 from partita.embedded.resources import Resource, extractor
 from partita.embedded.store import Store
 from partita.embedded.tables import AGE, Column, age, compile_path
@@ -33,27 +26,14 @@ def _prepare_namespace(namespace: dict[str, Any], old: dict[str, Any] | None) ->
 
 def _prepare_node(node: dict[str, Any], _old: dict[str, Any] | None) -> None:
     node.setdefault("spec", {})
-    status = node.get("status")
-    for kind in ("capacity", "allocatable"):
-        if isinstance(status, dict) and status.get(kind):
-            status[kind] = amounts(status[kind])
+    for kind in {"capacity", "allocatable"} & node.get("status", {}).keys():
+        node["status"][kind] = amounts(node["status"][kind])
 
 
 def _prepare_secret(secret: dict[str, Any], _old: dict[str, Any] | None) -> None:
     secret.setdefault("type", "Opaque")
     for key, value in (secret.pop("stringData", None) or {}).items():
         secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
-
-
-def _check_lease(lease: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
-    spec = lease.get("spec") or {}
-    bounds = (("leaseDurationSeconds", 1, "must be greater than 0"),
-              ("leaseTransitions", 0, "must be greater than or equal to 0"))  # fmt: skip
-    return [
-        FieldError(("spec", name), "Invalid value", detail, spec[name])
-        for name, least, detail in bounds
-        if spec.get(name, least) < least
-    ]
 
 
 def _check_event(event: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
@@ -87,11 +67,6 @@ def _event_last_seen(event: dict[str, Any]) -> list[Any]:
 def _event_object(event: dict[str, Any]) -> list[Any]:
     about = event.get("involvedObject", {})
     return [f"{about.get('kind', '').lower()}/{about.get('name', '')}"]
-
-
-def _or_none(path: str) -> Callable[[Any], list[Any]]:
-    find = compile_path(path)
-    return lambda obj: find(obj) or ["<none>"]
 
 
 def _text(name: str, path: str, priority: int = 0) -> Column:
@@ -136,12 +111,7 @@ def builtin_resources(store: Store) -> list[Resource]:
                      _text("Version", ".status.nodeInfo.kubeletVersion"))),
         resource("pods", "Pod", short_names=("po",), categories=("all",), selectable=_POD_FIELDS,
                  subresources=frozenset({"status", "binding"}), prepare=prepare_pod,
-                 check=check_pod, generation=True, columns=(
-                     Column("Ready", "string", pod_ready),
-                     Column("Status", "string", pod_status),
-                     Column("Restarts", "string", pod_restarts), AGE,
-                     Column("IP", "string", _or_none(".status.podIP"), 1),
-                     Column("Node", "string", _or_none(".spec.nodeName"), 1))),
+                 check=check_pod, generation=True, columns=POD_COLUMNS),
         resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS,
                  check=_check_event, columns=(
             Column("Last Seen", "string", _event_last_seen), _text("Type", ".type"),
@@ -153,7 +123,7 @@ def builtin_resources(store: Store) -> list[Resource]:
                  columns=(_text("Type", ".type"), _count("Data", "data"), AGE)),
         resource("serviceaccounts", "ServiceAccount", short_names=("sa",)),
         resource("leases", "Lease", "coordination.k8s.io", unconditional=False,
-                 check=_check_lease, columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
+                 columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
         resource("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io",
                  namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
                  subresources=frozenset({"status"}), generation=True, unconditional=False,

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from partita.embedded import errors
+from partita.embedded.errors import object_error
 from partita.embedded.meta import now, timestamp
 from partita.embedded.resources import Resource, Target
 from partita.embedded.store import Record, Store
-from partita.embedded.writes import Writer
 
-__all__ = ["CRD_FINALIZER", "DeleteOptions", "Deleter"]
+__all__ = ["CRD_FINALIZER", "DeleteOptions", "delete"]
 
 CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a CRD until the objects of its kind are gone."""
@@ -41,79 +40,61 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-class Deleter:
-    """The deletions from one store."""
+def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record, bool]:
+    """Delete an object, or mark it for deletion.
 
-    def __init__(self, store: Store, writer: Writer) -> None:
-        self._store = store
-        self._writer = writer
+    Returns
+    -------
+    tuple
+        Its last version, and whether it is gone.
 
-    def delete(self, target: Target, options: DeleteOptions) -> tuple[Record, bool]:
-        """Delete an object, or mark it for deletion.
-
-        Returns
-        -------
-        tuple
-            Its last version, and whether it is gone.
-
-        Raises
-        ------
-        APIError
-            404, or 409 where a precondition does not hold.
-        """
-        resource, record = target.resource, target.existing()
-        _check_preconditions(target, record, options)
-        obj = record.obj
-        meta = obj["metadata"]
-        grace = _grace(resource, obj, options.grace)
-        finalizers = _finalizers(resource, meta, options.policy)
-        if not (finalizers or grace or resource.plural == "namespaces"):
-            if options.dry_run:
-                return record, True
-            return self._store.remove(resource.collection, record), True
-        meta.pop("finalizers", None)
-        if finalizers:
-            meta["finalizers"] = finalizers
-        _mark(resource, obj, grace)
-        if obj == record.obj:
-            return record, False
-        return self._writer.store(resource, obj, dry_run=options.dry_run), False
-
-
-def _check_preconditions(target: Target, record: Record, options: DeleteOptions) -> None:
-    asked = {"UID": options.uid, "ResourceVersion": options.resource_version}
-    actual = {"UID": record.uid, "ResourceVersion": str(record.rv)}
-    for name, wanted in asked.items():
-        if wanted and wanted != actual[name]:
-            why = f"{name} in precondition: {wanted}, {name} in object meta: {actual[name]}"
+    Raises
+    ------
+    APIError
+        404, or 409 where a precondition does not hold.
+    """
+    resource, record = target.resource, target.existing()
+    preconditions = (
+        ("UID", options.uid, record.uid),
+        ("ResourceVersion", options.resource_version, str(record.rv)),
+    )
+    for name, wanted, actual in preconditions:
+        if wanted and wanted != actual:
+            why = f"Precondition failed: {name} in precondition: {wanted}, in object meta: {actual}"
             # Here alone kube-apiserver names the kind where else it names the resource.
-            raise errors.conflict(
-                target.resource.group, target.resource.kind, target.name,
-                f"Precondition failed: {why}",
-            )  # fmt: skip
+            raise object_error("Conflict", resource.group, resource.kind, target.name, why)
+    obj = record.obj
+    meta = obj["metadata"]
+    grace = _grace(resource, obj, options.grace)
+    finalizers = _finalizers(resource, meta, options.policy)
+    if not (finalizers or grace or resource.plural == "namespaces"):
+        return (record if options.dry_run else store.remove(resource.collection, record)), True
+    if finalizers:
+        meta["finalizers"] = finalizers
+    _mark(resource, obj, grace)
+    if obj == record.obj:
+        return record, False
+    return store.put(resource.collection, obj, dry_run=options.dry_run), False
 
 
 def _grace(resource: Resource, obj: dict[str, Any], asked: int | None) -> int:
     """Return how long the object's deletion waits for its kubelet, in seconds."""
-    if resource.group or resource.plural != "pods":
+    if resource.group or resource.plural != "pods" or not obj["spec"].get("nodeName"):
         return 0
-    if not obj["spec"].get("nodeName") or obj["status"].get("phase") in ("Succeeded", "Failed"):
+    if obj["status"].get("phase") in ("Succeeded", "Failed"):
         return 0
-    left = obj["metadata"].get("deletionGracePeriodSeconds")
     wanted: int = obj["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
-    return wanted if left is None else min(wanted, left)
+    left: int = obj["metadata"].get("deletionGracePeriodSeconds", wanted)
+    return min(wanted, left)
 
 
 def _finalizers(resource: Resource, meta: dict[str, Any], policy: str) -> list[str]:
     """Return the finalizers that a deletion under this policy leaves on the object."""
     out = list(meta.get("finalizers") or ())
-    if policy:
-        wanted = _FINALIZER_OF_POLICY.get(policy)
-        out = [f for f in out if f not in _FINALIZER_OF_POLICY.values() or f == wanted]
-        if wanted and wanted not in out:
-            out.append(wanted)
-    starts = "deletionTimestamp" not in meta
-    if resource.plural == "customresourcedefinitions" and starts and CRD_FINALIZER not in out:
+    wanted = _FINALIZER_OF_POLICY.get(policy)
+    if wanted and wanted not in out:
+        out.append(wanted)
+    if resource.plural == "customresourcedefinitions" and "deletionTimestamp" not in meta:
         out.append(CRD_FINALIZER)
     return out
 

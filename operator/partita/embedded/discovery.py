@@ -8,23 +8,17 @@ from typing import Any
 from partita.embedded.builtin_schemas import schemas as builtin_schemas
 from partita.embedded.resources import Resource
 
-__all__ = ["AGGREGATED", "aggregated", "document", "wants_aggregated"]
+__all__ = ["document"]
 
 Groups = dict[str, dict[str, list[Resource]]]
 """The kinds by group ("" is the core group) and version."""
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 # The version of Kubernetes whose behaviour the conformance suite compares with.
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
            "platform": "python/embedded"}  # fmt: skip
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _OBJECT_META = "V1ObjectMeta"
-
-
-def wants_aggregated(accept: str) -> bool:
-    """Return whether an Accept header asks for all groups in one document."""
-    return "as=APIGroupDiscoveryList" in accept and "v=v2" in accept
 
 
 def document(parts: list[str], groups: Groups, stamp: int) -> dict[str, Any] | None:
@@ -116,37 +110,6 @@ def _group_list(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": bare}
 
 
-def aggregated(groups: Groups) -> dict[str, Any]:
-    """Return the aggregated discovery document (apidiscovery.k8s.io/v2) of some groups."""
-    items = []
-    for name, versions in groups.items():
-        entries = []
-        for version, resources in versions.items():
-            described = []
-            for r in resources:
-                entry: dict[str, Any] = {
-                    "resource": r.plural,
-                    "responseKind": {"group": r.group, "version": r.version, "kind": r.kind},
-                    "scope": "Namespaced" if r.namespaced else "Cluster",
-                    "singularResource": r.singular,
-                    "verbs": _VERBS,
-                }
-                if r.short_names:
-                    entry["shortNames"] = list(r.short_names)
-                if r.categories:
-                    entry["categories"] = list(r.categories)
-                if r.subresources:
-                    entry["subresources"] = [
-                        {"subresource": s, "responseKind": speaks, "verbs": verbs}
-                        for s, verbs, speaks in _subresources(r)
-                    ]
-                described.append(entry)
-            entries.append({"version": version, "resources": described, "freshness": "Current"})
-        items.append({"metadata": {"name": name, "creationTimestamp": None}, "versions": entries})
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
-            "metadata": {}, "items": items}  # fmt: skip
-
-
 def _openapi_index(groups: Groups, stamp: int) -> dict[str, Any]:
     """Return where the OpenAPI document of each group version is."""
     found = [f"apis/{n}/{v}" if n else f"api/{v}" for n, vs in groups.items() for v in vs]
@@ -165,13 +128,13 @@ def _openapi(resources: Iterable[Resource]) -> dict[str, Any]:
         raw["x-kubernetes-group-version-kind"] = [gvk]
         raw["properties"] = dict(raw["properties"])
         raw["properties"]["metadata"] = _ref(_OBJECT_META)
-        schemas[name] = _with_merge_keys(raw)
+        schemas[name] = raw
         paths |= _paths(r, gvk, name)
     pending = [_OBJECT_META, *_references(schemas)]
     while pending:
         model = pending.pop()
         if model not in schemas:
-            schemas[model] = _with_merge_keys(models[model])
+            schemas[model] = models[model]
             pending += _references(schemas[model])
     return {"openapi": "3.0.0", "info": {"title": "Partita embedded", "version": "v1"},
             "paths": paths, "components": {"schemas": schemas}}  # fmt: skip
@@ -188,19 +151,6 @@ def _references(value: Any) -> list[str]:
     if isinstance(value, list):
         return [n for v in value for n in _references(v)]
     return []
-
-
-def _with_merge_keys(value: Any) -> Any:
-    """Add what kubectl needs to compute a strategic merge patch."""
-    if isinstance(value, list):
-        return [_with_merge_keys(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    out = {k: _with_merge_keys(v) for k, v in value.items()}
-    if isinstance(keys := out.get("x-kubernetes-list-map-keys"), list):
-        out["x-kubernetes-patch-merge-key"] = keys[0]
-        out["x-kubernetes-patch-strategy"] = "merge"
-    return out
 
 
 def _paths(r: Resource, gvk: dict[str, str], name: str) -> dict[str, Any]:

@@ -9,21 +9,8 @@ from typing import Any
 import orjson
 from typing_extensions import override
 
-__all__ = [
-    "APIError",
-    "FieldError",
-    "Key",
-    "Path",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "expired",
-    "forbidden",
-    "invalid",
-    "not_found",
-    "success",
-    "text_path",
-]
+__all__ = ["APIError", "FieldError", "Key", "Path", "bad_request", "expired", "invalid",
+           "object_error", "success", "text_path"]  # fmt: skip
 
 
 class Key(str):
@@ -45,8 +32,16 @@ _REASONS = {
     "Too many": "FieldValueTooMany",
     "Invalid type": "FieldValueTypeInvalid",
 }
-# What each type is printed as (apimachinery's field.ErrorType.String).
-_PRINTED = {"Invalid type": "Invalid value"}
+_STALE = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+_MESSAGES = {
+    "NotFound": (404, "{} not found"),
+    "AlreadyExists": (409, "{} already exists"),
+    "Conflict": (409, "Operation cannot be fulfilled on {}: {why}"),
+    "Forbidden": (403, "{} is forbidden: {why}"),
+    "Invalid": (422, "{} is invalid: {why}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class FieldError:
         The offending value; `Ellipsis` where the message names none.
     """
 
-    path: tuple[str | int, ...]
+    path: Path
     type: str
     detail: str = ""
     value: Any = ...
@@ -73,18 +68,13 @@ class FieldError:
     @property
     def field(self) -> str:
         """The path as the API server writes it, such as ``spec.slices[0].name``."""
-        out = ""
-        for part in self.path:
-            if isinstance(part, int) or type(part) is Key:
-                out += f"[{part}]"
-            else:
-                out += f".{part}" if out else part
-        return out or "<nil>"
+        parts = (f"[{p}]" if isinstance(p, (int, Key)) else f".{p}" for p in self.path)
+        return "".join(parts).removeprefix(".") or "<nil>"
 
     @property
     def message(self) -> str:
         """The kind of error, the value and the detail, without the field."""
-        text = _PRINTED.get(self.type, self.type)
+        text = "Invalid value" if self.type == "Invalid type" else self.type
         if self.value is not ... and self.type not in ("Required value", "Forbidden", "Too long"):
             text += f": {orjson.dumps(self.value).decode()}"
         return f"{text}: {self.detail}" if self.detail else text
@@ -114,62 +104,45 @@ class APIError(Exception):
         The `Status` object sent as the body.
     """
 
-    def __init__(
-        self, code: int, reason: str, message: str, details: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
         self.code = code
-        self.status: dict[str, Any] = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": reason,
-            "code": code,
-        }
-        if details:
-            self.status["details"] = details
+        self.status = _status("Failure", details, message=message, reason=reason, code=code)
 
 
-def _qualified(group: str, resource: str) -> str:
-    return f"{resource}.{group}" if group else resource
+def _status(status: str, details: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    told = {"details": details} if details else {}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status} | told | rest
 
 
 def _details(group: str, kind: str, name: str) -> dict[str, Any]:
-    details = {"name": name, "group": group, "kind": kind}
-    return {k: v for k, v in details.items() if v}
+    return {k: v for k, v in (("name", name), ("group", group), ("kind", kind)) if v}
 
 
-def not_found(group: str, resource: str, name: str) -> APIError:
-    """Return the 404 of an object that does not exist."""
-    message = f'{_qualified(group, resource)} "{name}" not found'
-    return APIError(404, "NotFound", message, _details(group, resource, name))
+def object_error(
+    reason: str, group: str, kind: str, name: str, why: str = _STALE, **details: Any
+) -> APIError:
+    """Return the error about one object.
 
-
-def already_exists(group: str, resource: str, name: str) -> APIError:
-    """Return the 409 of a name that is taken."""
-    message = f'{_qualified(group, resource)} "{name}" already exists'
-    return APIError(409, "AlreadyExists", message, _details(group, resource, name))
-
-
-def conflict(group: str, resource: str, name: str, why: str = "") -> APIError:
-    """Return the 409 of a precondition that does not hold; by default a stale resourceVersion."""
-    why = why or (
-        "the object has been modified; please apply your changes to the latest version "
-        "and try again"
-    )
-    message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {why}'
-    return APIError(409, "Conflict", message, _details(group, resource, name))
+    Parameters
+    ----------
+    reason
+        ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Forbidden`` or ``Invalid``.
+    kind
+        Its resource, such as ``pods``; its kind where the API server names that instead.
+    why
+        By default that its resourceVersion is stale.
+    """
+    code, text = _MESSAGES[reason]
+    message = text.format(f'{kind}.{group} "{name}"' if group else f'{kind} "{name}"', why=why)
+    return APIError(code, reason, message, **_details(group, kind, name), **details)
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> APIError:
     """Return the 422 that lists every violation."""
-    texts = [str(e) for e in errors]
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    message = f'{_qualified(group, kind)} "{name}" is invalid: {listed}'
-    details = _details(group, kind, name) | {"causes": [e.cause() for e in errors]}
-    return APIError(422, "Invalid", message, details)
+    texts = ", ".join(map(str, errors))
+    why = texts if len(errors) == 1 else f"[{texts}]"
+    return object_error("Invalid", group, kind, name, why, causes=[e.cause() for e in errors])
 
 
 def bad_request(message: str) -> APIError:
@@ -177,24 +150,11 @@ def bad_request(message: str) -> APIError:
     return APIError(400, "BadRequest", message)
 
 
-def forbidden(group: str, resource: str, name: str, why: str, **details: Any) -> APIError:
-    """Return a 403 (there is no authorization here: it is always about the object's state)."""
-    message = f'{_qualified(group, resource)} "{name}" is forbidden: {why}'
-    return APIError(403, "Forbidden", message, _details(group, resource, name) | details)
-
-
 def expired(message: str) -> APIError:
     """Return the 410 of a resourceVersion or continue token that is no longer kept."""
     return APIError(410, "Expired", message)
 
 
-def success(group: str, resource: str, name: str, uid: str) -> dict[str, Any]:
-    """Return the `Status` that answers a deletion which left nothing behind."""
-    details = _details(group, resource, name) | {"uid": uid}
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": details,
-    }
+def success(group: str = "", resource: str = "", name: str = "", **more: Any) -> dict[str, Any]:
+    """Return the `Status` that answers what leaves no object to return."""
+    return _status("Success", _details(group, resource, name) | more)

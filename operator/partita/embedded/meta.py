@@ -6,26 +6,33 @@ import random
 import re
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from partita.embedded.cel import parse_quantity
-from partita.embedded.errors import FieldError, bad_request
+from partita.embedded.errors import FieldError, Path, bad_request
 
-__all__ = [
-    "amounts",
-    "check_label",
-    "check_metadata",
-    "generated_name",
-    "new_uid",
-    "now",
-    "timestamp",
-]
+__all__ = ["amounts", "check_label", "check_metadata", "dig", "generated_name", "new_uid", "now",
+           "timestamp"]  # fmt: skip
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_ENDS = "and must start and end with an alphanumeric character"
+# What a text may be: its longest length, its form in a regular expression and in words.
+_FORMS = {
+    "label": (63, _LABEL, (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+        f"{_ENDS}")),
+    "subdomain": (253, rf"{_LABEL}(\.{_LABEL})*", (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' "
+        f"or '.', {_ENDS}")),
+    "key": (63, _NAME, (
+        f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}")),
+    "value": (63, f"({_NAME})?", (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+        f"'.', {_ENDS}")),
+}  # fmt: skip
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes, all annotations together
 # Without vowels and look-alikes (apimachinery, util/rand).
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -51,6 +58,13 @@ def generated_name(prefix: str) -> str:
     return prefix[:58] + "".join(random.choices(_ALPHABET, k=5))  # noqa: S311 - not a secret
 
 
+def dig(value: Any, path: str) -> Any:
+    """Return what stands at a path such as ``.spec.gpus``, `None` if nothing does."""
+    for part in path.lstrip(".").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
 def check_metadata(
     meta: dict[str, Any], old: dict[str, Any] | None, *, label: bool
 ) -> list[FieldError]:
@@ -63,119 +77,64 @@ def check_metadata(
     label
         The name must be a DNS label rather than a DNS subdomain.
     """
-    errors = [] if old is not None else _check_name(meta["name"], label=label)
-    errors += _check_labels(meta.get("labels") or {})
-    errors += _check_annotations(meta.get("annotations") or {})
-    errors += _check_owners(meta.get("ownerReferences") or [])
-    finalizers = meta.get("finalizers") or []
-    for key in finalizers:
-        errors += _check_key(key, ("metadata", "finalizers"))
-    added = sorted(set(finalizers) - set((old or {}).get("finalizers") or ()))
-    if added and old is not None and "deletionTimestamp" in old:
-        shown = ", ".join(f'"{f}"' for f in added)
-        detail = (
-            "no new finalizers can be added if the object is being deleted, found new "
-            f"finalizers []string{{{shown}}}"
-        )
-        errors.append(FieldError(("metadata", "finalizers"), "Forbidden", detail))
-    return errors
-
-
-def _check_labels(labels: dict[str, str]) -> list[FieldError]:
-    place = ("metadata", "labels")
     errors = []
-    for key, value in labels.items():
-        errors += _check_key(key, place)
-        if len(value) > 63:
-            errors.append(_bad(place, value, "must be no more than 63 bytes"))
-        elif _VALUE.fullmatch(value) is None:
-            detail = (
-                "a valid label must be an empty string or consist of alphanumeric characters, "
-                "'-', '_' or '.', and must start and end with an alphanumeric character "
-                "(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-                "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-            )
-            errors.append(_bad(place, value, detail))
-    return errors
-
-
-def _check_annotations(annotations: dict[str, str]) -> list[FieldError]:
-    place = ("metadata", "annotations")
-    errors = []
-    for key in annotations:
-        errors += _check_key(key, place)
+    if old is None:
+        errors += _check("label" if label else "subdomain", meta["name"], ("metadata", "name"))
+    for kind in ("labels", "annotations", "finalizers"):
+        for key in meta.get(kind) or ():
+            prefix, slash, name = key.rpartition("/")
+            errors += _check("subdomain", prefix, ("metadata", kind)) if slash else []
+            errors += _check("key", name, ("metadata", kind))
+    for value in (meta.get("labels") or {}).values():
+        errors += _check("value", value, ("metadata", "labels"))
+    annotations = meta.get("annotations") or {}
     if sum(len(k) + len(v) for k, v in annotations.items()) > _ANNOTATIONS_LIMIT:
         detail = f"may not be more than {_ANNOTATIONS_LIMIT} bytes"
-        errors.append(FieldError(place, "Too long", detail))
-    return errors
+        errors.append(FieldError(("metadata", "annotations"), "Too long", detail))
+    return errors + _check_owners(meta) + _check_finalizers(meta, old or {})
 
 
-def _check_owners(owners: list[dict[str, Any]]) -> list[FieldError]:
+def _check_owners(meta: dict[str, Any]) -> list[FieldError]:
     place = ("metadata", "ownerReferences")
+    owners = meta.get("ownerReferences") or []
     errors = [
-        _bad((*place, key), owner.get(key, ""), "must not be empty")
+        FieldError((*place, key), "Invalid value", "must not be empty", owner.get(key, ""))
         for owner in owners
         for key in ("apiVersion", "kind", "name", "uid")
         if not owner.get(key)
     ]
     if sum(bool(owner.get("controller")) for owner in owners) > 1:
         detail = "Only one reference can have Controller set to true"
-        errors.append(_bad(place, owners, detail))
+        errors.append(FieldError(place, "Invalid value", detail, owners))
     return errors
 
 
-def _bad(path: tuple[str | int, ...], value: Any, detail: str) -> FieldError:
-    return FieldError(path, "Invalid value", detail, value)
+def _check_finalizers(meta: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
+    added = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+    if not added or "deletionTimestamp" not in old:
+        return []
+    shown = ", ".join(f'"{f}"' for f in added)
+    detail = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers "
+        f"[]string{{{shown}}}"
+    )
+    return [FieldError(("metadata", "finalizers"), "Forbidden", detail)]
 
 
-def _check_name(name: str, *, label: bool) -> list[FieldError]:
-    place = ("metadata", "name")
-    if label:
-        return check_label(name, place)
-    errors = []
-    if len(name) > 253:
-        errors.append(_bad(place, name, "must be no more than 253 bytes"))
-    if re.fullmatch(_SUBDOMAIN, name) is None:
-        errors.append(_bad(place, name, (
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
-            "'-' or '.', and must start and end with an alphanumeric character (e.g. "
-            f"'example.com', regex used for validation is '{_SUBDOMAIN}')")))  # fmt: skip
-    return errors
-
-
-def check_label(value: str, place: tuple[str | int, ...]) -> list[FieldError]:
+def check_label(value: str, place: Path) -> list[FieldError]:
     """Return why a value is no DNS label."""
-    errors = []
-    if len(value) > 63:
-        errors.append(_bad(place, value, "must be no more than 63 bytes"))
-    if re.fullmatch(_LABEL, value) is None:
-        errors.append(_bad(place, value, (
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or "
-            "'-', and must start and end with an alphanumeric character (e.g. 'my-name',  or "
-            f"'123-abc', regex used for validation is '{_LABEL}')")))  # fmt: skip
-    return errors
+    return _check("label", value, place)
 
 
-def _check_key(key: str, place: tuple[str, ...]) -> list[FieldError]:
-    prefix, slash, name = key.rpartition("/")
-    if slash and (len(prefix) > 253 or re.fullmatch(_SUBDOMAIN, prefix) is None):
-        detail = (
-            "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
-            "characters, '-' or '.', and must start and end with an alphanumeric character "
-            f"(e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
-        )
-        return [_bad(place, key, detail)]
-    if len(name) > 63 or _NAME_PART.fullmatch(name) is None:
-        detail = (
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
-            "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
-            "'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-        )
-        return [_bad(place, key, detail)]
-    return []
+def _check(form: str, value: str, place: Path) -> list[FieldError]:
+    limit, pattern, words = _FORMS[form]
+    details = [f"must be no more than {limit} bytes"] if len(value) > limit else []
+    if re.fullmatch(pattern, value) is None:
+        details.append(f"{words} (regex used for validation is '{pattern}')")
+    return [FieldError(place, "Invalid value", detail, value) for detail in details]
 
 
-def amounts(quantities: dict[str, Any]) -> dict[str, str]:
+def amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
     """Return quantities as text; a number is one as well.
 
     Raises

@@ -8,20 +8,15 @@ from typing import Any
 
 from partita.embedded import errors
 from partita.embedded.errors import APIError, FieldError
-from partita.embedded.schema import CRDValidator
-from partita.embedded.store import Collection, Record
-from partita.embedded.structural import Schema
+from partita.embedded.meta import dig
+from partita.embedded.schema import CRDValidator, Schema
+from partita.embedded.store import Collection, Extract, Record
 from partita.embedded.tables import AGE, Column, compile_path
 
-__all__ = ["Resource", "Target", "custom_resource", "extractor", "selectable_fields"]
+__all__ = ["Resource", "Target", "custom_resource", "extractor"]
 
 
-def _nothing(_obj: dict[str, Any], _old: dict[str, Any] | None) -> None:
-    """Do nothing: the kind has no defaults but its schema's."""
-
-
-def _no_errors(_obj: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
-    return []
+_Obj = dict[str, Any]
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +26,7 @@ class Resource:
     Attributes
     ----------
     collection
-        Its objects; shared by all versions.
+        Its objects.
     subresources
         Such as ``status``, ``scale`` or ``binding``.
     selectable
@@ -65,8 +60,8 @@ class Resource:
     subresources: frozenset[str] = frozenset()
     selectable: tuple[str, ...] = ()
     columns: tuple[Column, ...] = (AGE,)
-    prepare: Callable[[dict[str, Any], dict[str, Any] | None], None] = _nothing
-    check: Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]] = _no_errors
+    prepare: Callable[[_Obj, _Obj | None], None] = lambda _obj, _old: None
+    check: Callable[[_Obj, _Obj | None], list[FieldError]] = lambda _obj, _old: []
     generation: bool = False
     unconditional: bool = True
     custom: bool = False
@@ -117,49 +112,51 @@ class Target:
             404 where there is none.
         """
         if (record := self.record) is None:
-            raise errors.not_found(self.resource.group, self.resource.plural, self.name)
+            raise self.error("NotFound")
         return record
 
-    def conflict(self, why: str = "") -> APIError:
-        """Return the 409 of a precondition that does not hold."""
-        return errors.conflict(self.resource.group, self.resource.plural, self.name, why)
+    def error(self, reason: str, *why: str, **details: Any) -> APIError:
+        """Return an error about this object; see `errors.object_error`."""
+        group, plural = self.resource.group, self.resource.plural
+        return errors.object_error(reason, group, plural, self.name, *why, **details)
 
     def invalid(self, problems: list[FieldError]) -> APIError:
         """Return the 422 that lists what is wrong."""
         return errors.invalid(self.resource.group, self.resource.kind, self.name, problems)
 
 
-def extractor(selectable: tuple[str, ...]) -> Callable[[dict[str, Any]], dict[str, str]]:
+def extractor(selectable: tuple[str, ...]) -> Extract:
     """Return a function that takes the selectable fields out of an object."""
-    paths = [(name, name.split(".")) for name in selectable]
 
     def extract(obj: dict[str, Any]) -> dict[str, str]:
-        out = {}
-        for name, parts in paths:
-            value: Any = obj
-            for part in parts:
-                value = value.get(part) if isinstance(value, dict) else None
-            if value is not None:
-                out[name] = str(value).lower() if isinstance(value, bool) else str(value)
-        return out
+        found = ((name, dig(obj, name)) for name in selectable)
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in found
+            if value is not None
+        }
 
     return extract
 
 
 def custom_resource(
-    crd: Mapping[str, Any], version: Mapping[str, Any], collection: Collection
+    crd: Mapping[str, Any], version: Mapping[str, Any], collection: Callable[[Extract], Collection]
 ) -> Resource:
     """Return the resource that one version of a CRD describes.
+
+    Parameters
+    ----------
+    collection
+        Returns the collection of its objects.
 
     Raises
     ------
     SchemaError
-        Its schema cannot be compiled.
+        Its schema cannot be used.
     ValueError
-        A printer column's path cannot be compiled.
+        A printer column's path cannot be read.
     """
-    spec = crd["spec"]
-    names = spec["names"]
+    spec, names = crd["spec"], crd["spec"]["names"]
     subresources = version.get("subresources") or {}
     columns = tuple(
         Column(
@@ -168,6 +165,8 @@ def custom_resource(
         )
         for c in version.get("additionalPrinterColumns", ())
     )  # fmt: skip
+    fields = version.get("selectableFields", ())
+    selectable = tuple(f["jsonPath"].removeprefix(".") for f in fields)
     return Resource(
         group=spec["group"],
         version=version["name"],
@@ -175,21 +174,16 @@ def custom_resource(
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
         schema=CRDValidator(version["schema"]["openAPIV3Schema"]).schema,
-        collection=collection,
-        singular=names.get("singular") or names["kind"].lower(),
-        list_kind=names.get("listKind") or names["kind"] + "List",
+        collection=collection(extractor(selectable)),
+        singular=names["singular"],
+        list_kind=names["listKind"],
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         subresources=frozenset(subresources),
-        selectable=selectable_fields(version),
+        selectable=selectable,
         columns=columns or (AGE,),
         generation=True,
         unconditional=False,
         custom=True,
         scale=subresources.get("scale") or {},
     )
-
-
-def selectable_fields(version: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields that a CRD version declares as selectable."""
-    return tuple(f["jsonPath"].removeprefix(".") for f in version.get("selectableFields", ()))

@@ -8,22 +8,14 @@ from contextlib import aclosing
 import orjson
 from aiohttp import web
 
-from partita.embedded import discovery, errors
-from partita.embedded.answers import (
-    list_answer,
-    listed,
-    object_answer,
-    renderer,
-    value_answer,
-)
+from partita.embedded import discovery, errors, reads
 from partita.embedded.api import API
+from partita.embedded.deletions import delete
 from partita.embedded.errors import APIError
-from partita.embedded.reads import ListOptions
-from partita.embedded.requests import (
-    DELETE_QUERY,
-    GET_QUERY,
+from partita.embedded.messages import (
     JSON,
-    LIST_QUERY,
+    Form,
+    answer,
     body_of,
     check_query,
     delete_options,
@@ -32,7 +24,7 @@ from partita.embedded.requests import (
 )
 from partita.embedded.resources import Target
 from partita.embedded.store import Event, watch_line
-from partita.embedded.subresources import bind, patch_scale, replace_scale, scale_of
+from partita.embedded.subresources import bind, scale_of, scaled
 
 __all__ = ["Routes"]
 
@@ -64,33 +56,24 @@ class Routes:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; what is wrong with it becomes a `Status`."""
         try:
-            return await self._route(request)
+            match [p for p in request.path.split("/") if p]:
+                case ["api", version, plural, *rest]:
+                    target = self._target(request, "", version, [plural, *rest])
+                case ["apis", group, version, plural, *rest]:
+                    target = self._target(request, group, version, [plural, *rest])
+                case parts:
+                    return self._document(request, parts)
+            return await self._dispatch(request, target)
         except APIError as e:
-            return value_answer(e.status, e.code)
-
-    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
-        parts = [p for p in request.path.split("/") if p]
-        if parts[:1] == ["api"] and len(parts) > 2:
-            return await self._dispatch(request, self._target(request, "", parts[1], parts[2:]))
-        if parts[:1] == ["apis"] and len(parts) > 3:
-            group, version, *rest = parts[1:]
-            return await self._dispatch(request, self._target(request, group, version, rest))
-        if request.method != "GET":
-            raise _no_route(request)
-        return self._document(request, parts)
+            return answer(e.status, e.code)
 
     def _document(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         if parts in (["healthz"], ["livez"], ["readyz"]):
             return web.Response(text="ok")
-        groups = self._api.groups()
-        accept = request.headers.get("Accept", "")
-        if len(parts) == 1 and discovery.wants_aggregated(accept):
-            wanted = {n: v for n, v in groups.items() if parts == [("apis" if n else "api")]}
-            return value_answer(discovery.aggregated(wanted), content_type=discovery.AGGREGATED)
-        document = discovery.document(parts, groups, self._api.generation)
-        if document is None:
+        document = discovery.document(parts, self._api.groups(), self._api.generation)
+        if request.method != "GET" or document is None:
             raise _no_route(request)
-        return value_answer(document)
+        return answer(document)
 
     def _target(
         self, request: web.BaseRequest, group: str, version: str, parts: list[str]
@@ -117,35 +100,34 @@ class Routes:
         if handler is None:
             message = "the server does not allow this method on the requested resource"
             raise APIError(405, "MethodNotAllowed", message)
+        check_query(request)
         return await handler(request, target)
 
     # -- reads ----------------------------------------------------------------------------
 
     async def _get(self, request: web.BaseRequest, target: Target) -> web.Response:
-        check_query(request, GET_QUERY)
-        return object_answer(request, target.resource, target.existing())
+        return answer(Form(request, target.resource).one(target.existing()))
 
     async def _list_or_watch(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        check_query(request, LIST_QUERY)
-        options = ListOptions.parse(target.resource, request.query)
+        resource, form = target.resource, Form(request, target.resource)
+        options = reads.ListOptions.parse(resource, request.query)
         if options.watch:
-            changes = self._api.reader.watch(target.resource, target.namespace, options)
+            changes = reads.watch(self._api.store, resource, target.namespace, options)
             async with aclosing(changes):
-                return await _stream(request, changes, renderer(request, target.resource))
-        page = self._api.reader.page(target.resource, target.namespace, options)
-        return list_answer(request, target.resource, page)
+                return await _stream(request, changes, form.event)
+        return answer(form.many(reads.page(self._api.store, resource, target.namespace, options)))
 
     # -- writes ---------------------------------------------------------------------------
 
     async def _create(self, request: web.BaseRequest, target: Target) -> web.Response:
         options = write_options(request)
         record = self._api.writer.create(target, await body_of(request), options)
-        return object_answer(request, target.resource, record, 201, options.warnings)
+        return answer(Form(request, target.resource).one(record), 201, options.warnings)
 
     async def _update(self, request: web.BaseRequest, target: Target) -> web.Response:
         options = write_options(request)
         record = self._api.writer.update(target, await body_of(request), options)
-        return object_answer(request, target.resource, record, 200, options.warnings)
+        return answer(Form(request, target.resource).one(record), 200, options.warnings)
 
     async def _patch(self, request: web.BaseRequest, target: Target) -> web.Response:
         kind = patch_kind(request, target.resource)
@@ -153,52 +135,41 @@ class Routes:
         body = await body_of(request)
         record, created = self._api.writer.patch(target, kind, body, options)
         code = 201 if created else 200
-        return object_answer(request, target.resource, record, code, options.warnings)
+        return answer(Form(request, target.resource).one(record), code, options.warnings)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
-        check_query(request, DELETE_QUERY)
-        options = await delete_options(request)
-        record, gone = self._api.deleter.delete(target, options)
-        resource = target.resource
-        if not gone or resource.plural == "pods":
-            return object_answer(request, resource, record)
-        done = errors.success(resource.group, resource.plural, record.name, record.uid)
-        return value_answer(done)
+        record, gone = delete(self._api.store, target, await delete_options(request))
+        group, plural = target.resource.group, target.resource.plural
+        if not gone or plural == "pods":
+            return answer(Form(request, target.resource).one(record))
+        return answer(errors.success(group, plural, record.name, uid=record.uid))
 
     async def _delete_all(self, request: web.BaseRequest, target: Target) -> web.Response:
-        check_query(request, DELETE_QUERY | LIST_QUERY)
-        options = await delete_options(request)
-        resource = target.resource
-        selection = ListOptions.parse(resource, request.query)
-        page = self._api.reader.page(resource, target.namespace, selection)
-        deleted = [
-            self._api.deleter.delete(Target(resource, r.namespace, r.name), options)[0].raw
-            for r in page.records
-        ]
-        return listed(resource.list_kind, resource.api_version, page.meta, deleted)
+        options, resource = await delete_options(request), target.resource
+        selection = reads.ListOptions.parse(resource, request.query)
+        page = reads.page(self._api.store, resource, target.namespace, selection)
+        for r in page.records:
+            delete(self._api.store, Target(resource, r.namespace, r.name), options)
+        return answer(Form(request, resource).many(page))
 
     # -- subresources with a kind of their own --------------------------------------------
 
-    async def _get_scale(self, request: web.BaseRequest, target: Target) -> web.Response:
-        check_query(request, GET_QUERY)
-        return value_answer(scale_of(target.resource, target.existing().obj))
+    async def _get_scale(self, _request: web.BaseRequest, target: Target) -> web.Response:
+        return answer(scale_of(target.resource, target.existing().obj))
 
     async def _set_scale(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options = write_options(request)
-        body = await body_of(request)
-        obj = target.existing().obj
-        if request.method == "PATCH":
-            body = patch_scale(target.resource, obj, patch_kind(request, target.resource), body)
-        changed = replace_scale(target.resource, obj, body)
-        whole = Target(target.resource, target.namespace, target.name)
+        options, body = write_options(request), await body_of(request)
+        resource = target.resource
+        kind = patch_kind(request, resource) if request.method == "PATCH" else ""
+        changed = scaled(resource, target.existing().obj, kind, body)
+        whole = Target(resource, target.namespace, target.name)
         record = self._api.writer.update(whole, changed, options)
-        return value_answer(scale_of(target.resource, record.obj))
+        return answer(scale_of(resource, record.obj))
 
     async def _bind(self, request: web.BaseRequest, target: Target) -> web.Response:
         options = write_options(request)
-        bind(self._api.writer, target, await body_of(request), options)
-        done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return value_answer(done | {"code": 201}, 201)
+        bind(self._api.store, target, await body_of(request), options)
+        return answer(errors.success(), 201)
 
 
 async def _stream(

@@ -11,10 +11,12 @@ __all__ = ["Selector", "parse_field_selector", "parse_label_selector"]
 
 Selector = Callable[[Mapping[str, str]], bool]
 
-_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
-_SET = re.compile(rf"\s*{_KEY}\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)\s*(?:,|$)")
-_EQUALITY = re.compile(rf"\s*{_KEY}\s*(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)\s*(?:,|$)")
-_EXISTS = re.compile(rf"\s*(?P<op>!?)\s*{_KEY}\s*(?:,|$)")
+_LABEL = re.compile(r"""
+    \s* (?P<key>[A-Za-z0-9](?:[-\w./]*[A-Za-z0-9])?)
+    (?: \s* (?P<op>==?|!=|>|<) \s* (?P<value>[-\w.]*)
+      | \s+ (?P<set>in|notin) \s* \( (?P<values>[^()]*) \) )?
+    \s* (?:,|$)
+    | \s* ! \s* (?P<none>[-\w./]+) \s* (?:,|$)""", re.VERBOSE | re.ASCII)  # fmt: skip
 _FIELD = re.compile(r"(?P<key>[^=!]+?)(?P<op>==|=|!=)(?P<value>.*)")
 
 
@@ -29,13 +31,10 @@ def parse_label_selector(text: str) -> Selector | None:
     tests: list[Selector] = []
     at = 0
     while at < len(text):
-        for pattern, build in ((_SET, _set), (_EQUALITY, _equality), (_EXISTS, _exists)):
-            if match := pattern.match(text, at):
-                tests.append(build(match))
-                at = match.end()
-                break
-        else:
+        if (match := _LABEL.match(text, at)) is None:
             raise bad_request(f"unable to parse requirement: {text[at:]!r} in label selector")
+        tests.append(_label_test(match))
+        at = match.end()
     return _all(tests)
 
 
@@ -45,40 +44,24 @@ def _all(tests: list[Selector]) -> Selector | None:
     return lambda labels: all(test(labels) for test in tests)
 
 
-def _set(match: re.Match[str]) -> Selector:
-    key = match["key"]
-    values = frozenset(v.strip() for v in match["values"].split(","))
-    if match["op"] == "in":
-        return lambda labels: labels.get(key) in values
-    return lambda labels: key not in labels or labels[key] not in values
+def _label_test(match: re.Match[str]) -> Selector:
+    key, op, value = match["key"] or match["none"], match["op"] or match["set"], match["value"]
+    if op is None:
+        wanted = match["none"] is None
+        return lambda labels: (key in labels) is wanted
+    if op in (">", "<"):
+        if not value.isdecimal():
+            raise bad_request(f"for '{op}' the value must be an integer, not {value!r}")
+        return lambda labels: _is_ordered(labels.get(key, ""), op, int(value))
+    values = {value} if match["op"] else {v.strip() for v in match["values"].split(",")}
+    wanted = op not in ("!=", "notin")
+    return lambda labels: (labels.get(key) in values) is wanted
 
 
-def _equality(match: re.Match[str]) -> Selector:
-    key, op, value = match["key"], match["op"], match["value"]
-    if op == "!=":
-        return lambda labels: labels.get(key) != value
-    if op in "<>":
-        try:
-            bound = int(value)
-        except ValueError:
-            raise bad_request(f"for '{op}' the value must be an integer, not {value!r}") from None
-        return lambda labels: _ordered(labels.get(key), bound, greater=op == ">")
-    return lambda labels: labels.get(key) == value
-
-
-def _ordered(value: str | None, bound: int, *, greater: bool) -> bool:
-    try:
-        number = int(value or "")
-    except ValueError:
+def _is_ordered(value: str, op: str, bound: int) -> bool:
+    if not value.isdecimal():
         return False
-    return number > bound if greater else number < bound
-
-
-def _exists(match: re.Match[str]) -> Selector:
-    key = match["key"]
-    if match["op"]:
-        return lambda labels: key not in labels
-    return lambda labels: key in labels
+    return int(value) > bound if op == ">" else int(value) < bound
 
 
 def parse_field_selector(text: str, known: frozenset[str], kind: str) -> Selector | None:
@@ -100,20 +83,17 @@ def parse_field_selector(text: str, known: frozenset[str], kind: str) -> Selecto
     """
     tests: list[Selector] = []
     for term in filter(None, text.split(",")):
-        match = _FIELD.fullmatch(term)
-        if match is None:
+        if (match := _FIELD.fullmatch(term)) is None:
             raise bad_request(f"invalid selector: {text!r}; can't understand {term!r}")
-        key, value = match["key"], match["value"]
-        if key not in known:
+        if match["key"] not in known:
             raise bad_request(
-                f"field label not supported: {key} (a {kind} can be selected by: "
+                f"field label not supported: {match['key']} (a {kind} can be selected by: "
                 f"{', '.join(sorted(known))})"
             )
-        tests.append(_field(key, value, negate=match["op"] == "!="))
+        tests.append(_field_test(match["key"], match["op"], match["value"]))
     return _all(tests)
 
 
-def _field(key: str, value: str, *, negate: bool) -> Selector:
-    if negate:
-        return lambda fields: fields.get(key, "") != value
-    return lambda fields: fields.get(key, "") == value
+def _field_test(key: str, op: str, value: str) -> Selector:
+    wanted = op != "!="
+    return lambda fields: (fields.get(key, "") == value) is wanted

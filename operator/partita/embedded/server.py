@@ -9,7 +9,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from partita.embedded.api import API
-from partita.embedded.requests import MAX_BODY
+from partita.embedded.messages import MAX_BODY
 from partita.embedded.routes import Routes
 
 __all__ = ["EmbeddedAPIServer"]

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
 
 from partita.embedded.errors import expired
 
-__all__ = ["Collection", "Event", "Record", "Store"]
+__all__ = ["Collection", "Event", "Extract", "Record", "Store", "watch_line"]
+
+Extract = Callable[[dict[str, Any]], dict[str, str]]
+"""Returns the fields by which an object can be selected, but its name and namespace."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +35,7 @@ class Record:
     rv: int
     raw: bytes
     labels: dict[str, str]
-    selectable: dict[str, str]  # fields it can be selected by, but its name and namespace
+    fields: dict[str, str]  # by which it can be selected
     owners: tuple[str, ...]  # UIDs
     deleting: bool
 
@@ -41,30 +45,19 @@ class Record:
         parsed: dict[str, Any] = orjson.loads(self.raw)
         return parsed
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """The fields it can be selected by."""
-        own = {"metadata.name": self.name, "metadata.namespace": self.namespace}
-        return own | self.selectable
 
-
+@dataclass(eq=False)
 class Event:
     """One change of one object, as watchers see it."""
 
-    __slots__ = ("_line", "previous", "record", "type")
+    type: str
+    record: Record
+    previous: Record | None = None
 
-    def __init__(self, type_: str, record: Record, previous: Record | None) -> None:
-        self.type = type_
-        self.record = record
-        self.previous = previous
-        self._line: bytes | None = None
-
-    @property
+    @cached_property
     def line(self) -> bytes:
         """The event as a line of a watch stream."""
-        if self._line is None:
-            self._line = watch_line(self.type, self.record.raw)
-        return self._line
+        return watch_line(self.type, self.record.raw)
 
 
 def watch_line(type_: str, raw: bytes) -> bytes:
@@ -83,19 +76,24 @@ class Collection:
         How many changes are kept at least; older ones are compacted (410 Gone).
     start
         The resourceVersion at which the kind began to be served.
+
+    Attributes
+    ----------
+    changed
+        Set at the next change; then there is another.
+    closed
+        The kind is no longer served: all watches end.
     """
 
-    def __init__(
-        self, extract: Callable[[dict[str, Any]], dict[str, str]], limit: int, start: int
-    ) -> None:
+    def __init__(self, extract: Extract, limit: int, start: int) -> None:
         self.extract = extract
         self.items: dict[str, dict[str, Record]] = {}
         self.closed = False
+        self.changed = asyncio.Event()
         self._limit = limit
         self._events: list[Event] = []
         self._dropped = 0  # events compacted away; positions count from the first ever
         self._compacted = start  # the last resourceVersion among them
-        self._waiters: list[asyncio.Future[None]] = []
 
     def get(self, namespace: str, name: str) -> Record | None:
         """Return the current version of one object."""
@@ -108,10 +106,6 @@ class Collection:
     def __len__(self) -> int:
         return sum(map(len, self.items.values()))
 
-    def __iter__(self) -> Iterator[Record]:
-        for names in self.items.values():
-            yield from names.values()
-
     def records_at(self, rv: int, namespace: str | None = None) -> list[Record]:
         """Return the objects as they were at an earlier resourceVersion.
 
@@ -120,17 +114,13 @@ class Collection:
         APIError
             410 where that is longer ago than the history goes back.
         """
-        position = self.position(rv) - self._dropped
         items = {ns: dict(names) for ns, names in self.items.items()}
-        for event in reversed(self._events[position:]):
+        for event in reversed(self.since(self.position(rv))):
             names = items.setdefault(event.record.namespace, {})
-            if event.previous is None:
-                names.pop(event.record.name, None)
-            else:
+            names.pop(event.record.name, None)
+            if event.previous is not None:
                 names[event.record.name] = event.previous
         return _ordered(items, namespace)
-
-    # -- history --------------------------------------------------------------------------
 
     @property
     def end(self) -> int:
@@ -175,17 +165,9 @@ class Collection:
         self.closed = True
         self._wake()
 
-    def changed(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next change."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(future)
-        return future
-
     def _wake(self) -> None:
-        for future in self._waiters:
-            if not future.done():
-                future.set_result(None)
-        self._waiters.clear()
+        self.changed.set()
+        self.changed = asyncio.Event()
 
 
 def _ordered(items: dict[str, dict[str, Record]], namespace: str | None) -> list[Record]:
@@ -215,14 +197,19 @@ class Store:
         self.on_change: Callable[[Collection, Event], None] = lambda _collection, _event: None
         self._limit = history_limit
 
-    def collection(self, extract: Callable[[dict[str, Any]], dict[str, str]]) -> Collection:
+    def collection(self, extract: Extract) -> Collection:
         """Return a new, empty collection."""
         return Collection(extract, self._limit, self.rv)
 
-    def put(self, collection: Collection, obj: dict[str, Any]) -> Record:
-        """Store a new version of an object, with the next resourceVersion."""
+    def put(self, collection: Collection, obj: dict[str, Any], *, dry_run: bool = False) -> Record:
+        """Store a new version of an object, with the next resourceVersion.
+
+        On a dry run nothing is stored, and the resourceVersion stays what it was.
+        """
+        if dry_run:
+            return self._record(collection, obj)
         previous = collection.get(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        record = self._record(collection, obj)
+        record = self._next(collection, obj)
         collection.items.setdefault(record.namespace, {})[record.name] = record
         if previous is not None:
             self._forget(previous)
@@ -234,27 +221,29 @@ class Store:
 
     def remove(self, collection: Collection, record: Record) -> Record:
         """Remove an object; return its last version, which has a resourceVersion of its own."""
-        last = self._record(collection, record.obj)
-        names = collection.items[record.namespace]
-        del names[record.name]
-        if not names:
-            del collection.items[record.namespace]
+        last = self._next(collection, record.obj)
+        del collection.items[record.namespace][record.name]
         self._forget(record)
         self._publish(collection, Event("DELETED", last, record))
         return last
 
-    def _record(self, collection: Collection, obj: dict[str, Any]) -> Record:
+    def _next(self, collection: Collection, obj: dict[str, Any]) -> Record:
         self.rv += 1
+        obj["metadata"]["resourceVersion"] = str(self.rv)
+        return self._record(collection, obj)
+
+    def _record(self, collection: Collection, obj: dict[str, Any]) -> Record:
         meta = obj["metadata"]
-        meta["resourceVersion"] = str(self.rv)
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        own = {"metadata.name": name, "metadata.namespace": namespace}
         return Record(
-            namespace=meta.get("namespace", ""),
-            name=meta["name"],
+            namespace=namespace,
+            name=name,
             uid=meta["uid"],
             rv=self.rv,
             raw=orjson.dumps(obj),
             labels=meta.get("labels") or {},
-            selectable=collection.extract(obj),
+            fields=own | collection.extract(obj),
             owners=tuple(o["uid"] for o in meta.get("ownerReferences") or ()),
             deleting="deletionTimestamp" in meta,
         )

@@ -5,68 +5,56 @@ from __future__ import annotations
 from typing import Any
 
 from partita.embedded.apply import Manager, record_update
-from partita.embedded.errors import FieldError, bad_request, conflict, invalid
-from partita.embedded.meta import now
+from partita.embedded.errors import FieldError, invalid
+from partita.embedded.meta import dig, now
 from partita.embedded.patches import json_patch, merge_patch
 from partita.embedded.resources import Resource, Target
-from partita.embedded.writes import WriteOptions, Writer
+from partita.embedded.store import Store
+from partita.embedded.writes import WriteOptions
 
-__all__ = ["bind", "patch_scale", "replace_scale", "scale_of"]
+__all__ = ["bind", "scale_of", "scaled"]
 
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def _get(obj: dict[str, Any], path: str) -> Any:
-    value: Any = obj
-    for part in path.lstrip(".").split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
 def scale_of(resource: Resource, obj: dict[str, Any]) -> dict[str, Any]:
     """Return an object's `Scale`."""
-    status: dict[str, Any] = {"replicas": _get(obj, resource.scale["statusReplicasPath"]) or 0}
-    if path := resource.scale.get("labelSelectorPath"):
-        status["selector"] = _get(obj, path) or ""
+    paths = resource.scale
+    status = {"replicas": dig(obj, paths["statusReplicasPath"]) or 0}
+    if "labelSelectorPath" in paths:
+        status["selector"] = dig(obj, paths["labelSelectorPath"]) or ""
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {k: obj["metadata"][k] for k in _META if k in obj["metadata"]},
-        "spec": {"replicas": _get(obj, resource.scale["specReplicasPath"]) or 0},
+        "spec": {"replicas": dig(obj, paths["specReplicasPath"]) or 0},
         "status": status,
     }
 
 
-def patch_scale(resource: Resource, obj: dict[str, Any], kind: str, patch: Any) -> Any:
-    """Return an object's `Scale` with a patch applied.
-
-    Raises
-    ------
-    APIError
-        400 for a kind of patch a `Scale` does not take.
-    """
-    scale = scale_of(resource, obj)
-    if kind == "json-patch":
-        return json_patch(scale, patch)
-    if kind == "apply-patch":
-        raise bad_request("server-side apply of a Scale is not supported here")
-    return merge_patch(scale, patch)
-
-
-def replace_scale(resource: Resource, obj: dict[str, Any], scale: Any) -> dict[str, Any]:
+def scaled(resource: Resource, obj: dict[str, Any], kind: str, body: Any) -> dict[str, Any]:
     """Return the object with the replicas of a `Scale`; a stale one keeps its resourceVersion.
+
+    Parameters
+    ----------
+    kind
+        The patch language of `body`; empty where it is the `Scale` itself.
 
     Raises
     ------
     APIError
         422 where the replicas are no count.
     """
-    replicas = (scale or {}).get("spec", {}).get("replicas", 0)
+    scale = body
+    if kind:
+        patched = json_patch if kind == "json-patch" else merge_patch
+        scale = patched(scale_of(resource, obj), body)
+    replicas = dig(scale, "spec.replicas")
     if type(replicas) is not int or replicas < 0:
-        problem = FieldError(("spec", "replicas"), "Invalid value",
-                             "should be a non-negative integer", replicas)  # fmt: skip
+        detail = "should be a non-negative integer"
+        problem = FieldError(("spec", "replicas"), "Invalid value", detail, replicas)
         raise invalid("autoscaling", "Scale", obj["metadata"]["name"], [problem])
-    if version := scale.get("metadata", {}).get("resourceVersion"):
+    if version := dig(scale, "metadata.resourceVersion"):
         obj["metadata"]["resourceVersion"] = version
     *parents, last = resource.scale["specReplicasPath"].lstrip(".").split(".")
     node = obj
@@ -76,7 +64,7 @@ def replace_scale(resource: Resource, obj: dict[str, Any], scale: Any) -> dict[s
     return obj
 
 
-def bind(writer: Writer, target: Target, binding: Any, options: WriteOptions) -> None:
+def bind(store: Store, target: Target, binding: Any, options: WriteOptions) -> None:
     """Bind a Pod to a node, as a scheduler does.
 
     Raises
@@ -85,25 +73,23 @@ def bind(writer: Writer, target: Target, binding: Any, options: WriteOptions) ->
         404, 409 where the Pod is bound or being deleted, 422 where the binding names no node.
     """
     record, name = target.existing(), target.name
-    node = ((binding or {}).get("target") or {}).get("name")
-    if not node:
+    pod, resource = record.obj, target.resource
+    if not (node := dig(binding, "target.name")):
         problem = FieldError(("target", "name"), "Required value")
         raise invalid("", "Binding", name, [problem])
-    pod = record.obj
     why = ""
     if record.deleting:
         why = f"pod {name} is being deleted, cannot be assigned to a host"
     elif bound := pod["spec"].get("nodeName"):
         why = f'pod {name} is already assigned to node "{bound}"'
-    meta = binding.get("metadata") or {}
-    if not why and meta.get("uid", record.uid) != record.uid:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}"
+    elif (uid := dig(binding, "metadata.uid") or record.uid) != record.uid:
+        why = f"Precondition failed: UID in precondition: {uid}"
     if why:
-        raise conflict("", "pods/binding", name, why)
+        raise target.error("Conflict", why)
     pod["spec"]["nodeName"] = node
     conditions = [c for c in pod["status"].get("conditions", ()) if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
     pod["status"]["conditions"] = [*conditions, scheduled]
-    manager = Manager(options.manager, "Update", target.resource.api_version, "binding")
-    record_update(target.resource.schema, record.obj, pod, manager, now())
-    writer.store(target.resource, pod, dry_run=options.dry_run)
+    manager = Manager(options.manager, "Update", resource.api_version, "binding")
+    record_update(resource.schema, record.obj, pod, manager, now())
+    store.put(resource.collection, pod, dry_run=options.dry_run)

@@ -14,13 +14,15 @@ from typing import Any
 
 import orjson
 
-__all__ = ["AGE", "Column", "age", "compile_path", "table"]
+from partita.embedded.meta import dig
+
+__all__ = ["AGE", "Column", "age", "compile_path", "partial", "table"]
 
 Finder = Callable[[Any], list[Any]]
 
 _STEP = re.compile(
     r"""\.(?P<field>(?:\\.|[^.\[\\])+)|\['(?P<quoted>[^']*)'\]|\[(?P<index>-?\d+)\]|(?P<all>\[\*\])"""
-    r"""|\[\?\(\s*@\.(?P<path>[\w.\-]+)\s*==\s*(?:"(?P<d>[^"]*)"|'(?P<s>[^']*)'|(?P<n>\w+))\s*\)\]"""
+    r"""|\[\?\(\s*@\.(?P<path>[\w.\-]+)\s*==\s*(?P<wanted>"[^"]*"|'[^']*'|\w+)\s*\)\]"""
 )
 
 
@@ -59,20 +61,8 @@ def _step(match: re.Match[str]) -> Finder:
         return lambda v: v[index:][:1] if isinstance(v, list) else []
     if match["all"]:
         return lambda v: list(v.values()) if isinstance(v, dict) else list(v or ())
-    parts = match["path"].split(".")
-    wanted = next(x for x in (match["d"], match["s"], match["n"]) if x is not None)
-
-    def select(value: Any) -> list[Any]:
-        return [i for i in value if _text(_dig(i, parts)) == wanted] if (
-            isinstance(value, list)) else []  # fmt: skip
-
-    return select
-
-
-def _dig(value: Any, parts: Sequence[str]) -> Any:
-    for part in parts:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+    path, wanted = match["path"], match["wanted"].strip("'\"")
+    return lambda v: [i for i in v if _text(dig(i, path)) == wanted] if isinstance(v, list) else []
 
 
 def _text(value: Any) -> str:

@@ -27,7 +27,9 @@ async def installed(api_server: ApiServer, api: Api) -> None:
         return
     await install_crds(api)
     meta = {"name": OPERATOR_NAMESPACE}
-    await api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    await api.post(
+        "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+    )
     await prepare_namespace(api, OPERATOR_NAMESPACE, "partita-agent")
     _INSTALLED.add(api_server.url)
 
@@ -56,7 +58,7 @@ async def system(
         await system.clean()
     structlog.reset_defaults()
     for entry in logs.entries[-100:]:  # pytest shows it where the test has failed
-        print(entry)
+        print(entry)  # noqa: T201
     assert not problems, "\n".join(problems)
     assert not [entry for entry in logs.entries if entry.get("exc_info")]
 

@@ -150,7 +150,6 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
             else:
                 await operator.stop()
         await work
-        print(f"{kills} kills")
         assert kills >= 20 // every
         assert "Traceback" not in log.read_text()
         outcomes = scenario.outcomes()

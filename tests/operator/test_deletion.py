@@ -66,8 +66,9 @@ async def test_a_deleted_partition_s_jobs_finish_and_its_gpus_are_given_back(
         assert job.status["phase"] == "Running"
         await job.delete()
         await system.history.until(
-            lambda: not system.servers(partition)
-            and not system.history.all("pods", OPERATOR_NAMESPACE)
+            lambda: (
+                not system.servers(partition) and not system.history.all("pods", OPERATOR_NAMESPACE)
+            )
         )
 
 
@@ -205,7 +206,9 @@ async def test_everything_deleted_at_once_leaves_nothing(system: System) -> None
             await job.delete()
         (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
         await system.history.until(
-            lambda: not system.servers(partition)
-            and not system.history.all("pods")
-            and not system.history.all("sharedgpujobs")
+            lambda: (
+                not system.servers(partition)
+                and not system.history.all("pods")
+                and not system.history.all("sharedgpujobs")
+            )
         )

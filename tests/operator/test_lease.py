@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from support.clusters import ApiServer
 from support.operator import OPERATOR_NAMESPACE, System
 from support.operator_process import Forge, OperatorProcess
@@ -29,6 +30,13 @@ async def holder(system: System, *names: str) -> None:
             if found.status == 200 and found.body["spec"].get("holderIdentity") in names:
                 return
             await asyncio.sleep(0.05)
+
+
+def kill(*operators: OperatorProcess) -> None:
+    """End those that a failed test has left."""
+    for operator in operators:
+        if not operator.ended.done():
+            os.kill(operator.pid, signal.SIGKILL)
 
 
 @dataclass
@@ -55,6 +63,7 @@ def pair(
             FaultProxy(api_server) as proxy,
             FaultProxy(api_server) as second_proxy,
             system.nodes(1),
+            AsyncExitStack() as stack,
         ):
             first = await forge.start(
                 proxy.write_kubeconfig(tmp_path / "first"),
@@ -69,6 +78,7 @@ def pair(
                 identity="second",
                 lease_duration=DURATION,
             )
+            stack.callback(kill, first, second)
             partition = await system.partition()
             job = await system.job("one", partition, gpuMemory="4Gi")
             await job.succeeds()

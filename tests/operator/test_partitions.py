@@ -78,9 +78,7 @@ async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts
 ) -> None:
     async with system.running(1):
         friend = await system.another_namespace(team="vision")
-        partition = await system.partition(
-            allowedNamespaces={"matchLabels": {"team": "vision"}}
-        )
+        partition = await system.partition(allowedNamespaces={"matchLabels": {"team": "vision"}})
         welcome = await system.job("welcome", partition, gpuMemory="4Gi", namespace=friend)
         await welcome.succeeds()
         job = await system.job("train", partition, gpuMemory="4Gi")
@@ -248,9 +246,7 @@ async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: 
 async def test_a_partition_takes_only_gpus_of_the_product_it_asks_for(system: System) -> None:
     specs = [NodeSpec("a", 1, 40 * GIB, A100), NodeSpec("h", 1, 141 * GIB, H200)]
     async with system.running(specs=specs):
-        partition = await system.partition(
-            gpus=2, gpuSelector={"products": ["NVIDIA-H200"]}
-        )
+        partition = await system.partition(gpus=2, gpuSelector={"products": ["NVIDIA-H200"]})
         job = await system.job("train", partition, gpuMemory="100Gi")
         await job.succeeds()
         status = await system.partition_says(partition, lambda s: s["gpus"] == 1)
@@ -355,8 +351,9 @@ async def test_an_idle_gpu_is_given_back_before_one_in_use(system: System) -> No
         await system.history.until(lambda: first.pod() is None)
         used = second.status["assignment"]["servers"]
         await system.history.until(
-            lambda: sum(bool(s["status"].get("allocations")) for s in system.servers(partition))
-            == 1
+            lambda: (
+                sum(bool(s["status"].get("allocations")) for s in system.servers(partition)) == 1
+            )
         )
         await system.scale(partition, 1)
         await system.history.until(lambda: len(system.servers(partition)) == 1)
@@ -491,10 +488,12 @@ async def test_the_status_counts_gpus_memory_and_jobs(system: System) -> None:
         await held.phase("Suspended")
         status = await system.partition_says(
             partition,
-            lambda s: s["gpus"] == 2
-            and s["allocated"]["jobs"] == 1
-            and s["queue"]["suspended"] == 1
-            and {c["type"]: c["status"] for c in s["conditions"]}["Ready"] == "True",
+            lambda s: (
+                s["gpus"] == 2
+                and s["allocated"]["jobs"] == 1
+                and s["queue"]["suspended"] == 1
+                and {c["type"]: c["status"] for c in s["conditions"]}["Ready"] == "True"
+            ),
         )
         assert status["capacity"]["memory"] == "80Gi"
         assert status["capacity"]["jobs"] == 32

@@ -191,14 +191,16 @@ async def test_a_policy_that_books_too_much_falls_back_and_is_counted(system: Sy
         second = await system.job("second", partition, gpuMemory="30Gi")
         await system.partition_says(
             partition,
-            lambda s: s["policy"]["rejected"] >= 1
-            and s["policy"]["fallbacks"] >= 1
-            and any(
-                c["type"] == "PolicyHealthy"
-                and c["status"] == "False"
-                and "overbooks broke a rule" in c["message"]
-                and "Memory" in c["message"]
-                for c in s["conditions"]
+            lambda s: (
+                s["policy"]["rejected"] >= 1
+                and s["policy"]["fallbacks"] >= 1
+                and any(
+                    c["type"] == "PolicyHealthy"
+                    and c["status"] == "False"
+                    and "overbooks broke a rule" in c["message"]
+                    and "Memory" in c["message"]
+                    for c in s["conditions"]
+                )
             ),
         )
         await first.delete()
@@ -243,10 +245,12 @@ async def test_where_the_fallback_fails_too_fifo_decides_and_it_is_said(system: 
         await job.succeeds()
         await system.partition_says(
             partition,
-            lambda s: s["policy"]["active"] == "fifo"
-            and any(
-                c["type"] == "PolicyHealthy" and "the fallback too" in c["message"]
-                for c in s["conditions"]
+            lambda s: (
+                s["policy"]["active"] == "fifo"
+                and any(
+                    c["type"] == "PolicyHealthy" and "the fallback too" in c["message"]
+                    for c in s["conditions"]
+                )
             ),
         )
 
@@ -286,8 +290,10 @@ async def test_a_shadow_that_cannot_be_imported_is_named_and_harms_nobody(
         await job.succeeds()
         status = await system.partition_says(
             partition,
-            lambda s: any("a_module_that_is_not_there" in c["message"] for c in s["conditions"])
-            and any("a_module_that_is_not_there" in w.get("message", "") for w in s["shadow"]),
+            lambda s: (
+                any("a_module_that_is_not_there" in c["message"] for c in s["conditions"])
+                and any("a_module_that_is_not_there" in w.get("message", "") for w in s["shadow"])
+            ),
         )
         assert status["policy"]["active"] == "sjf"
         assert status["policy"]["fallbacks"] == 0

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from partita.scheduling.loop import pods as pods_module
 from support.clusters import ApiServer
@@ -35,10 +36,13 @@ def behind(system: System, api_server: ApiServer, tmp_path: Path) -> Behind:
 
     @asynccontextmanager
     async def run(gpus: int = 1) -> AsyncIterator[FaultProxy]:
-        async with FaultProxy(api_server) as proxy, system.nodes(gpus):
-            async with system.operator(proxy.write_kubeconfig(tmp_path)):
-                yield proxy
-                await system.settle()
+        async with (
+            FaultProxy(api_server) as proxy,
+            system.nodes(gpus),
+            system.operator(proxy.write_kubeconfig(tmp_path)),
+        ):
+            yield proxy
+            await system.settle()
 
     return run
 

@@ -40,19 +40,22 @@ async def counted(
     system: System, api_server: ApiServer, folder: Path, *, gpus: int, speed: float
 ) -> AsyncIterator[tuple[FaultProxy, str]]:
     """Run a partition whose GPUs are ready, and count the writes from now on."""
-    async with FaultProxy(api_server) as proxy, system.nodes(gpus, speed=speed):
-        async with system.operator(proxy.write_kubeconfig(folder)):
-            partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
-            await system.ready(partition, gpus)
-            proxy.writes.clear()
-            yield proxy, partition
-            await system.settle()
+    async with (
+        FaultProxy(api_server) as proxy,
+        system.nodes(gpus, speed=speed),
+        system.operator(proxy.write_kubeconfig(folder)),
+    ):
+        partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
+        await system.ready(partition, gpus)
+        proxy.writes.clear()
+        yield proxy, partition
+        await system.settle()
 
 
 def record(counts: Counter[str], jobs: int, record_property: Record) -> float:
     total = sum(counts.values()) / jobs
     record_property("writes", {**counts, "per job": total})
-    print(dict(counts), f"{total} writes a job")
+    print(dict(counts), f"{total} writes a job")  # noqa: T201
     return total
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -237,7 +238,7 @@ class History:
             lives.setdefault(uid, []).append((begin, end, meta["name"]))
         for spans in lives.values():
             spans.sort()
-            for (_, end, one), (begin, _, other) in zip(spans, spans[1:], strict=False):
+            for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
                 if begin < end:
                     yield f"{other} was started while {one} lived"
 

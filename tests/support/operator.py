@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +63,8 @@ class Job:
 
     @property
     def status(self) -> Body:
-        return (self.body or {}).get("status", {})
+        status: Body = (self.body or {}).get("status", {})
+        return status
 
     @property
     def outcomes(self) -> list[str]:
@@ -195,7 +194,9 @@ class System:
     # Operators.
 
     @contextlib.asynccontextmanager
-    async def operator(self, kubeconfig: Path | None = None, **settings: Any) -> AsyncIterator[None]:
+    async def operator(
+        self, kubeconfig: Path | None = None, **settings: Any
+    ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
         options = OperatorSettings(**{"identity": "suite", **settings})
         work = asyncio.create_task(run_operator(options, str(kubeconfig or self.kubeconfig)))
@@ -232,7 +233,7 @@ class System:
         """Wait for a partition's status to be so."""
 
         def found() -> Body:
-            return (self.history.get("gpupartitions", name) or {}).get("status", {})
+            return self.partition_status(name)
 
         await self.history.until(lambda: found() and holds(found()), what=found)
         return found()
@@ -244,8 +245,10 @@ class System:
             return self.servers(name)
 
         await self.history.until(
-            lambda: sum(condition(s, "Ready")[0] == "True" for s in servers()) == gpus
-            and len(servers()) == gpus,
+            lambda: (
+                sum(condition(s, "Ready")[0] == "True" for s in servers()) == gpus
+                and len(servers()) == gpus
+            ),
             what=servers,
         )
         return servers()
@@ -256,7 +259,8 @@ class System:
         return sorted(found, key=lambda s: s["metadata"]["name"])
 
     def partition_status(self, name: str) -> Body:
-        return (self.history.get("gpupartitions", name) or {}).get("status", {})
+        status: Body = (self.history.get("gpupartitions", name) or {}).get("status", {})
+        return status
 
     def started(self) -> list[str]:
         """The jobs in the order in which their Pods were made."""
@@ -322,7 +326,8 @@ class System:
         """Create one more namespace for jobs."""
         meta = {"generateName": "test-", "labels": labels}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
-        name = (await self.api.post("/api/v1/namespaces", body)).ok().body["metadata"]["name"]
+        created = (await self.api.post("/api/v1/namespaces", body)).ok()
+        name: str = created.body["metadata"]["name"]
         await prepare_namespace(self.api, name)
         self.namespaces.append(name)
         return name

@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
@@ -126,9 +127,10 @@ def _reap(*_: object) -> None:
 
 def _forge() -> None:
     """Fork an operator for each line of the input."""
-    from partita.scheduling import lifecycle
+    from partita.scheduling import attempts
 
-    lifecycle.FIRST_BACK_OFF = 0.1
+    import_module("partita.controller.operator")  # what takes so long, once
+    attempts.FIRST_BACK_OFF = 0.1
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
         # Not told of its end before it was told of its start.
@@ -155,14 +157,12 @@ def _operate(order: dict[str, Any]) -> None:
         configure_logs()
         asyncio.run(run_operator(OperatorSettings(**order["settings"]), order["kubeconfig"]))
         status = 0
-    except Exception as error:
-        print(f"operator ended: {error!r}", file=sys.stderr, flush=True)
+    except Exception as error:  # noqa: BLE001 - the process ends with it
+        sys.stderr.write(f"operator ended: {error!r}\n")
+        sys.stderr.flush()
     finally:
         os._exit(status)
 
 
 if __name__ == "__main__":
-    import partita.controller.logs
-    import partita.controller.operator  # what takes so long, once
-
     _forge()

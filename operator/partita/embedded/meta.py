@@ -23,15 +23,16 @@ _ENDS = "and must start and end with an alphanumeric character"
 _FORMS = {
     "label": (63, _LABEL, (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-        f"{_ENDS}")),
+        f"{_ENDS} (e.g. 'my-name',  or '123-abc'")),
     "subdomain": (253, rf"{_LABEL}(\.{_LABEL})*", (
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' "
-        f"or '.', {_ENDS}")),
+        f"or '.', {_ENDS} (e.g. 'example.com'")),
     "key": (63, _NAME, (
-        f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}")),
+        f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS} "
+        "(e.g. 'MyName',  or 'my.name',  or '123-abc'")),
     "value": (63, f"({_NAME})?", (
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-        f"'.', {_ENDS}")),
+        f"'.', {_ENDS} (e.g. 'MyValue',  or 'my_value',  or '12345'")),
 }  # fmt: skip
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes, all annotations together
 # Without vowels and look-alikes (apimachinery, util/rand).
@@ -130,7 +131,7 @@ def _check(form: str, value: str, place: Path) -> list[FieldError]:
     limit, pattern, words = _FORMS[form]
     details = [f"must be no more than {limit} bytes"] if len(value) > limit else []
     if re.fullmatch(pattern, value) is None:
-        details.append(f"{words} (regex used for validation is '{pattern}')")
+        details.append(f"{words}, regex used for validation is '{pattern}')")
     return [FieldError(place, "Invalid value", detail, value) for detail in details]
 
 

@@ -240,7 +240,9 @@ async def test_a_job_whose_pod_does_not_start_says_why(system: System) -> None:
         pod = {"nodeSelector": {"colour": "green"}}
         job = await system.job("train", partition, gpuMemory="4Gi", pod=pod)
         await job.until(
-            lambda s: s.get("phase") == "Assigned" and "no node takes the Pod" in s["message"]
+            lambda s: (
+                s.get("phase") == "Assigned" and "no node takes the Pod" in s.get("message", "")
+            )
         )
         await others_run(system, partition)
 

@@ -94,13 +94,13 @@ async def test_a_gpuserver_deleted_by_hand_is_drained_and_carved_anew(system: Sy
         (server,) = system.servers(partition)
         uid = server["metadata"]["uid"]
         (await system.api.delete(f"{GROUP_PATH}/gpuservers/{partition}-0")).ok()
-        await system.history.until(lambda: len(system.servers(partition)) == 2)
+        other = await system.job("other", partition, gpuMemory="4Gi")
+        await other.waits("NoGPUReady")
         assert job.outcomes == [""]
         await job.delete()
+        await other.succeeds()
         (new,) = await system.ready(partition)
         assert new["metadata"]["uid"] != uid
-        after = await system.job("after", partition, gpuMemory="4Gi")
-        await after.succeeds()
 
 
 async def test_a_server_pod_deleted_by_hand_comes_back_and_its_jobs_too(system: System) -> None:

@@ -225,19 +225,22 @@ async def test_several_gpus_need_an_exclusive_partition(system: System) -> None:
 
 async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: System) -> None:
     async with system.running(2):
-        partition = await system.partition(gpus=1)
+        partition = await system.partition(gpus=2)
+        await system.ready(partition, 2)
         running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
         await running.runs()
-        (old,) = system.servers(partition)
+        old = {s["metadata"]["uid"] for s in system.servers(partition)}
         (await system.change_partition(partition, sharing={"mode": "TimeSlicing"})).ok()
         later = await system.job("later", partition, gpuMemory="4Gi")
         await later.succeeds()
         assert "CUDA_MPS_PIPE_DIRECTORY" not in env_of(later.made())
         assert running.outcomes == [""]
         await running.delete()
-        (new,) = await system.ready(partition)
-        assert new["metadata"]["uid"] != old["metadata"]["uid"]
-        assert new["spec"]["mode"] == "TimeSlicing"
+        await system.history.until(
+            lambda: not old & {s["metadata"]["uid"] for s in system.servers(partition)}
+        )
+        new = await system.ready(partition, 2)
+        assert [server["spec"]["mode"] for server in new] == ["TimeSlicing"] * 2
 
 
 # Which GPUs.

@@ -134,8 +134,8 @@ class Schema:
                 if key not in value:
                     value[key] = orjson.loads(orjson.dumps(default))
             for key, item in value.items():
-                if isinstance(item, (dict, list)):
-                    self.child(key).default(item)
+                if isinstance(item, (dict, list)) and (below := self.known(key)) is not None:
+                    below.default(item)
         elif isinstance(value, list) and self.items:
             for item in value:
                 self.items.default(item)
@@ -147,7 +147,8 @@ class Schema:
         if isinstance(value, dict):
             for key in list(value):
                 if (below := self.known(key)) is not None:
-                    unknown += below.prune(value[key], (*path, key))
+                    if isinstance(value[key], (dict, list)):
+                        unknown += below.prune(value[key], (*path, key))
                 elif not self.preserve:
                     del value[key]
                     unknown.append((*path, key))

@@ -136,10 +136,14 @@ class Cluster:
         uid = pod["metadata"]["annotations"]["partita.dev/job-uid"]
         if pod["status"]["phase"] in _OVER:
             return
-        attempts = {
-            s.status.allocations[uid].attempt for s in self.servers() if uid in s.status.allocations
-        }
-        assert attempts == {int(pod["metadata"]["labels"]["partita.dev/attempt"])}
+        attempts = [
+            server.status.allocations[uid].attempt
+            for server in self.servers()
+            if uid in server.status.allocations
+        ]
+        assert set(attempts) == {int(pod["metadata"]["labels"]["partita.dev/attempt"])}
+        job = self.objects.get(uid)
+        assert job is None or len(attempts) == job["spec"].get("gpus", 1)
 
     def check_release(self, uid: str) -> None:
         """The end of an attempt is written down before its booking goes."""

@@ -23,6 +23,9 @@ from partita_policies.types import GPU, Job
 
 __all__ = ["Committer"]
 
+RETRY_AFTER = 2.0
+"""Seconds before a Pod that could not be made is tried again."""
+
 
 class Committer:
     """Writes bookings, releases and Pods.
@@ -52,6 +55,7 @@ class Committer:
         self._later = later
         self._now = now
         self.pods = JobPods.of(kube, state, events)
+        self._postponed: set[str] = set()
         self.busy: set[str] = set()
         """Jobs whose booking or Pod is being written: they are not to be planned meanwhile."""
         self._log = structlog.get_logger().bind(part="commit")
@@ -90,6 +94,11 @@ class Committer:
             self._done(job.metadata.uid)
 
     def _done(self, uid: str) -> None:
+        if uid in self._postponed:
+            # The API server could not be had: left alone for a moment.
+            self._postponed.discard(uid)
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self._done, uid)
+            return
         self.busy.discard(uid)
         self._state.dirty.jobs(uid)
 
@@ -110,7 +119,7 @@ class Committer:
             case Created.DONE:
                 pass
             case Created.LATER:
-                self._later(uid)
+                self._postponed.add(uid)
             case Created.NAME_TAKEN:
                 self._jobs.name_taken(uid, attempt)
             case Refusal() as refusal:

@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from typing import Any
 
 import structlog
 
-from partita.constants import ANNOTATION_JOB_UID
+from partita.constants import ANNOTATION_JOB_UID, DEVICE_RESOURCE_PREFIX
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -73,12 +74,7 @@ class JobPods:
             try:
                 body = await self.kube.create(PODS, made.manifest)
             except AlreadyExistsError:
-                name = made.manifest["metadata"]["name"]
-                body = await self.kube.get(PODS, name, meta.namespace)
-                annotations = body["metadata"].get("annotations") or {}
-                if annotations.get(ANNOTATION_JOB_UID) != meta.uid:
-                    log.warning("pod name taken", pod=name)
-                    return Created.NAME_TAKEN
+                return await self._take_up(job, made.manifest)
             except InvalidError as error:
                 log.info("pod refused", error=error.message)
                 said = f"the API server refuses its Pod: {error.message}; correct spec.template"
@@ -100,6 +96,29 @@ class JobPods:
             self.events.warn(job, "TemplateAdjusted", notice)
         return Created.DONE
 
+    async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created:
+        """Look at the Pod that has the name: ours from before a crash, a stray, or another's."""
+        log = structlog.get_logger().bind(part="pods", job=job.key)
+        name = manifest["metadata"]["name"]
+        try:
+            body = await self.kube.get(PODS, name, job.metadata.namespace)
+            annotations = body["metadata"].get("annotations") or {}
+            if annotations.get(ANNOTATION_JOB_UID) != job.metadata.uid:
+                log.warning("pod name taken", pod=name)
+                return Created.NAME_TAKEN
+            if _devices(body) != _devices(manifest):
+                # A request that we gave up came through, for GPUs that were given back since.
+                log.warning("deleting a stray pod", pod=name)
+                await self.kube.delete(
+                    PODS, name, job.metadata.namespace, uid=body["metadata"]["uid"]
+                )
+                return Created.LATER
+        except KubernetesError as error:
+            log.warning("pod not taken up", pod=name, error=str(error))
+            return Created.LATER
+        self.state.apply_pod(body)
+        return Created.DONE
+
     async def delete(self, pod: PodView, *, now: bool) -> None:
         """Delete a Pod, and only this one."""
         async with self.slots:
@@ -110,3 +129,10 @@ class JobPods:
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
                 self.state.dirty.jobs(pod.job_uid)
+
+
+def _devices(pod: dict[str, Any]) -> set[str]:
+    """Return the resources of our GPUs that a Pod asks for."""
+    containers = (pod.get("spec") or {}).get("containers") or []
+    limits = ((c.get("resources") or {}).get("limits") or {} for c in containers)
+    return {name for entry in limits for name in entry if name.startswith(DEVICE_RESOURCE_PREFIX)}

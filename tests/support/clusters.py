@@ -214,6 +214,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in without]
         reason = "kubectl is not on PATH and tests/apiserver/build.py has not built it"
         config.stash[NOT_RUN][reason] = len(without)
+        if (told := getattr(config, "workeroutput", None)) is not None:
+            told["not run"] = config.stash[NOT_RUN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over from a worker of pytest-xdist what it left out: each collects all tests."""
+    node.config.stash[NOT_RUN].update(getattr(node, "workeroutput", {}).get("not run", {}))
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -76,6 +77,8 @@ async def system(
 ) -> AsyncIterator[System]:
     """An API server with Partita's kinds, and a record of all that happens on it."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
+    # Three clients a test would read the system's certificates, which takes longer than a job.
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
     monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
     await prepare_namespace(api, namespace)

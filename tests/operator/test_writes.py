@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from partita.scheduling import jobs as jobs_module
+from partita.scheduling.jobs import QUEUED_WITHIN, REASON_WITHIN
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import FaultProxy
@@ -24,9 +25,14 @@ Record = Callable[[str, object], None]
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the same on a slow machine: what is not written about a Pod that starts in a second,
-    is not written about one that takes longer here."""
+def unhurried(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count with the operator's own delays, and the same on a slow machine.
+
+    What is not written about a Pod that starts within a second is not written about one that
+    takes longer here.
+    """
+    monkeypatch.setattr(jobs_module, "QUEUED_WITHIN", QUEUED_WITHIN)
+    monkeypatch.setattr(jobs_module, "REASON_WITHIN", REASON_WITHIN)
     monkeypatch.setattr(jobs_module, "ASSIGNED_WITHIN", 10.0)
 
 

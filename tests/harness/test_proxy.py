@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -251,7 +252,9 @@ async def test_kubectl_works_through_it(
 ):
     kubeconfig = proxy.write_kubeconfig(tmp_path)
     check_for_tests(kubeconfig)
-    arguments = ("--kubeconfig", str(kubeconfig), "create", "configmap", "by-kubectl")
+    manifest = tmp_path / "map.json"
+    manifest.write_text(json.dumps(config_map("by-kubectl")))
+    arguments = ("--kubeconfig", str(kubeconfig), "create", "-f", str(manifest))
     (await kubectl(*arguments, "-n", namespace)).ok()
     assert proxy.counts() == {"POST configmaps": 1}
     assert proxy.writes[0].request.agent.startswith("kubectl")

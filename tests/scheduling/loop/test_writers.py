@@ -3,7 +3,9 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -90,9 +92,12 @@ class Kube:
         self._meet()
         if name in self.objects:
             raise AlreadyExistsError("create", 409, "there")
-        return copy.deepcopy(self.objects.setdefault(name, pod_body()))
+        made = {**pod_body(), "spec": body["spec"]}
+        return copy.deepcopy(self.objects.setdefault(name, made))
 
-    async def delete(self, _kind: Kind, name: str, _namespace: str, *, uid: str, now: bool) -> None:
+    async def delete(
+        self, _kind: Kind, name: str, _namespace: str, *, uid: str, now: bool = False
+    ) -> None:
         self.writes.append(("delete", name, (uid, now)))
         self._meet()
 
@@ -299,6 +304,22 @@ class TestPods:
         pods, state = self.pods(Kube(theirs))
         assert await pods.create(a_job(), GRANT, None) is Created.NAME_TAKEN  # type: ignore[arg-type]
         assert state.job_pods == {}
+
+    async def test_a_stray_of_an_earlier_try_for_another_gpu_is_deleted(self):
+        kube = Kube()
+        pods, state = self.pods(kube)
+        elsewhere = replace(GRANT, uuids=("GPU-00000000-e184-4c1f-9b4e-5cb3a0d4c5f1",))
+        await pods.create(a_job(), elsewhere, a_job().metadata.creation_timestamp)
+        state.job_pods.clear()
+        assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
+        assert kube.writes[-1] == ("delete", "train-1", ("pod-train-1", False))
+        assert state.job_pods == {}
+
+    async def test_a_pod_that_goes_between_refusal_and_look_is_asked_for_later(self):
+        kube = Kube(pod_body())
+        kube.get = AsyncMock(side_effect=NotFoundError("get", 404, "no"))  # type: ignore[method-assign]
+        pods, _ = self.pods(kube)
+        assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
 
     async def test_an_api_server_that_is_away_is_asked_later(self):
         kube = Kube()

@@ -85,6 +85,7 @@ async def system(
     monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
     await prepare_namespace(api, namespace)
     logs = structlog.testing.LogCapture()
+    structlog.reset_defaults()  # a command's test before us may have made them quiet
     structlog.configure(processors=[logs])
     history = History(api)
     async with history.recording():

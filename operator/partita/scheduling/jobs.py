@@ -26,7 +26,7 @@ ASSIGNED_WITHIN = 1.0
 """Seconds before `Assigned` is written: most Pods run sooner, and then `Running` is."""
 REASON_WITHIN = 0.5
 """Seconds before a changed reason is written; 2 s are promised."""
-REFRESH = timedelta(seconds=5)
+REFRESH = timedelta(seconds=15)
 """Between two writes that only renew numbers in a message or a place in the queue."""
 SHOWN_POSITIONS = 50
 """Places at the head of a queue that are kept up to date in the statuses."""

@@ -28,7 +28,7 @@ demo: $(RUNTIME) ## Watch jobs share simulated GPUs through the real operator, w
 	@$(BIN)/partita demo $(ARGS)
 
 test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %)
-	@$(PY) -m pytest --numprocesses 2 --cov $(ARGS)
+	@$(PY) -m pytest --numprocesses 2 --dist worksteal --cov $(ARGS)
 
 test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real one (needs Go, or KUBEBUILDER_ASSETS)
 	@$(PY) tests/apiserver/build.py

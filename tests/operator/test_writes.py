@@ -7,6 +7,7 @@ on that GPU in the same cycle. A job that has to wait costs one more, which says
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -72,9 +73,16 @@ async def test_a_lone_job_costs_four_writes_until_it_has_finished(
         job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "20s"})
         await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())
-        # Without what was turned away because the agent had reported in between.
-        done = [w.request for w in proxy.writes if w.took_effect and for_jobs(w.request)]
-        assert [request.kind for request in done] == [
+
+        def done() -> list[str]:
+            # Without what was turned away because the agent had reported in between.
+            writes = [w.request for w in proxy.writes if w.took_effect and for_jobs(w.request)]
+            return [request.kind for request in writes]
+
+        async with asyncio.timeout(10):
+            while len(done()) < 5:  # a watch may show a write before its answer is through
+                await asyncio.sleep(0.01)
+        assert done() == [
             "PATCH gpuservers/status",
             "POST pods",
             "PATCH sharedgpujobs/status",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
+from partita.controller.changes import Changes
 from partita.kube.client import PARTITIONS, Kube
 from partita.kube.errors import FencedError, KubernetesError, NotFoundError
 from partita.models import GPUPartitionStatus
@@ -32,22 +33,17 @@ class PartitionStatuses:
         self._kube = kube
         self._state = state
         self._compute = compute
-        self._dirty: set[str] = set()
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._log = structlog.get_logger().bind(part="status")
 
     def changed(self, name: str) -> None:
         """Have a partition's status renewed."""
-        self._dirty.add(name)
-        self._changed.set()
+        self._changes.add(name)
 
     async def run(self) -> None:
         """Write for ever."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            names, self._dirty = self._dirty, set()
-            for name in sorted(names):
+            for name in await self._changes.take():
                 await self._write(name)
             await asyncio.sleep(_PERIOD)
 

@@ -7,6 +7,7 @@ import structlog
 
 from partita.constants import COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT, LABEL_PARTITION
 from partita.controller.carving import Carving, carve
+from partita.controller.changes import Changes
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -36,22 +37,17 @@ class Partitions:
         self._state = state
         self._events = events
         self._settings = settings
-        self._dirty: set[str] = set()
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._log = structlog.get_logger().bind(part="partitions")
 
     def changed(self, name: str) -> None:
         """Have a partition looked at."""
-        self._dirty.add(name)
-        self._changed.set()
+        self._changes.add(name)
 
     async def run(self) -> None:
         """Work for ever."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            names, self._dirty = self._dirty, set()
-            for name in sorted(names):
+            for name in await self._changes.take():
                 try:
                     await self._reconcile(name)
                 except KubernetesError as error:

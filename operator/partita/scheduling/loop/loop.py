@@ -9,7 +9,7 @@ own writes ever race for one GPU.
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,7 +36,7 @@ __all__ = ["Loop"]
 DEBOUNCE = 0.01
 """Seconds in which changes that come together are taken together."""
 RETRY_AFTER = timedelta(seconds=2)
-"""Before a Pod that could not be made is tried again."""
+"""Before a job is looked at again after a write for it failed."""
 ASK_AGAIN = 1.0
 """Seconds until a policy is asked again that started nothing though something would fit."""
 FAILED_CYCLE_PAUSE = 1.0
@@ -51,7 +51,7 @@ class _Partition:
     task: asyncio.Task[None] | None = None
     again: bool = False
     ask_again: asyncio.TimerHandle | None = None
-    shadows: asyncio.Task[None] | None = field(default=None)
+    shadows: asyncio.Task[None] | None = None
 
 
 class Loop:

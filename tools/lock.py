@@ -16,8 +16,11 @@ __all__ = ["FILES", "ROOT", "header", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FILES = {"requirements/base.txt": "build", "requirements/dev.txt": "dev"}
-"""Lock file by its dependency group; the project's own dependencies are in each."""
+FILES = {
+    "requirements/base.txt": ("--group", "build"),
+    "requirements/dev.txt": ("--group", "dev", "--all-extras"),
+}
+"""Lock file by what it holds beside the project's own dependencies."""
 
 
 def header(root: Path = ROOT) -> str:
@@ -26,6 +29,7 @@ def header(root: Path = ROOT) -> str:
     resolved_from = [
         project["project"]["requires-python"],
         project["project"]["dependencies"],
+        project["project"]["optional-dependencies"],
         project["dependency-groups"],
     ]
     digest = hashlib.sha256(json.dumps(resolved_from).encode()).hexdigest()[:16]
@@ -36,9 +40,9 @@ def main(uv: str) -> None:
     """Resolve anew, keeping the versions that still fit; `--upgrade` takes the newest."""
     upgrade = ["--upgrade"] if "--upgrade" in sys.argv else []
     constraints: list[str] = []
-    for name, group in FILES.items():
+    for name, choice in FILES.items():
         path = ROOT / name
-        command = [uv, "pip", "compile", "pyproject.toml", "--group", group, "--output-file", name]
+        command = [uv, "pip", "compile", "pyproject.toml", *choice, "--output-file", name]
         command += ["--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
         command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
         subprocess.run([*command, *constraints, *upgrade], cwd=ROOT, check=True)  # noqa: S603

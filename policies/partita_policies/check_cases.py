@@ -1,9 +1,10 @@
 """The situations in which `check_policy` asks a policy: one small snapshot for each."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
+from partita_policies.types import GPU, Booking, Job, Node, Profile, Sharing, Snapshot, Step
 
 __all__ = ["cases", "crowd", "one_small_job"]
 
@@ -59,6 +60,14 @@ def cases() -> Mapping[str, Snapshot]:
                 [_job("high", 20, priority=9), *jobs, _job("low", 1, priority=-9)], gpus[:1]
             ),
             "equal jobs": _snapshot([_job(f"same-{i}", 5) for i in range(40)], gpus),
+            "nodes with little CPU and memory": replace(
+                _snapshot([replace(job, cpu=4000, host_memory=8 * GIB) for job in jobs], gpus),
+                nodes=(Node("node-0", 9000, 64 * GIB), Node("node-1", 64000, 9 * GIB)),
+            ),
+            "jobs for some products alone": _snapshot(
+                [replace(job, products=("A", "C")) for job in jobs],
+                [replace(gpu, product="AB"[i % 2]) for i, gpu in enumerate(gpus)],
+            ),
             "no memory": _snapshot([_job("none", 0), *jobs], [_gpu("bare", memory=0), gpus[0]]),
         }
     )

@@ -30,6 +30,8 @@ _REMEDY = {
     Refusal.MEMORY: "count what is booked and what this answer itself placed (Room does)",
     Refusal.JOBS: "count job.slots against gpu.max_jobs (Room does)",
     Refusal.CLIENTS: "count job.clients against gpu.max_clients (Room does)",
+    Refusal.PRODUCT: "give a job with `products` only GPUs of one of them",
+    Refusal.HOST: "count job.cpu and job.host_memory against snapshot.nodes (Room does)",
 }
 
 
@@ -131,7 +133,7 @@ def complaints_about(
 ) -> Iterator[Complaint]:
     """Yield what is wrong with the answer to a snapshot; nothing when a guard would accept it."""
     jobs = {job.id: job for job in snapshot.jobs}
-    room = Room(snapshot.gpus)
+    room = Room(snapshot.gpus, snapshot.nodes)
     placed: set[str] = set()
     for placement in placements:
         job = jobs.get(placement.job)

@@ -37,7 +37,7 @@ class FIFO:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place each job on the first GPUs that it fits."""
-        room = Room(snapshot.gpus)
+        room = Room(snapshot.gpus, snapshot.nodes)
         idle: Room | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
@@ -48,7 +48,9 @@ class FIFO:
                 room.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
             elif not self._backfill:
-                idle = idle or Room(replace(gpu, bookings=()) for gpu in snapshot.gpus)
+                idle = idle or Room(
+                    (replace(gpu, bookings=()) for gpu in snapshot.gpus), snapshot.nodes
+                )
                 if idle.first_fit(job) is not None:
                     break
         return placements

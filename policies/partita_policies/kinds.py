@@ -6,6 +6,7 @@ policy that weighs jobs against each other weighs their kinds.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -17,7 +18,7 @@ __all__ = ["Kind", "Kinds"]
 
 Trait = TypeVar("Trait", bound=Hashable)
 
-_Shape = tuple[int, int, bool, int]
+_Shape = tuple[int, int, bool, int, tuple[str, ...]]
 _ORDER = attrgetter("order")
 
 
@@ -37,10 +38,10 @@ class Kind(Generic[Trait]):
 
 
 class _Form(Generic[Trait]):
-    """Kinds alike in all but memory, with an index over that."""
+    """Kinds alike in all but memory, with an index over that of the GPU."""
 
     def __init__(self, kinds: list[Kind[Trait]]) -> None:
-        self.like = kinds[0].waiting[-1]
+        self.like = replace(kinds[0].waiting[-1], cpu=0, host_memory=0)
         self.kinds = kinds
         memory = [kind.waiting[-1].memory for kind in kinds]
         self.largest = max(memory)
@@ -71,10 +72,10 @@ class Kinds(Generic[Trait]):
     """
 
     def __init__(self, jobs: Iterable[Job], trait: Callable[[Job], Trait]) -> None:
-        groups: dict[tuple[_Shape, int, int, Trait], list[Job]] = {}
+        groups: dict[tuple[_Shape, int, int, int, int, Trait], list[Job]] = {}
         for job in jobs:
-            form = (job.slots, job.clients, job.alone, job.gpus)
-            key = (form, job.memory, job.priority, trait(job))
+            form = (job.slots, job.clients, job.alone, job.gpus, job.products)
+            key = (form, job.memory, job.cpu, job.host_memory, job.priority, trait(job))
             members = groups.get(key)
             if members is None:
                 groups[key] = [job]
@@ -82,7 +83,7 @@ class Kinds(Generic[Trait]):
                 members.append(job)
         forms: dict[_Shape, list[Kind[Trait]]] = {}
         self._kinds: list[Kind[Trait]] = []
-        for order, ((form, _, _, of_jobs), members) in enumerate(groups.items()):
+        for order, ((form, *_, of_jobs), members) in enumerate(groups.items()):
             members.reverse()
             kind = Kind(order, members, of_jobs)
             self._kinds.append(kind)
@@ -100,7 +101,7 @@ class Kinds(Generic[Trait]):
         """Yield, in order, the kinds whose jobs may have a GPU.
 
         When room is taken there meanwhile, those that no longer have memory are left out; other
-        limits are then for the caller to check.
+        limits are then for the caller to check, and so are the node's CPU and memory at all times.
         """
         if len(self._forms) == 1:
             return self._forms[0].fitting(room, gpu_id)

@@ -2,17 +2,28 @@
 
 Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
 memory booked <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
-alone is alone, and a job on several GPUs has that many different ones on one node.
+alone is alone, a job on several GPUs has that many different ones on one node, and where a node's
+CPU and memory are known, no more of them is taken than it has.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from partita_policies.heights import NONE, Heights
-from partita_policies.types import GPU, Booking, Job
+from partita_policies.types import GPU, Booking, Job, Node
+
+if TYPE_CHECKING:
+    from partita_policies.hosts import Hosts
 
 __all__ = ["Free", "Refusal", "Room", "RoomError"]
+
+
+_Shape = tuple[bool, int, int, int, tuple[str, ...]]
+_Size = tuple[int, int, int]
+_REMEMBERED = 16
+"""Sizes of one shape of job that are remembered to fit nowhere."""
 
 
 class RoomError(ValueError):
@@ -38,6 +49,10 @@ class Refusal(StrEnum):
     """Too few of the GPU's `max_jobs` slots are free."""
     CLIENTS = "Clients"
     """Too few of the GPU's MPS clients are free."""
+    PRODUCT = "Product"
+    """The GPU is none of the products that the job may have."""
+    HOST = "Host"
+    """Too little CPU or memory of the GPU's node is free."""
 
 
 @dataclass(slots=True)
@@ -63,16 +78,19 @@ class Room:
     gpus
         The GPUs with what is booked on them. Bookings that already exceed a GPU are taken as
         they are: nothing more fits there until enough is given back.
+    nodes
+        CPU and memory of the GPUs' nodes; a node that is not among them is not checked.
 
     Notes
     -----
     `first_fit` stays fast with thousands of GPUs and jobs: an index over free memory, and for
-    each kind of job the smallest memory that is known to fit nowhere any more.
+    each kind of job the smallest that are known to fit nowhere any more.
     """
 
-    def __init__(self, gpus: Iterable[GPU]) -> None:
+    def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
         self._free: dict[str, Free] = {}
         self._where: dict[str, list[str]] = {}
+        self._hosts = _hosts_of(nodes) if nodes else None
         for gpu in gpus:
             free = Free(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
             self._free[gpu.id] = free
@@ -84,7 +102,7 @@ class Room:
         for index, free in enumerate(self._rows):
             self._nodes.setdefault(free.gpu.node, []).append(index)
         self._heights: tuple[Heights, Heights] | None = None
-        self._too_big: dict[tuple[bool, int, int, int], int] = {}
+        self._too_big: dict[_Shape, list[_Size]] = {}
 
     def __getitem__(self, gpu_id: str) -> Free:
         return self._free[gpu_id]
@@ -102,6 +120,11 @@ class Room:
         """Whether some GPU has nobody on it."""
         return self._index_of(alone=True).highest != NONE
 
+    @property
+    def hosts(self) -> "Hosts | None":
+        """What is left of the nodes' CPU and memory; None when no node's is known."""
+        return self._hosts
+
     def holds(self, job_id: str) -> bool:
         """Say whether a job has a GPU, taken here or booked before."""
         return job_id in self._where
@@ -114,6 +137,8 @@ class Room:
             refusal = Refusal.UNKNOWN
         elif job.id in free.holders:
             refusal = Refusal.BOOKED
+        elif job.products and free.gpu.product not in job.products:
+            refusal = Refusal.PRODUCT
         elif job.memory > free.gpu.memory:
             refusal = Refusal.MEMORY
         elif free.alone or (job.alone and free.holders):
@@ -124,6 +149,8 @@ class Room:
             refusal = Refusal.JOBS
         elif job.clients > free.clients:
             refusal = Refusal.CLIENTS
+        elif self._hosts is not None and not self._hosts.has(free.gpu.node, job):
+            refusal = Refusal.HOST
         return refusal
 
     def why_not_together(self, job: Job, gpu_ids: Sequence[str]) -> Refusal | None:
@@ -159,13 +186,16 @@ class Room:
             return None
         if node is not None:
             return self._on_node(job, self._nodes.get(node, ()))
-        kind = (job.alone, job.gpus, job.slots, job.clients)
-        too_big = self._too_big.get(kind)
-        if too_big is not None and job.memory >= too_big:
-            return None
+        shape = (job.alone, job.gpus, job.slots, job.clients, job.products)
+        memory, cpu, host_memory = job.memory, job.cpu, job.host_memory
+        too_big = self._too_big.get(shape)
+        if too_big is not None:
+            for least in too_big:
+                if memory >= least[0] and cpu >= least[1] and host_memory >= least[2]:
+                    return None
         found = self._first_one(job) if job.gpus == 1 else self._first_node(job)
         if found is None:
-            self._too_big[kind] = job.memory
+            self._remember(shape, (memory, cpu, host_memory))
         return found
 
     def reach(self, job: Job, gpu_id: str) -> int:
@@ -177,7 +207,10 @@ class Room:
             Bytes; -1 when it cannot have the GPU, or not as many of the node as it asks for,
             however little memory it asks.
         """
-        here = self._reach(job, self._free[gpu_id])
+        free = self._free[gpu_id]
+        here = self._reach(job, free)
+        if self._hosts is not None and not self._hosts.has(free.gpu.node, job):
+            here = NONE
         if job.gpus == 1 or here == NONE:
             return here
         members = self._nodes[self._free[gpu_id].gpu.node]
@@ -219,9 +252,19 @@ class Room:
             free.clients += holder.clients
             free.alone = any(other.alone for other in free.holders.values())
             self._reindex(gpu_id, free)
+        if self._hosts is not None:
+            self._hosts.give_back(free.gpu.node, holder)
         self._too_big.clear()
 
+    def _remember(self, shape: _Shape, size: _Size) -> None:
+        """Keep in mind a size that fits nowhere, instead of larger ones."""
+        larger = self._too_big.get(shape, ())
+        kept = [one for one in larger if one[0] < size[0] or one[1] < size[1] or one[2] < size[2]]
+        self._too_big[shape] = [size, *kept[: _REMEMBERED - 1]]
+
     def _hold(self, free: Free, job_id: str, holder: Booking | Job) -> None:
+        if self._hosts is not None and job_id not in self._where:
+            self._hosts.take(free.gpu.node, holder)
         free.holders[job_id] = holder
         free.memory -= free.gpu.memory if holder.alone else holder.memory
         free.slots -= holder.slots
@@ -233,20 +276,26 @@ class Room:
         if self._heights is not None:
             shared, idle = self._heights
             index = self._index[gpu_id]
-            shared.set(index, self._shared_height(free))
-            idle.set(index, self._idle_height(free))
+            high, high_idle = self._shared_height(free), self._idle_height(free)
+            shared.set(index, high)
+            idle.set(index, high_idle)
+            if self._hosts is not None:
+                self._hosts.set_heights(index, high, high_idle)
 
     def _index_of(self, *, alone: bool) -> Heights:
         if self._heights is None:
-            shared = Heights([self._shared_height(free) for free in self._rows])
-            idle = Heights([self._idle_height(free) for free in self._rows])
-            self._heights = (shared, idle)
+            high = [self._shared_height(free) for free in self._rows]
+            high_idle = [self._idle_height(free) for free in self._rows]
+            self._heights = (Heights(high), Heights(high_idle))
+            if self._hosts is not None:
+                self._hosts.arrange([free.gpu.node for free in self._rows], high, high_idle)
         return self._heights[alone]
 
     @staticmethod
     def _reach(job: Job, free: Free) -> int:
+        wrong = job.products and free.gpu.product not in job.products
         taken = free.alone or (job.alone and free.holders)
-        if taken or job.slots > free.slots or job.clients > free.clients:
+        if wrong or taken or job.slots > free.slots or job.clients > free.clients:
             return NONE
         return max(free.memory, NONE)
 
@@ -261,6 +310,12 @@ class Room:
 
     def _first_one(self, job: Job) -> tuple[str, ...] | None:
         heights = self._index_of(alone=job.alone)
+        if self._hosts is not None and (job.cpu or job.host_memory):
+            for index in self._hosts.places(job):
+                gpu_id = self._rows[index].gpu.id
+                if self.why_not(job, gpu_id) is None:
+                    return (gpu_id,)
+            return None
         index = heights.first(job.memory)
         while index != NONE:
             gpu_id = self._rows[index].gpu.id
@@ -285,3 +340,9 @@ class Room:
         high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
         fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
         return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
+
+
+def _hosts_of(nodes: Sequence[Node]) -> "Hosts":
+    from partita_policies.hosts import Hosts  # noqa: PLC0415 - loads numpy, which few need
+
+    return Hosts(nodes)

@@ -44,7 +44,7 @@ class SJF:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs from the highest priority and the shortest duration on."""
-        room = Room(snapshot.gpus)
+        room = Room(snapshot.gpus, snapshot.nodes)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
             if room.full or (self._exclusive and not room.has_idle):

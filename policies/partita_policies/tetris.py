@@ -129,7 +129,7 @@ class _Decision:
     def __init__(self, snapshot: Snapshot, weight: float, *, peak: bool) -> None:
         self._peak = peak
         self._profiled: dict[int, tuple[float, float, float]] = {}
-        self._room = Room(snapshot.gpus)
+        self._room = Room(snapshot.gpus, snapshot.nodes)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
         waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
         jobs = sorted(waiting, key=lambda job: -job.priority)

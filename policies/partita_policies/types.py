@@ -17,6 +17,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Booking",
     "Job",
+    "Node",
     "Parameters",
     "Placement",
     "Policy",
@@ -114,6 +115,12 @@ class Job:
     bypasses: Natural = 0
     """Cycles in which a job behind this one was started and this one was not."""
     profile: Profile | None = None
+    cpu: Natural = 0
+    """Thousandths of a CPU that it takes of its node, in all."""
+    host_memory: Bytes = 0
+    """Bytes that it takes of its node's memory, in all."""
+    products: tuple[str, ...] = ()
+    """The only GPU products that it may have; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,11 @@ class Booking:
     """Seconds since it was booked."""
     duration: Amount | None = None
     profile: Profile | None = None
+    cpu: Natural = 0
+    """Thousandths of a CPU that the job takes of its node: stated with each of its bookings,
+    counted once."""
+    host_memory: Bytes = 0
+    """Bytes of the node's memory, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +175,20 @@ class GPU:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """What the jobs on one node's GPUs may take of the node itself."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    id: str
+    """As in `GPU.node`."""
+    cpu: Natural
+    """Thousandths of a CPU that may be booked, those that are booked included."""
+    memory: Bytes
+    """Bytes that may be booked, those that are booked included."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One partition at one moment: everything a policy may look at.
 
@@ -179,6 +205,8 @@ class Snapshot:
     sharing: Sharing = Sharing.MPS
     complete: bool = True
     """False when a listing it was made from had failed; such a one is not replayed."""
+    nodes: tuple[Node, ...] = ()
+    """CPU and memory of nodes; those of a node that is not listed are unknown, and not checked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from partita_policies import (
     create,
     load_snapshot,
 )
-from support.strategies import GIB, snapshots, within_limits
+from support.strategies import GIB, snapshots, within_hosts, within_limits
 
 VARIANTS = {
     "fifo": ("fifo", {}),
@@ -60,6 +60,8 @@ def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot):
         for one in snapshot.gpus:
             new = [waiting[placement.job] for placement in answer if one.id in placement.gpus]
             assert within_limits(one, [*one.bookings, *new])
+            assert all(not wanted.products or one.product in wanted.products for wanted in new)
+        assert within_hosts(snapshot, answer)
         assert create_cached(variant).decide(snapshot) == answer
 
 
@@ -76,7 +78,7 @@ def create_cached(variant):
 @given(snapshots())
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
     for variant in ("fifo", "sjf sharing"):
-        room = Room(snapshot.gpus)
+        room = Room(snapshot.gpus, snapshot.nodes)
         waiting = {one.id: one for one in snapshot.jobs}
         for placement in create_cached(variant).decide(snapshot):
             room.take(waiting.pop(placement.job), placement.gpus)

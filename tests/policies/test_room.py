@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Booking, Job, Refusal, Room, RoomError
+from partita_policies import GPU, Booking, Job, Node, Refusal, Room, RoomError
 from support.strategies import GIB, placements, snapshots, within_limits
 
 
@@ -37,6 +37,9 @@ HELD = Booking("other", 4 * GIB, slots=2, clients=40)
         (job("other"), gpu(bookings=(HELD,)), Refusal.BOOKED),
         (job(), gpu("another"), Refusal.UNKNOWN),
         (job(gib=0), gpu(bookings=(replace(HELD, memory=11 * GIB),)), Refusal.MEMORY),
+        (job(products=("T4", "A10")), gpu(product="A10"), None),
+        (job(products=("T4", "A10")), gpu(product="V100"), Refusal.PRODUCT),
+        (job(products=("T4",)), gpu(), Refusal.PRODUCT),
     ],
 )
 def test_says_what_keeps_a_job_from_a_gpu(wanted, on, refusal):
@@ -60,6 +63,50 @@ def test_says_what_keeps_a_job_from_a_gpu(wanted, on, refusal):
 def test_says_what_keeps_a_job_from_a_set_of_gpus(wanted, chosen, refusal):
     room = Room([gpu(bookings=(HELD,)), gpu("gpu-1"), gpu("gpu-2", node="node-1")])
     assert room.why_not_together(wanted, chosen) == refusal
+
+
+SMALL = Node("node-0", 8000, 16 * GIB)
+THIRD = Booking("third", GIB, cpu=3000, host_memory=6 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "refusal"),
+    [
+        (job(cpu=5000, host_memory=10 * GIB), None),
+        (job(cpu=5001), Refusal.HOST),
+        (job(host_memory=10 * GIB + 1), Refusal.HOST),
+        (job(cpu=5000, gib=99), Refusal.MEMORY),
+    ],
+)
+def test_a_job_gets_no_more_than_its_node_has(wanted, refusal):
+    room = Room([gpu(bookings=(THIRD,)), gpu("gpu-1", node="node-1")], [SMALL])
+    assert room.why_not(wanted, "gpu-0") == refusal
+    assert room.first_fit(wanted) == (
+        None if wanted.memory > 10 * GIB else ("gpu-1",) if refusal else ("gpu-0",)
+    )
+
+
+def test_a_node_is_asked_once_for_a_job_on_several_of_its_gpus_and_gets_all_back():
+    pair = job("pair", gpus=2, cpu=4000, host_memory=8 * GIB)
+    booked = Booking("pair-0", GIB, cpu=4000, host_memory=8 * GIB)
+    room = Room([gpu(bookings=(booked,)), gpu("gpu-1", bookings=(booked,))], [SMALL])
+    assert room.hosts.left("node-0") == (4000, 8 * GIB)
+    room.take(pair, room.first_fit(pair))
+    assert room.hosts.left("node-0") == (0, 0)
+    assert room.first_fit(job(cpu=1)) is None
+    assert room.first_fit(job()) == ("gpu-0",)
+    room.give_back("pair-0")
+    assert room.hosts.left("node-0") == (4000, 8 * GIB)
+    assert room.first_fit(job(cpu=1)) == ("gpu-0",)
+    assert Room([gpu()]).hosts is None
+
+
+def test_more_booked_than_a_node_has_keeps_away_those_alone_who_ask_for_it():
+    much = Booking("much", GIB, cpu=9000)
+    room = Room([gpu(bookings=(much,))], [SMALL])
+    assert room.why_not(job(cpu=1), "gpu-0") == Refusal.HOST
+    assert room.why_not(job(host_memory=GIB), "gpu-0") is None
+    assert room.why_not(job(), "gpu-0") is None
 
 
 def test_a_refused_job_takes_nothing():
@@ -131,7 +178,7 @@ def expected_first_fit(room, snapshot, wanted):
 
 @given(snapshots(max_jobs=12), st.data())
 def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, data):
-    room = Room(snapshot.gpus)
+    room = Room(snapshot.gpus, snapshot.nodes)
     for wanted in snapshot.jobs:
         found = room.first_fit(wanted)
         assert found == expected_first_fit(room, snapshot, wanted)
@@ -145,7 +192,7 @@ def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, d
 @given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))
 def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
     snapshot, proposed = drawn
-    room = Room(snapshot.gpus)
+    room = Room(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in proposed:
         wanted = waiting.get(placement.job)
@@ -160,7 +207,7 @@ def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
 
 @given(snapshots())
 def test_giving_all_back_restores_an_idle_gpu(snapshot):
-    room = Room(snapshot.gpus)
+    room = Room(snapshot.gpus, snapshot.nodes)
     for holder in [holder for one in snapshot.gpus for holder in room[one.id].holders]:
         room.give_back(holder)
     for one in snapshot.gpus:
@@ -175,7 +222,7 @@ def test_giving_all_back_restores_an_idle_gpu(snapshot):
 
 @given(snapshots())
 def test_reach_is_the_most_memory_with_which_a_job_may_have_a_gpu_and_others_beside_it(snapshot):
-    room = Room(snapshot.gpus)
+    room = Room(snapshot.gpus, snapshot.nodes)
     for wanted in snapshot.jobs:
         for one in snapshot.gpus:
             reach = room.reach(wanted, one.id)

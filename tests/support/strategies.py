@@ -10,7 +10,7 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Booking, Job, Placement, Profile, Sharing, Snapshot, Step
+from partita_policies import GPU, Booking, Job, Node, Placement, Profile, Sharing, Snapshot, Step
 
 __all__ = [
     "GIB",
@@ -21,6 +21,7 @@ __all__ = [
     "profiles",
     "queues",
     "snapshots",
+    "within_hosts",
     "within_limits",
 ]
 
@@ -48,6 +49,11 @@ _SHAPES = (
     {"alone": True, "gpus": 2},
     {"gpus": 2},
     {"gpus": 3, "clients": 30},
+    {"cpu": 3000},
+    {"cpu": 1000, "host_memory": 5 * GIB},
+    {"gpus": 2, "host_memory": 9 * GIB},
+    {"products": ("NVIDIA A100-SXM4-40GB",)},
+    {"products": ("NVIDIA T4", "NVIDIA V100")},
 )
 
 
@@ -88,7 +94,10 @@ def queues(draw: st.DrawFn, *, max_jobs: int = 8) -> tuple[Job, ...]:
 
 def bookings(job_id: str) -> st.SearchStrategy[Booking]:
     """One holder of a part of a GPU."""
-    shapes = [{}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}]
+    shapes = [
+        *({}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}),
+        {"cpu": 2000, "host_memory": GIB},
+    ]
     return st.builds(
         lambda shape, **fields: Booking(job_id, namespace="red", elapsed=30.0, **fields, **shape),
         st.sampled_from(shapes),
@@ -121,7 +130,7 @@ def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3)
         memory=draw(st.sampled_from(CAPACITIES)),
         max_jobs=draw(st.integers(1, 7)),
         max_clients=draw(st.sampled_from([48, 16])),
-        product="NVIDIA A100-SXM4-40GB",
+        product=draw(st.sampled_from(["NVIDIA A100-SXM4-40GB"] * 3 + ["NVIDIA T4"])),
         sm_count=108,
         pcie_bandwidth=draw(st.sampled_from([0, 32_000_000_000])),
     )
@@ -131,6 +140,32 @@ def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3)
         if within_limits(gpu, [*held, booking]):
             held.append(booking)
     return replace(gpu, bookings=tuple(held))
+
+
+_hosts = st.lists(
+    st.builds(
+        Node,
+        id=st.sampled_from(["node-0", "node-1"]),
+        cpu=st.sampled_from([0, 3000, 5000, 64000]),
+        memory=st.sampled_from([GIB, 9 * GIB, 64 * GIB]),
+    ),
+    max_size=2,
+    unique_by=lambda node: node.id,
+).map(tuple)
+
+
+def within_hosts(snapshot: Snapshot, placements: Sequence[Placement]) -> bool:
+    """Whether nodes of known CPU and memory give no more than they have; counted apart."""
+    jobs, where = {job.id: job for job in snapshot.jobs}, {g.id: g.node for g in snapshot.gpus}
+    for node in snapshot.nodes:
+        held = {b.job: b for g in snapshot.gpus if g.node == node.id for b in g.bookings}
+        new = [jobs[p.job] for p in placements if where[p.gpus[0]] == node.id]
+        for asked, has in (("cpu", node.cpu), ("host_memory", node.memory)):
+            left = has - sum(getattr(holder, asked) for holder in held.values())
+            wanted = [getattr(job, asked) for job in new]
+            if any(wanted) and sum(wanted) > left:
+                return False
+    return True
 
 
 @st.composite
@@ -143,6 +178,7 @@ def snapshots(draw: st.DrawFn, *, max_jobs: int = 8, max_gpus: int = 4) -> Snaps
         jobs=draw(queues(max_jobs=max_jobs)),
         gpus=tuple(drawn),
         sharing=draw(st.sampled_from(Sharing)),
+        nodes=draw(_hosts),
     )
 
 

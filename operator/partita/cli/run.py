@@ -1,8 +1,10 @@
 """`partita run`: the operator."""
 
+from pathlib import Path
+
 import click
 
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import MEMORY, kubeconfig_option
 
 __all__ = ["command"]
 
@@ -55,6 +57,23 @@ __all__ = ["command"]
     metavar="PORT",
     help="Serve /healthz and /readyz on this port; without it nothing is served.",
 )
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="PARTITA_RECORD",
+    show_envvar=True,
+    metavar="FOLDER",
+    help="Record each decision in this folder, for `partita replay`.",
+)
+@click.option(
+    "--record-limit",
+    type=MEMORY,
+    envvar="PARTITA_RECORD_LIMIT",
+    show_envvar=True,
+    default="256Mi",
+    show_default=True,
+    help="Size of that folder; the oldest recordings go first.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log what kopf does with each event, too.")
 def command(
     *,
@@ -65,6 +84,8 @@ def command(
     image: str,
     service_account: str,
     health_port: int,
+    record: Path | None,
+    record_limit: int,
     verbose: bool,
 ) -> None:
     """Run the operator until it is stopped.
@@ -96,6 +117,8 @@ def command(
         image=image,
         service_account=service_account,
         health_port=health_port,
+        record=record,
+        record_limit=record_limit,
     )
     with explained():
         asyncio.run(run_operator(settings, kubeconfig))

@@ -9,7 +9,9 @@ __all__ = ["serve_health"]
 
 
 @asynccontextmanager
-async def serve_health(port: int, ready: Callable[[], bool]) -> AsyncIterator[None]:
+async def serve_health(
+    port: int, ready: Callable[[], bool], trouble: Callable[[], str] = lambda: ""
+) -> AsyncIterator[None]:
     """Serve /healthz and /readyz while the block runs.
 
     `/healthz` answers as long as the event loop turns. `/readyz` is 503 for a process that
@@ -19,13 +21,16 @@ async def serve_health(port: int, ready: Callable[[], bool]) -> AsyncIterator[No
     ----------
     port
         0 serves nothing.
+    trouble
+        What is wrong though the operator does its work: told at `/healthz`, which stays 200.
     """
     if not port:
         yield
         return
 
     async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        said = trouble()
+        return web.Response(text=f"ok, but {said}" if said else "ok")
 
     async def readyz(_: web.Request) -> web.Response:
         if ready():

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from partita.controller.health import serve_health
 from partita.controller.overview import partition_status
 from partita.controller.partition_statuses import PartitionStatuses
 from partita.controller.partitions import Partitions
+from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
 from partita.kube.client import PODS, Kind, Kube
@@ -26,8 +28,10 @@ from partita.kube.events import Events
 from partita.kube.lease import Lease
 from partita.models import GPUPartitionStatus
 from partita.pods.server import ServerPodSettings
+from partita.scheduling.cycle import CycleResult, placements_of
 from partita.scheduling.loop.loop import Loop
 from partita.scheduling.state import State
+from partita_policies.recorded import Decision
 
 __all__ = ["run_operator"]
 
@@ -67,11 +71,16 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
         kube = Kube(api, may_write=lease.held)
         state = State()
         ready = asyncio.Event()
-        async with serve_health(settings.health_port, ready.is_set):
+        async with (
+            recording(settings.record, settings.record_limit) as recorder,
+            serve_health(
+                settings.health_port, ready.is_set, lambda: recorder.problem if recorder else ""
+            ),
+        ):
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
-                await _lead(kube, state, lease, settings, ready=ready, stop=stop)
+                await _lead(kube, state, lease, settings, recorder, ready=ready, stop=stop)
             finally:
                 await lease.release()
                 writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
@@ -83,6 +92,7 @@ async def _lead(
     state: State,
     lease: Lease,
     settings: OperatorSettings,
+    recorder: Recorder | None,
     *,
     ready: asyncio.Event,
     stop: asyncio.Event,
@@ -106,7 +116,19 @@ async def _lead(
             return None
         return partition_status(found, state, loop.runner(name), datetime.now(UTC))
 
-    loop = Loop(kube, state, events, on_partition=on_partition)
+    def on_decision(result: CycleResult) -> None:
+        if recorder is not None and result.snapshot is not None and result.answer is not None:
+            recorder.offer(
+                replace(result.snapshot, complete=resync.complete),
+                Decision(
+                    result.answer.policy,
+                    tuple(placements_of(result)),
+                    result.answer.failure,
+                    result.answer.seconds,
+                ),
+            )
+
+    loop = Loop(kube, state, events, on_partition=on_partition, on_decision=on_decision)
     statuses = PartitionStatuses(kube, state, overview)
     resync = Resync(kube, state, SELECTORS)
     registry = kopf.OperatorRegistry()

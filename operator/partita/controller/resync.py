@@ -30,7 +30,13 @@ class Resync:
         self._selectors = selectors
         self._pending: dict[Kind, asyncio.TimerHandle] = {}
         self._due: asyncio.Queue[Kind] = asyncio.Queue()
+        self._failed: set[Kind] = set()
         self._log = structlog.get_logger().bind(part="resync")
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that is remembered is there, as far as lists could be had."""
+        return not self._failed
 
     def relisted(self, kind: Kind) -> None:
         """Have a kind compared once its list is through."""
@@ -45,9 +51,11 @@ class Resync:
                     kind, label_selector=self._selectors.get(kind, "")
                 )
             except KubernetesError as error:
+                self._failed.add(kind)
                 self._log.warning("not compared", kind=kind.plural, error=str(error))
                 self._schedule(kind, RETRY_AFTER)
                 continue
+            self._failed.discard(kind)
             gone = self._state.forget_missing(kind.plural, uids, int(version))
             if gone:
                 self._log.info("gone without an event", kind=kind.plural, count=gone)

@@ -1,6 +1,7 @@
 """The operator's settings: what the environment and the command line say."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = ["OperatorSettings"]
 
@@ -21,3 +22,7 @@ class OperatorSettings:
     """Service account of the server Pods."""
     health_port: int = 0
     """Port of /healthz and /readyz on all interfaces; 0 serves none."""
+    record: Path | None = None
+    """Folder in which decisions are recorded for `partita replay`; None records none."""
+    record_limit: int = 256 << 20
+    """Bytes of all recordings in that folder."""

@@ -63,6 +63,8 @@ class Loop:
         What the watches feed.
     on_partition
         Told of each partition whose jobs or GPUs changed, and after each of its cycles.
+    on_decision
+        Told of each cycle in which a policy was asked.
     now
         The clock.
     """
@@ -74,9 +76,11 @@ class Loop:
         events: Events,
         *,
         on_partition: Callable[[str], None] = lambda _: None,
+        on_decision: Callable[[CycleResult], None] = lambda _: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._on_partition = on_partition
+        self._on_decision = on_decision
         self._kube = kube
         self._state = state
         self._events = events
@@ -303,6 +307,8 @@ class Loop:
                     memory=kept.memory,
                     now=now,
                 )
+            if result.snapshot is not None:
+                self._on_decision(result)
             self._tell_preempted(result)
             await self._committer.commit(partition, result, changes)
             self._explain(result)

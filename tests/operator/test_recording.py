@@ -1,0 +1,66 @@
+"""What the operator records, and what is made of it."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from partita_policies.recorded import Recorded, read_recordings
+from partita_policies.registry import create
+from partita_policies.replay import Replay
+from support.operator import System
+
+
+async def test_decisions_are_recorded_and_come_out_the_same_when_replayed(
+    system: System, tmp_path
+) -> None:
+    async with system.nodes(1), system.operator(record=tmp_path / "recordings"):
+        partition = await system.partition(policy={"name": "sjf"})
+        jobs = [
+            await system.job(f"for-{n}m", partition, gpuMemory="30Gi", expectedDuration=f"{n}m")
+            for n in (3, 1, 2)
+        ]
+        for job in jobs:
+            await job.succeeds()
+        await system.settle()
+    found = list(read_recordings([tmp_path / "recordings"]))
+    recorded = [one for one in found if isinstance(one, Recorded)]
+    assert recorded == found
+    assert {one.snapshot.partition for one in recorded} == {partition}
+    assert {one.decision.policy for one in recorded} == {"sjf"}
+    assert sum(len(one.decision.placements) for one in recorded) == len(jobs)
+    again, other = Replay("sjf", create("sjf")), Replay("fifo", create("fifo"))
+    for one in recorded:
+        again.ask(one)
+        other.ask(one)
+    assert (again.same, again.failures) == (len(recorded), [])
+    assert other.started >= len(jobs)
+
+
+async def test_the_failure_of_a_policy_is_recorded_with_what_the_fallback_did(
+    system: System, tmp_path
+) -> None:
+    async with system.nodes(1), system.operator(record=tmp_path):
+        partition = await system.partition(policy={"name": "oracle"})
+        await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
+        await system.settle()
+    (one,) = (r for r in read_recordings([tmp_path]) if isinstance(r, Recorded))
+    assert one.decision.policy == "fifo"
+    assert "there is no policy 'oracle'" in one.decision.failure
+    assert len(one.decision.placements) == 1
+
+
+async def test_jobs_run_and_health_tells_where_nothing_can_be_recorded(
+    system: System, tmp_path, unused_tcp_port: int
+) -> None:
+    (tmp_path / "a-file").write_text("in the way")
+    record = tmp_path / "a-file" / "folder"
+    async with system.nodes(1), system.operator(record=record, health_port=unused_tcp_port):
+        partition = await system.partition()
+        await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
+        url = f"http://127.0.0.1:{unused_tcp_port}/healthz"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            said = await answer.text()
+        await system.settle()
+    assert answer.status == 200
+    assert said.startswith(f"ok, but decisions are not recorded in {record}: ")
+    assert len([log for log in system.logs if log["event"] == "not recording"]) == 1

@@ -1,8 +1,8 @@
-"""Build the control plane of ``make test-apiserver`` from the Go module proxy, once.
+"""Build the servers of ``make test-apiserver`` and ``make test-cluster``, once.
 
-etcd, kube-apiserver, kube-controller-manager and kubectl are compiled at the versions that the
-two ``go.mod`` files beside this one name and ``go.sum`` pins by hash, and kept outside the work
-tree, in a folder named after those files and the Go version: the next run finds them there.
+They are compiled from the Go module proxy at the versions that the ``go.mod`` files beside this
+one name and ``go.sum`` pins by hash, and kept outside the work tree, in a folder named after those
+files and the Go version: the next run finds them there.
 """
 
 from __future__ import annotations
@@ -23,19 +23,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BINARIES", "BuildError", "assets", "build", "cached", "main"]
+__all__ = [
+    "BINARIES",
+    "CONTROL_PLANE",
+    "NODE",
+    "Binaries",
+    "BuildError",
+    "assets",
+    "build",
+    "cached",
+    "main",
+]
 
 HERE = Path(__file__).resolve().parent
-
-BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-"""What a folder of assets must hold; the names are those of envtest (``KUBEBUILDER_ASSETS``)."""
 
 PROGRESS_SECONDS = 15
 """How often progress is told where the output is no terminal."""
 
 
 class BuildError(Exception):
-    """The control plane cannot be built here; the message says what to do about it."""
+    """The servers cannot be built here; the message says what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class Module:
     folder: Path
     packages: Mapping[str, str]
     version_of: str
+    tags: str = ""
 
     def version(self) -> str:
         """Return the version that ``go.mod`` requires of the module that is built."""
@@ -55,35 +63,97 @@ class Module:
         return found[1]
 
     def ldflags(self) -> str:
-        """Return linker flags: stripped, and Kubernetes told its version as its releases are."""
-        if self.version_of != "k8s.io/kubernetes":
-            return "-s -w"
+        """Return linker flags: stripped, and each told its version as its releases are."""
         version = self.version()
         major, minor = version.removeprefix("v").split(".")[:2]
-        told = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-        return "-s -w " + " ".join(
-            f"-X k8s.io/component-base/version.{name}={value}" for name, value in told.items()
-        )
+        told = {
+            "k8s.io/kubernetes": {
+                "k8s.io/component-base/version.gitVersion": version,
+                "k8s.io/component-base/version.gitMajor": major,
+                "k8s.io/component-base/version.gitMinor": minor,
+            },
+            "github.com/containerd/containerd/v2": {
+                "github.com/containerd/containerd/v2/version.Version": version
+            },
+        }.get(self.version_of, {})
+        return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in told.items())])
 
 
-MODULES = (
-    Module(
-        folder=HERE / "etcd",
-        packages={"go.etcd.io/etcd/server/v3": "etcd"},
-        version_of="go.etcd.io/etcd/server/v3",
-    ),
-    Module(
+@dataclass(frozen=True)
+class Binaries:
+    """Servers that are built, kept and found together.
+
+    Attributes
+    ----------
+    name
+        Folder in the cache.
+    title
+        What they are, for messages.
+    variable
+        Environment variable that names a folder of ready ones.
+    modules
+        Where they come from.
+    """
+
+    name: str
+    title: str
+    variable: str
+    modules: tuple[Module, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The binaries' names."""
+        return tuple(name for module in self.modules for name in module.packages.values())
+
+
+def _kubernetes(*names: str) -> Module:
+    return Module(
         folder=HERE / "kubernetes",
-        packages={
-            f"k8s.io/kubernetes/cmd/{name}": name
-            for name in ("kube-apiserver", "kube-controller-manager", "kubectl")
-        },
+        packages={f"k8s.io/kubernetes/cmd/{name}": name for name in names},
         version_of="k8s.io/kubernetes",
+    )
+
+
+CONTROL_PLANE = Binaries(
+    name="apiserver",
+    title="test control plane",
+    variable="KUBEBUILDER_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "etcd",
+            packages={"go.etcd.io/etcd/server/v3": "etcd"},
+            version_of="go.etcd.io/etcd/server/v3",
+        ),
+        _kubernetes("kube-apiserver", "kube-controller-manager", "kubectl"),
     ),
 )
+"""What objects need; names and variable are those of controller-runtime's envtest."""
+
+NODE = Binaries(
+    name="node",
+    title="test node",
+    variable="PARTITA_NODE_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "containerd",
+            packages={
+                f"github.com/containerd/containerd/v2/cmd/{name}": name
+                for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+            },
+            version_of="github.com/containerd/containerd/v2",
+            # Snapshotters that need headers of file systems, and are not used.
+            tags="no_btrfs no_zfs no_devmapper no_aufs",
+        ),
+        _kubernetes("kube-scheduler", "kubelet"),
+    ),
+)
+"""What Pods need beside the control plane."""
+
+BINARIES = CONTROL_PLANE.names
+"""What a folder of the control plane must hold."""
 
 
-def go_version(environment: Mapping[str, str]) -> str:
+def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -> str:
     """Return the version of the Go toolchain that will compile, such as ``go1.26.8``.
 
     Raises
@@ -91,18 +161,18 @@ def go_version(environment: Mapping[str, str]) -> str:
     BuildError
         Go is missing, or older than ``go.mod`` asks for and told not to fetch a newer one.
     """
-    needed = max(_go_directive(module.folder / "go.mod") for module in MODULES)
+    needed = max(_go_directive(module.folder / "go.mod") for module in what.modules)
     wanted = ".".join(map(str, needed))
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise BuildError(
             f"Go is not installed (no `go` on PATH). Install Go {wanted} or newer, or set "
-            "KUBEBUILDER_ASSETS to a folder that holds " + ", ".join(BINARIES) + "."
+            f"{what.variable} to a folder that holds " + ", ".join(what.names) + "."
         )
     # Asked inside the module, a Go that may switch toolchains answers with the one it switched to.
     answer = subprocess.run(
         [go, "env", "GOVERSION"],
-        cwd=MODULES[-1].folder,
+        cwd=_newest(what).folder,
         env=dict(environment),
         capture_output=True,
         text=True,
@@ -120,6 +190,11 @@ def go_version(environment: Mapping[str, str]) -> str:
     return version
 
 
+def _newest(what: Binaries) -> Module:
+    """Return the module that asks for the newest Go."""
+    return max(what.modules, key=lambda module: _go_directive(module.folder / "go.mod"))
+
+
 def _go_directive(path: Path) -> tuple[int, ...]:
     found = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", path.read_text(), re.MULTILINE)
     if found is None:
@@ -127,44 +202,49 @@ def _go_directive(path: Path) -> tuple[int, ...]:
     return tuple(int(n or 0) for n in found.groups())
 
 
-def cache_folder(environment: Mapping[str, str], version: str) -> Path:
+def cache_folder(
+    environment: Mapping[str, str], version: str, what: Binaries = CONTROL_PLANE
+) -> Path:
     """Return where binaries of these module files, this Go and this machine type belong."""
     digest = hashlib.sha256(f"{version} {platform.system()} {platform.machine()}\n".encode())
-    for module in MODULES:
-        digest.update(module.ldflags().encode())
+    for module in what.modules:
+        digest.update(f"{module.ldflags()} {module.tags}".encode())
         for name in ("go.mod", "go.sum"):
             digest.update((module.folder / name).read_bytes())
     root = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "partita" / "apiserver" / digest.hexdigest()[:16]
+    return Path(root) / "partita" / what.name / digest.hexdigest()[:16]
 
 
-def missing(folder: Path) -> list[str]:
+def missing(folder: Path, what: Binaries = CONTROL_PLANE) -> list[str]:
     """Return the binaries that ``folder`` does not hold as executable files."""
-    return [name for name in BINARIES if not os.access(folder / name, os.X_OK)]
+    return [name for name in what.names if not os.access(folder / name, os.X_OK)]
 
 
-def cached(environment: Mapping[str, str] | None = None) -> Path | None:
+def cached(
+    environment: Mapping[str, str] | None = None, what: Binaries = CONTROL_PLANE
+) -> Path | None:
     """Return the folder of the binaries if they are already there; build nothing.
 
     Raises
     ------
     BuildError
-        ``KUBEBUILDER_ASSETS`` is set, but names a folder that lacks a binary.
+        ``KUBEBUILDER_ASSETS`` (for a node ``PARTITA_NODE_ASSETS``) is set, but names a folder that
+        lacks a binary.
     """
     environment = os.environ if environment is None else environment
-    if given := environment.get("KUBEBUILDER_ASSETS"):
-        if lacking := missing(Path(given)):
-            raise BuildError(f"KUBEBUILDER_ASSETS={given} lacks " + ", ".join(lacking) + ".")
+    if given := environment.get(what.variable):
+        if lacking := missing(Path(given), what):
+            raise BuildError(f"{what.variable}={given} lacks " + ", ".join(lacking) + ".")
         return Path(given)
     try:
-        folder = cache_folder(environment, go_version(environment))
+        folder = cache_folder(environment, go_version(environment, what), what)
     except BuildError:
         return None
-    return None if missing(folder) else folder
+    return None if missing(folder, what) else folder
 
 
-def assets(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the folder that holds `BINARIES`, building them first where needed.
+def assets(environment: Mapping[str, str] | None = None, what: Binaries = CONTROL_PLANE) -> Path:
+    """Return the folder that holds the binaries, building them first where needed.
 
     Raises
     ------
@@ -172,28 +252,28 @@ def assets(environment: Mapping[str, str] | None = None) -> Path:
         They are not there and cannot be built; the message says what to do.
     """
     environment = os.environ if environment is None else environment
-    return cached(environment) or build(environment)
+    return cached(environment, what) or build(environment, what)
 
 
-def build(environment: Mapping[str, str]) -> Path:
+def build(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -> Path:
     """Compile all binaries into the cache and return their folder.
 
     Two runs at once build once: the second waits for the first and finds its result.
     """
-    version = go_version(environment)
-    folder = cache_folder(environment, version)
+    version = go_version(environment, what)
+    folder = cache_folder(environment, version, what)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_suffix(".lock")):
-        if not missing(folder):
+        if not missing(folder, what):
             return folder
-        _say(f"Building the test control plane with {version}, once, into {folder}")
+        _say(f"Building the {what.title} with {version}, once, into {folder}")
         began = time.monotonic()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as temporary:
-            for module in MODULES:
+            for module in what.modules:
                 for package, name in module.packages.items():
                     _compile(module, package, Path(temporary) / name, environment)
             folder.mkdir(exist_ok=True)
-            for name in BINARIES:
+            for name in what.names:
                 (Path(temporary) / name).replace(folder / name)
         _say(f"Built in {time.monotonic() - began:.0f} s.")
     return folder
@@ -204,7 +284,7 @@ def _compile(module: Module, package: str, target: Path, environment: Mapping[st
     _say(f"{target.name} {module.version()}: downloading modules and compiling")
     command = ["go", "build", "-mod=readonly", "-v", "-trimpath"]
     with subprocess.Popen(
-        [*command, "-ldflags", module.ldflags(), "-o", str(target), package],
+        [*command, "-tags", module.tags, "-ldflags", module.ldflags(), "-o", str(target), package],
         cwd=module.folder,
         # Without cgo no C compiler is needed, and the binary does not depend on whether one was
         # there.
@@ -254,21 +334,28 @@ def _say(text: str, end: str = "\n") -> None:
 
 
 def main() -> int:
-    """Run the command: print the folder of the binaries, having built them if needed."""
+    """Run the command: print the folders of the binaries, having built them if needed."""
     parser = argparse.ArgumentParser(
         description="Build etcd, kube-apiserver, kube-controller-manager and kubectl from the Go "
         "module proxy for `make test-apiserver` (about 5 minutes on 2 cores, the first time), and "
         "print the folder that holds them.",
-        epilog="KUBEBUILDER_ASSETS names a folder of ready binaries instead; XDG_CACHE_HOME moves "
-        "the cache (default ~/.cache/partita/apiserver).",
+        epilog="KUBEBUILDER_ASSETS names a folder of ready binaries instead, PARTITA_NODE_ASSETS "
+        "one of the node's; XDG_CACHE_HOME moves the cache (default ~/.cache/partita).",
     )
-    parser.parse_args()
+    parser.add_argument(
+        "--node",
+        action="store_true",
+        help="also build what `make test-cluster` needs: kube-scheduler, kubelet, containerd with "
+        "its shim, ctr (2 minutes more), and print their folder on a second line",
+    )
+    wanted = (CONTROL_PLANE, NODE) if parser.parse_args().node else (CONTROL_PLANE,)
     try:
-        folder = assets()
+        folders = [assets(what=what) for what in wanted]
     except BuildError as error:
         _say(f"error: {error}")
         return 1
-    print(folder)  # noqa: T201 - the command's result
+    for folder in folders:
+        print(folder)  # noqa: T201 - the command's result
     return 0
 
 

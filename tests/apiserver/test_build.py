@@ -110,7 +110,11 @@ def test_a_build_that_fails_tells_what_the_compiler_said(
     assert build.cached(environment) is None
 
 
-@pytest.mark.parametrize("module", build.MODULES, ids=lambda module: module.folder.name)
+@pytest.mark.parametrize(
+    "module",
+    [*build.CONTROL_PLANE.modules, *build.NODE.modules],
+    ids=lambda module: f"{module.folder.name}-{'-'.join(module.packages.values())}",
+)
 def test_versions_are_pinned_by_hash(module: build.Module):
     version = module.version()
     assert f"{module.version_of} {version} h1:" in (module.folder / "go.sum").read_text()
@@ -120,9 +124,9 @@ def test_the_command_prints_the_folder_or_the_reason(tmp_path: Path):
     for name in BINARIES:
         executable(tmp_path / name)
 
-    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, build.__file__],
+            [sys.executable, build.__file__, *arguments],
             env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")} | environment,
             capture_output=True,
             text=True,
@@ -131,7 +135,33 @@ def test_the_command_prints_the_folder_or_the_reason(tmp_path: Path):
 
     given = run(KUBEBUILDER_ASSETS=str(tmp_path))
     assert (given.returncode, given.stdout.strip(), given.stderr) == (0, str(tmp_path), "")
+    node = tmp_path / "node"
+    for name in build.NODE.names:
+        executable(node / name)
+    both = run("--node", KUBEBUILDER_ASSETS=str(tmp_path), PARTITA_NODE_ASSETS=str(node))
+    assert both.stdout.splitlines() == [str(tmp_path), str(node)]
     without = run()
     assert (without.returncode, without.stdout) == (1, "")
     assert without.stderr.startswith("error: Go is not installed")
     assert "Traceback" not in without.stderr
+
+
+def test_the_node_is_built_apart_from_the_control_plane(
+    tmp_path: Path, environment: dict[str, str]
+):
+    fake_go(tmp_path / "bin", build_script=': >"$out"; chmod +x "$out"')
+    folder = build.assets(environment, build.NODE)
+    assert folder.parent == tmp_path / "cache" / "partita" / "node"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "containerd",
+        "containerd-shim-runc-v2",
+        "ctr",
+        "kube-scheduler",
+        "kubelet",
+    ]
+    assert build.cached(environment) is None, "the control plane is not built"
+
+
+def test_a_node_that_lacks_a_binary_names_its_own_variable(tmp_path: Path):
+    with pytest.raises(BuildError, match=r"PARTITA_NODE_ASSETS=.* lacks containerd, "):
+        build.assets({"PATH": "", "PARTITA_NODE_ASSETS": str(tmp_path)}, build.NODE)

@@ -1,0 +1,201 @@
+"""The simulation: what happens when, to whom, and that nothing else does."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from partita_policies import Placement, Sharing, Step, create
+from partita_policies.interference import Load, slowdowns
+from partita_policies.simulator import Application, Outcome, Simulation, simulate, task_of
+from simulator.scenes import GIB, Scripted, application, gpus, queue
+
+
+def test_sjf_alone_takes_the_sum_of_the_durations():
+    tasks = queue(*(application(f"app-{n}", duration=10.5 * n) for n in range(1, 6)))
+    result = simulate(tasks, gpus(), create("sjf"))
+    assert result.makespan == pytest.approx(10.5 * 15)
+    assert [job.slowdown for job in result.jobs] == pytest.approx([1.0] * 5)
+    assert result.unslowed(0.001) == 5
+
+
+def test_two_jobs_slow_each_other_down_as_the_model_says():
+    busy = Application("busy", 100, (Step(gpu=80, memory=GIB, core=60),), cache=0.5)
+    result = simulate(queue(busy, busy), gpus(), create("fifo"))
+    load = Load(busy=0.8, sm=0.8, pcie=0.0, memory=1.0, cache=0.5)
+    expected = slowdowns([load, load], Sharing.MPS)[0]
+    assert result.jobs[0].slowdown == pytest.approx(expected)
+    assert result.makespan == pytest.approx(100 * expected)
+
+
+def test_a_job_speeds_up_when_its_neighbour_ends():
+    long = Application("long", 100, (Step(gpu=100, memory=GIB),), cache=0)
+    short = Application("short", 10, (Step(gpu=100, memory=GIB),), cache=0)
+    result = simulate(queue(long, short), gpus(), create("fifo"))
+    assert [job.finish for job in result.jobs] == pytest.approx([110, 20])
+
+
+def test_a_faster_product_finishes_earlier_and_slows_nobody():
+    result = simulate(
+        queue(application()), gpus(product="fast"), create("fifo"), speeds={"fast": 4.0}
+    )
+    assert result.makespan == pytest.approx(25)
+    assert result.jobs[0].slowdown == pytest.approx(1)
+
+
+def test_above_its_booking_under_mps_one_job_is_killed_and_comes_back_larger():
+    greedy = application("greedy", memory=[1, 4])
+    calm = application("calm", memory=[2])
+    tasks = [task_of(greedy, "greedy", memory=3 * GIB), task_of(calm, "calm")]
+    result = simulate(tasks, gpus(), create("fifo"))
+    killed, *others = sorted(result.attempts, key=lambda attempt: attempt.end)
+    assert (killed.job, killed.outcome) == ("greedy", Outcome.OUT_OF_MEMORY)
+    assert killed.end == pytest.approx(50)
+    assert [attempt.outcome for attempt in others] == [Outcome.FINISHED] * 2
+    again = next(attempt for attempt in others if attempt.job == "greedy")
+    assert again.memory == 4.5 * GIB
+    assert again.end == pytest.approx(150)
+
+
+def test_without_limits_the_job_that_asked_last_is_killed():
+    early = application("early", memory=[1, 9, 9, 9], duration=100)
+    late = application("late", memory=[2, 2, 6, 6], duration=100)
+    tasks = [task_of(truth, truth.name, memory=5 * GIB) for truth in (early, late)]
+    result = simulate(tasks, gpus(), create("fifo"), sharing=Sharing.TIME_SLICING)
+    killed = result.attempts[0]
+    assert (killed.job, killed.outcome) == ("late", Outcome.OUT_OF_MEMORY)
+    assert [job.outcome for job in result.jobs] == [Outcome.FINISHED] * 2
+    assert result.kills == 1
+
+
+def test_a_job_that_needs_more_than_any_gpu_is_given_up_after_growing_to_the_largest():
+    task = task_of(application(memory=[1, 20]), "huge", memory=4 * GIB)
+    result = simulate([task], gpus(), create("fifo"))
+    assert [attempt.memory / GIB for attempt in result.attempts] == [4, 6, 9, 12]
+    assert result.jobs[0].outcome is Outcome.OUT_OF_MEMORY
+    assert not any(count for _, count in result.waiting())
+
+
+def test_a_booking_of_nothing_grows_until_it_is_enough():
+    task = task_of(application(memory=[1]), "unknown", memory=0)
+    result = simulate([task], gpus(), create("fifo"))
+    assert result.jobs[0].outcome is Outcome.FINISHED
+
+
+def test_a_job_that_fits_no_gpu_is_refused_and_the_others_run():
+    tasks = [task_of(application(memory=[13]), "huge"), task_of(application(), "small")]
+    result = simulate(tasks, gpus(), create("fifo"))
+    assert [job.outcome for job in result.jobs] == [Outcome.NEVER_FITS, Outcome.FINISHED]
+
+
+def test_a_policy_that_waits_for_nothing_leaves_its_jobs_unplaced():
+    result = simulate(queue(application(), application()), gpus(), Scripted())
+    assert [job.outcome for job in result.jobs] == [Outcome.NEVER_PLACED] * 2
+    assert (result.makespan, result.decisions) == (0, 1)
+
+
+def test_placements_that_break_a_limit_are_counted_and_not_made():
+    tasks = queue(application(memory=[8]), application(memory=[8]))
+    policy = Scripted(
+        [
+            Placement("job-0", ("gpu-0",)),
+            Placement("job-0", ("gpu-0",)),
+            Placement("job-1", ("gpu-0",)),
+            Placement("nobody", ("gpu-0",)),
+            Placement("job-1", ("nowhere",)),
+        ]
+    )
+    result = simulate(tasks, gpus(), policy)
+    assert result.rejected == 4
+    assert [job.outcome for job in result.jobs] == [Outcome.FINISHED, Outcome.NEVER_PLACED]
+
+
+def test_all_that_happens_at_one_instant_is_one_decision():
+    tasks = queue(*[application(duration=0.1 + 0.2), application(duration=0.3)] * 4)
+    policy = Scripted([Placement(f"job-{n}", (f"gpu-{n}",)) for n in range(4)])
+    simulate(tasks, gpus(4), policy)
+    assert [snapshot.time for snapshot in policy.seen] == pytest.approx([0, 0.3])
+    assert not any(gpu.bookings for gpu in policy.seen[1].gpus)
+
+
+def test_a_job_that_later_ones_were_started_before_has_been_passed_over():
+    tasks = queue(*[application()] * 3)
+    policy = Scripted([Placement("job-1", ("gpu-0",))])
+    simulate(tasks, gpus(), policy)
+    assert [(job.id, job.bypasses) for job in policy.seen[1].jobs] == [("job-0", 1), ("job-2", 0)]
+
+
+def test_jobs_wait_in_the_order_of_priority_and_age_and_bookings_tell_their_time():
+    tasks = [
+        task_of(application(), "first"),
+        task_of(application(), "second", submitted=5),
+        task_of(application(), "urgent", submitted=10, priority=1),
+    ]
+    policy = Scripted([Placement("first", ("gpu-0",))])
+    simulate(tasks, gpus(), policy)
+    assert [job.id for job in policy.seen[2].jobs] == ["urgent", "second"]
+    assert policy.seen[2].gpus[0].bookings[0].elapsed == pytest.approx(10)
+
+
+def test_a_job_on_two_gpus_goes_at_the_pace_of_the_slower():
+    wide = task_of(application("wide", gpu=100), "wide")
+    wide = replace(wide, job=replace(wide.job, gpus=2))
+    beside = task_of(application("beside", gpu=100), "beside")
+    policy = Scripted([Placement("wide", ("gpu-0", "gpu-1")), Placement("beside", ("gpu-1",))])
+    result = simulate([wide, beside], gpus(2), policy)
+    assert [job.slowdown for job in result.jobs] == pytest.approx([2, 2])
+
+
+def test_exclusive_gpus_hold_one_job_each():
+    tasks = queue(*[application()] * 3)
+    result = simulate(tasks, gpus(2), create("fifo"), sharing=Sharing.EXCLUSIVE)
+    assert result.makespan == pytest.approx(200)
+
+
+def test_what_a_training_loop_needs_is_told_between_decisions():
+    simulation = Simulation(queue(*[application(duration=100)] * 2, every=10), gpus())
+    assert simulation.next_decision() is not None
+    simulation.apply([Placement("job-0", ("gpu-0",))])
+    assert simulation.next_decision() is not None
+    assert (simulation.now, simulation.over) == (10, False)
+    assert simulation.work_done == pytest.approx(10)
+    assert simulation.work_total == 200
+    simulation.apply([Placement("job-1", ("gpu-0",))])
+    assert simulation.next_decision() is None
+    assert simulation.over
+    assert simulation.work_done == pytest.approx(200)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"duration": math.nan}, "duration"),
+        ({"duration": 0.0}, "duration"),
+        ({"cache": math.nan}, "cache"),
+        ({"steps": ()}, "steps"),
+        ({"steps": (Step(gpu=1, memory=1), Step(gpu=-1, memory=1))}, r"steps\[1\]\.gpu"),
+        ({"steps": (Step(gpu=math.inf, memory=1),)}, r"steps\[0\]\.gpu"),
+        ({"steps": (Step(gpu=1, memory=-1),)}, r"steps\[0\]\.memory"),
+    ],
+)
+def test_an_application_that_cannot_be_is_refused_by_its_field(wrong, place):
+    with pytest.raises(ValueError, match=place):
+        replace(application(), **wrong)
+
+
+def test_what_cannot_be_simulated_is_refused():
+    tasks = queue(application())
+    with pytest.raises(ValueError, match="job-0: expected ids that differ"):
+        Simulation(tasks * 2, gpus())
+    with pytest.raises(ValueError, match="GPUs: expected ids that differ"):
+        Simulation(tasks, gpus() * 2)
+    with pytest.raises(ValueError, match="speeds: : 0: expected"):
+        Simulation(tasks, gpus(), speeds={"": 0})
+    with pytest.raises(ValueError, match="submitted: nan"):
+        Simulation(queue(application(), submitted=math.nan), gpus())
+
+
+def test_no_jobs_and_no_gpus_end_at_once():
+    assert simulate([], gpus(), create("fifo")).makespan == 0
+    result = simulate(queue(application()), [], create("fifo"))
+    assert result.jobs[0].outcome is Outcome.NEVER_FITS

@@ -9,6 +9,7 @@ print(result.makespan, result.gpu_utilisation)
 """
 
 from partita_policies.simulator.engine import Simulation, simulate
+from partita_policies.simulator.jitter import jitter
 from partita_policies.simulator.results import Attempt, JobResult, Outcome, Reading, Result
 from partita_policies.simulator.tasks import Application, Task, task_of
 
@@ -21,6 +22,7 @@ __all__ = [
     "Result",
     "Simulation",
     "Task",
+    "jitter",
     "simulate",
     "task_of",
 ]

@@ -19,9 +19,19 @@ from typing_extensions import override
 from partita_policies.recording import SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.types import GPU, Amount, Job, Placement, Snapshot
 
-__all__ = ["Decision", "Recorded", "Refused", "dump_record", "load_record", "read_recordings"]
+__all__ = [
+    "SUFFIXES",
+    "Decision",
+    "Recorded",
+    "Refused",
+    "dump_record",
+    "load_record",
+    "read_recordings",
+    "recordings_in",
+]
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
+"""How the name of a recording ends."""
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 _GPU: TypeAdapter[GPU] = TypeAdapter(GPU)
@@ -121,17 +131,21 @@ def read_recordings(paths: Iterable[Path]) -> Iterator[Recorded | Refused]:
     OSError
         There is no such file, or it cannot be opened.
     """
+    for file in recordings_in(paths):
+        yield from _read(file)
+
+
+def recordings_in(paths: Iterable[Path]) -> list[Path]:
+    """Return the files themselves, and in place of each folder the recordings in it, by name."""
+    found: list[Path] = []
     for path in paths:
-        for file in _files(path):
-            yield from _read(file)
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    # A hidden one is being compressed.
-    found = (p for p in path.iterdir() if p.name.endswith(SUFFIXES) and p.name[0] != ".")
-    return sorted(found, key=lambda p: p.name)
+        # A hidden one is being compressed.
+        found += (
+            sorted(p for p in path.iterdir() if p.name.endswith(SUFFIXES) and p.name[0] != ".")
+            if path.is_dir()
+            else [path]
+        )
+    return found
 
 
 def _read(path: Path) -> Iterator[Recorded | Refused]:

@@ -1,12 +1,12 @@
 """`partita demo`: the real operator on a simulated cluster, within a minute."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
+from partita.cli.policies import POLICY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,27 +31,10 @@ _PRODUCT, _SM_COUNT = "NVIDIA A10", 72
 _MACHINES, _GPUS_EACH = 2, 2
 
 
-class _Policy(click.ParamType[str]):
-    """The name of a policy that is installed."""
-
-    name = "name"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from partita_policies.errors import PolicyError
-        from partita_policies.registry import load
-
-        try:
-            load(str(value))
-        except PolicyError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
-
-
 @click.command("demo", short_help="Watch jobs share simulated GPUs: start here.")
 @click.option("--serve", is_flag=True, help="Stay up at the end, to play with kubectl.")
 @click.option(
-    "--policy", type=_Policy(), help="Put this policy in charge instead of the partition's own."
+    "--policy", type=POLICY, help="Put this policy in charge instead of the partition's own."
 )
 @click.option(
     "--speed",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 from typing_extensions import override
 
-__all__ = ["MEMORY", "kubeconfig_option", "output_option"]
+__all__ = ["MEMORY", "json_option", "kubeconfig_option", "output_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,4 +68,15 @@ def output_option(function: F) -> F:
         default="text",
         show_default=True,
         help="Form of the result; json is for scripts.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """Add `--json`."""
+    return click.option(
+        "--json",
+        "output",
+        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+        metavar="FILE",
+        help="Write the whole result to this file as JSON; - for stdout, without the table.",
     )(function)

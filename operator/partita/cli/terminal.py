@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -23,6 +24,7 @@ __all__ = [
     "quiet_logs",
     "say",
     "warn",
+    "write_json",
 ]
 
 WIDE = 160
@@ -45,6 +47,23 @@ def data(text: str) -> None:
 def dump(value: Any) -> None:
     """Print JSON to stdout."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write JSON to a file, or to stdout for `-`.
+
+    Raises
+    ------
+    UserError
+        It cannot be written.
+    """
+    if str(path) == "-":
+        dump(value)
+        return
+    try:
+        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def display(renderable: "RenderableType") -> None:

@@ -1,0 +1,28 @@
+"""Numbers as a person reads them in a table."""
+
+__all__ = ["milliseconds", "percent", "seconds", "times"]
+
+
+def seconds(value: float) -> str:
+    """Write a duration with the digits that matter: `0.25 s`, `7.5 s`, `4,807 s`."""
+    if value < 1:
+        return f"{value:.2f} s"
+    return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
+
+
+def milliseconds(value: float) -> str:
+    """Write a short time, given in seconds: `0.12 ms`, `34 ms`, `1.2 s`."""
+    if value >= 1:
+        return f"{value:.1f} s"
+    amount = value * 1000
+    return f"{amount:.0f} ms" if amount >= 10 else f"{amount:.2f} ms"
+
+
+def percent(share: float) -> str:
+    """Write a share of 1 as `97.5 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def times(value: float) -> str:
+    """Write a ratio as `1.27`."""
+    return f"{value:.2f}"

@@ -1,0 +1,128 @@
+"""Policies by name, with parameters, for the commands that try several of them."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from typing_extensions import override
+
+from partita.cli import terminal
+
+if TYPE_CHECKING:
+    from partita_policies.types import Policy
+
+__all__ = ["POLICY", "Parameter", "chosen_policies", "policy_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Parameter = tuple[str | None, str, Any]
+"""Policy (None means each), key and value."""
+
+
+class _Policy(click.ParamType[str]):
+    """The name of a policy that is installed."""
+
+    name = "name"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from partita_policies.errors import PolicyError
+        from partita_policies.registry import load
+
+        try:
+            load(str(value))
+        except PolicyError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+POLICY = _Policy()
+
+
+class _Parameter(click.ParamType[Parameter]):
+    """A parameter as `key=value` or `policy:key=value`, the value as in JSON or as plain text."""
+
+    name = "parameter"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Parameter:
+        left, equals, text = str(value).partition("=")
+        policy, colon, key = left.rpartition(":")
+        if not (equals and key) or (colon and not policy):
+            self.fail(f"{value!r}: write KEY=VALUE, or POLICY:KEY=VALUE for one of several")
+        try:
+            return policy or None, key, json.loads(text)
+        except ValueError:
+            return policy or None, key, text
+
+
+def policy_options(function: F) -> F:
+    """Add `--policy` and `--parameter`, each as often as one likes."""
+    function = click.option(
+        "--parameter",
+        "parameters",
+        multiple=True,
+        type=_Parameter(),
+        metavar="KEY=VALUE",
+        help="A parameter of the policy, as under `policy.parameters` in a GPUPartition; "
+        "POLICY:KEY=VALUE for one of several. May be repeated.",
+    )(function)
+    return click.option(
+        "--policy",
+        "-p",
+        "policies",
+        multiple=True,
+        type=POLICY,
+        metavar="NAME",
+        help="A policy to try; may be repeated.  [default: all that are installed]",
+    )(function)
+
+
+def chosen_policies(names: Sequence[str], parameters: Sequence[Parameter]) -> "dict[str, Policy]":
+    """Build the policies that were named, or all there are.
+
+    Of all there are, one that cannot be built is told and left out.
+
+    Raises
+    ------
+    click.UsageError
+        A parameter goes with no policy, or is wrong.
+    UserError
+        A policy that was named cannot be built.
+    """
+    from partita_policies.errors import PolicyError, PolicyParametersError
+    from partita_policies.registry import available, create
+
+    names = tuple(dict.fromkeys(names))
+    wanted = names or tuple(sorted(available()))
+    values = _values(wanted, parameters)
+    if not names and any(policy is None for policy, _, _ in parameters):
+        raise click.UsageError("--parameter KEY=VALUE goes with --policy: name the policy, too")
+    built: dict[str, Policy] = {}
+    for name in wanted:
+        try:
+            built[name] = create(name, values[name])
+        except PolicyParametersError as error:
+            raise click.UsageError(str(error)) from error
+        except PolicyError as error:
+            if names:
+                raise terminal.UserError(str(error)) from error
+            terminal.warn(f"{error}; it is left out")
+    return built
+
+
+def _values(
+    names: Sequence[str], parameters: Sequence[Parameter]
+) -> Mapping[str, Mapping[str, Any]]:
+    values: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for policy, key, value in parameters:
+        if policy is not None and policy not in values:
+            raise click.UsageError(
+                f"--parameter {policy}:{key}: {policy} is not among the policies: "
+                f"{', '.join(names)}"
+            )
+        for name in values if policy is None else (policy,):
+            values[name][key] = value
+    return values

@@ -186,17 +186,23 @@ class Room:
             return None
         if node is not None:
             return self._on_node(job, self._nodes.get(node, ()))
-        shape = (job.alone, job.gpus, job.slots, job.clients, job.products)
-        memory, cpu, host_memory = job.memory, job.cpu, job.host_memory
-        too_big = self._too_big.get(shape)
-        if too_big is not None:
-            for least in too_big:
-                if memory >= least[0] and cpu >= least[1] and host_memory >= least[2]:
-                    return None
+        if self.is_hopeless(job):
+            return None
         found = self._first_one(job) if job.gpus == 1 else self._first_node(job)
         if found is None:
-            self._remember(shape, (memory, cpu, host_memory))
+            self._remember(job)
         return found
+
+    def is_hopeless(self, job: Job) -> bool:
+        """Say whether `first_fit` found no place for such a job, or a smaller one, already."""
+        known = self._too_big.get((job.alone, job.gpus, job.slots, job.clients, job.products))
+        if known is None:
+            return False
+        memory, cpu, host_memory = job.memory, job.cpu, job.host_memory
+        for least in known:
+            if memory >= least[0] and cpu >= least[1] and host_memory >= least[2]:
+                return True
+        return False
 
     def reach(self, job: Job, gpu_id: str) -> int:
         """Return how much memory such a job may ask of a GPU, and of enough others beside it.
@@ -256,11 +262,13 @@ class Room:
             self._hosts.give_back(free.gpu.node, holder)
         self._too_big.clear()
 
-    def _remember(self, shape: _Shape, size: _Size) -> None:
-        """Keep in mind a size that fits nowhere, instead of larger ones."""
-        larger = self._too_big.get(shape, ())
-        kept = [one for one in larger if one[0] < size[0] or one[1] < size[1] or one[2] < size[2]]
-        self._too_big[shape] = [size, *kept[: _REMEMBERED - 1]]
+    def _remember(self, job: Job) -> None:
+        """Keep in mind that a job fits nowhere, instead of larger ones."""
+        shape = (job.alone, job.gpus, job.slots, job.clients, job.products)
+        least = (job.memory, job.cpu, job.host_memory)
+        known = self._too_big.get(shape, ())
+        smaller = [o for o in known if o[0] < least[0] or o[1] < least[1] or o[2] < least[2]]
+        self._too_big[shape] = [least, *smaller[: _REMEMBERED - 1]]
 
     def _hold(self, free: Free, job_id: str, holder: Booking | Job) -> None:
         if self._hosts is not None and job_id not in self._where:

@@ -1,0 +1,334 @@
+"""Fragmentation gradient descent: each job goes where it breaks up the least free GPU memory.
+
+Source: Q. Weng, L. Yang, Y. Yu, W. Wang, X. Tang, G. Yang, L. Zhang, "Beware of Fragmentation:
+Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023
+(https://www.usenix.org/conference/atc23/presentation/weng). Free memory is a fragment for a task
+that cannot use it: on a GPU with less than the task asks for, or anywhere on a node that cannot
+run the task at all, for want of GPUs or of CPU. The fragmentation of a node is what tasks drawn
+from the target workload expect of it, and a job goes to the GPU on whose node it grows least.
+
+Departures from the paper and its simulator (https://github.com/hkust-adsl/
+kubernetes-scheduler-simulator, `pkg/utils/frag.go`):
+
+- The target workload is what waits and runs at the moment, or what the parameters say.
+- A share of a GPU is a share of its memory, and a task that must be alone, or that wants several
+  GPUs, needs idle ones.
+- The simulator rounds the growth to one of 100 scores and draws among the equal; here growth is
+  exact, and among the equal the GPU with the least free memory wins, then the first.
+
+How: amounts are counted in thousandths of the largest GPU. For a job, the growth on a GPU follows
+from what is free there (or, of an idle GPU, from how many of its node are idle) and from the
+node's CPU alone, so that it is looked up for all GPUs at once.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from partita_policies.room import Room
+from partita_policies.types import Job, Parameters, Placement, Snapshot
+
+__all__ = ["FGD", "FGDParameters", "TypicalTask"]
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_Flags = NDArray[np.bool_]
+
+_PARTS = 1000
+"""Parts of the largest GPU in which memory is counted, as in the paper's trace."""
+_PLENTY = 2**62
+_TIGHTER = 1e-6
+"""Weight of a part of free memory against one of fragmentation: only where that is equal."""
+
+
+class TypicalTask(BaseModel):
+    """Tasks of one shape in the target workload."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share: float = Field(gt=0, description="How often such tasks come, relative to the others.")
+    memory: int = Field(ge=0, description="Bytes that one takes of each of its GPUs.")
+    gpus: int = Field(default=1, ge=1, description="How many GPUs it takes.")
+    alone: bool = Field(default=False, description="Whether its GPUs must be idle.")
+    cpu: int = Field(default=0, ge=0, description="Thousandths of a CPU that it takes in all.")
+
+
+class FGDParameters(Parameters):
+    """Parameters of `FGD`."""
+
+    typical: tuple[TypicalTask, ...] = Field(
+        default=(),
+        description="The target workload; when empty, the jobs that wait and run at the moment.",
+    )
+
+
+class FGD:
+    """Each job, in queue order, goes where fragmentation grows least."""
+
+    parameters: ClassVar[type[Parameters]] = FGDParameters
+
+    def __init__(self, parameters: FGDParameters) -> None:
+        self._typical: dict[_Shape, float] = {}
+        for task in parameters.typical:
+            shape = _Shape(task.memory, task.gpus, task.alone, task.cpu)
+            self._typical[shape] = self._typical.get(shape, 0.0) + task.share
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Place the jobs from the highest priority on."""
+        if not snapshot.gpus:
+            return []
+        room = Room(snapshot.gpus, snapshot.nodes)
+        largest = max(gpu.memory for gpu in snapshot.gpus)
+        shapes = self._typical or _seen(snapshot)
+        part = max(1, -(-largest // _PARTS))
+        target = _Target(shapes, part, hosts=room.hosts is not None)
+        cluster = _Cluster(room, snapshot, target)
+        placements: list[Placement] = []
+        for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
+            if room.full:
+                break
+            if room.is_hopeless(job) or room.holds(job.id):
+                continue
+            gpu_ids = cluster.best(job) if job.gpus == 1 else cluster.best_together(job)
+            if gpu_ids is None:
+                room.first_fit(job)  # finds nothing either, and remembers it
+                continue
+            room.take(job, gpu_ids)
+            cluster.update(gpu_ids)
+            placements.append(Placement(job.id, gpu_ids))
+        return placements
+
+
+class _Shape(NamedTuple):
+    """What tells two tasks apart."""
+
+    memory: int
+    gpus: int
+    alone: bool
+    cpu: int
+
+
+def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
+    """Count the shapes of the jobs that wait and run."""
+    seen = Counter(_Shape(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs)
+    running = [booking for gpu in snapshot.gpus for booking in gpu.bookings]
+    gpus = Counter(booking.job for booking in running)
+    for b in {booking.job: booking for booking in running}.values():
+        seen[_Shape(b.memory, gpus[b.job], b.alone, b.cpu)] += 1
+    return {shape: float(count) for shape, count in seen.items()}
+
+
+class _Target:
+    """The target workload, as tables of what its tasks cannot use.
+
+    A level counts how many of the amounts of CPU that tasks ask for a node has.
+
+    Parameters
+    ----------
+    shapes
+        How often tasks of each shape come; of any sum.
+    part
+        Bytes in which memory is counted.
+    hosts
+        Whether the nodes' CPU is known; if not, no task lacks it.
+    """
+
+    def __init__(self, shapes: dict[_Shape, float], part: int, *, hosts: bool) -> None:
+        self.part = part
+        asked = sorted({shape.cpu for shape in shapes}) if hosts else []
+        self._asked = np.array(asked, np.int64)
+        levels = len(asked) + 1
+        most = max((shape.gpus for shape in shapes), default=1)
+        sharing = np.zeros((levels, _PARTS + 2))
+        several = np.zeros((levels, most + 1))
+        for shape, share in shapes.items():
+            able = bisect_right(asked, shape.cpu)
+            if shape.alone or shape.gpus > 1:
+                several[able:, shape.gpus] += share
+            else:
+                sharing[able:, min(self.parts(shape.memory), _PARTS + 1)] += share
+        total = sum(shapes.values()) or 1.0
+        # Free parts, times the share of tasks that share a GPU and ask for more of it.
+        beyond = sharing[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+        self.scraps: _Floats = beyond * np.arange(_PARTS + 1) / total
+        # The share of tasks that want idle GPUs: at most so many of them.
+        self.idlers: _Floats = several.cumsum(axis=1) / total
+        self.wants_idle = bool(several.any())
+        # The share of tasks that can use nothing of a node but for what is counted elsewhere.
+        self.rest: _Floats = 1.0 - sharing.sum(axis=1) / total
+
+    def parts(self, memory: int) -> int:
+        """Return how many parts hold so many bytes."""
+        return -(-memory // self.part)
+
+    def level(self, cpu: _Ints) -> NDArray[np.intp]:
+        """Return the levels of nodes with so much CPU left."""
+        return np.searchsorted(self._asked, cpu, side="right")
+
+    def fragments(self, level: NDArray[np.intp], free: _Ints, idle: _Flags) -> _Floats:
+        """Return how many parts the tasks can, on average, not use.
+
+        Parameters
+        ----------
+        level
+            Of each node.
+        free, idle
+            Of each node's GPUs, along the last axis: free parts, and whether nobody is there.
+        """
+        all_idle = (free * idle).sum(axis=-1)
+        count = np.minimum(idle.sum(axis=-1), self.idlers.shape[1] - 1)
+        scraps = self.scraps[level[..., None], free].sum(axis=-1)
+        fragments: _Floats = (
+            self.rest[level] * free.sum(axis=-1) + scraps - self.idlers[level, count] * all_idle
+        )
+        return fragments
+
+
+class _Cluster:
+    """The GPUs of one decision in arrays, and by how much a job makes fragmentation grow there.
+
+    The last place of each array of GPUs stands for those that smaller nodes lack.
+    """
+
+    def __init__(self, room: Room, snapshot: Snapshot, target: _Target) -> None:
+        self._room = room
+        self._target = target
+        self._ids = [gpu.id for gpu in snapshot.gpus]
+        self._index = {gpu_id: index for index, gpu_id in enumerate(self._ids)}
+        self._names = list(dict.fromkeys(gpu.node for gpu in snapshot.gpus))
+        row = {name: row for row, name in enumerate(self._names)}
+        lack = len(self._ids)
+        self._node_of = np.array([*(row[gpu.node] for gpu in snapshot.gpus), 0])
+        counts = np.bincount(self._node_of[:lack])
+        self._members = np.full((len(row), counts.max()), lack)
+        self._members[np.arange(counts.max()) < counts[:, None]] = np.argsort(
+            self._node_of[:lack], kind="stable"
+        )
+        self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
+        self._high = np.full((2, lack + 1), -1)
+        self._slots = np.zeros(lack + 1, np.int64)
+        self._clients = np.zeros(lack + 1, np.int64)
+        self._free = np.zeros(lack + 1, np.int64)
+        self._idle = np.zeros(lack + 1, np.bool_)
+        self._cpu = np.zeros(len(row), np.int64)
+        self._host_memory = np.zeros(len(row), np.int64)
+        self._fragments = np.zeros(len(row))
+        self._growth = np.zeros((len(target.rest), lack + 1))
+        for index, gpu_id in enumerate(self._ids):
+            self._read(index, gpu_id)
+        for node in range(len(row)):
+            self._read_host(node)
+        self._weigh(np.arange(len(row)))
+
+    def best(self, job: Job) -> tuple[str, ...] | None:
+        """Return the GPU where fragmentation grows least, of those that a job may have."""
+        growth = self._growth_of(job)
+        growth[~self._fits(job)] = np.inf
+        index = int(growth.argmin())
+        return None if growth[index] == np.inf else (self._ids[index],)
+
+    def best_together(self, job: Job) -> tuple[str, ...] | None:
+        """Return several GPUs of the node where fragmentation grows least."""
+        fits = self._fits(job)[self._members]
+        nodes = np.flatnonzero(fits.sum(axis=1) >= job.gpus)
+        if not len(nodes):
+            return None
+        members, fits = self._members[nodes], fits[nodes]
+        free, idle = self._free[members], self._idle[members]
+        order = np.argsort(np.where(fits, free, _PARTS + 1), axis=1, kind="stable")
+        chosen = order[:, : job.gpus]
+        np.put_along_axis(idle, chosen, values=False, axis=1)
+        left = np.take_along_axis(free, chosen, axis=1) - self._target.parts(job.memory)
+        np.put_along_axis(free, chosen, 0 if job.alone else np.maximum(left, 0), axis=1)
+        level = self._target.level(self._cpu[nodes] - job.cpu)
+        growth = self._target.fragments(level, free, idle) - self._fragments[nodes]
+        best = int(growth.argmin())
+        return tuple(self._ids[members[best, place]] for place in chosen[best])
+
+    def update(self, gpu_ids: Sequence[str]) -> None:
+        """Take note that somebody got these GPUs, all of one node."""
+        for gpu_id in gpu_ids:
+            index = self._index[gpu_id]
+            self._read(index, gpu_id)
+        node = self._node_of[index]
+        if len(self._target.rest) == 1 and not self._target.wants_idle:
+            free = self._free[index]  # nothing couples it to the others
+            self._growth[0, index] = _TIGHTER * free - self._target.scraps[0, free]
+        else:
+            self._read_host(node)
+            self._weigh(np.array([node]))
+
+    def _fits(self, job: Job) -> _Flags:
+        fits: _Flags = self._high[int(job.alone)] >= job.memory
+        if job.slots > 1:
+            fits &= self._slots >= job.slots
+        if job.clients > 1:
+            fits &= self._clients >= job.clients
+        if job.products:
+            fits &= np.isin(self._products, job.products)
+        if job.cpu:
+            fits &= (self._cpu >= job.cpu)[self._node_of]
+        if job.host_memory:
+            fits &= (self._host_memory >= job.host_memory)[self._node_of]
+        return fits
+
+    def _growth_of(self, job: Job) -> _Floats:
+        scraps, rest = self._target.scraps, self._target.rest
+        size = self._free if job.alone else self._target.parts(job.memory)
+        left = np.maximum(self._free - size, 0)
+        if len(rest) == 1:
+            growth: _Floats = self._growth[0] + scraps[0][left]
+            if job.alone:
+                growth -= rest[0] * size
+            return growth
+        level = self._target.level(self._cpu - job.cpu)[self._node_of]
+        growth = self._growth[level, np.arange(len(level))]
+        growth += scraps[level, left]
+        growth -= rest[level] * size
+        return growth
+
+    def _read(self, index: int, gpu_id: str) -> None:
+        """Take over what is left of a GPU."""
+        free = self._room[gpu_id]
+        taken = free.alone or free.slots < 1 or free.clients < 1
+        high = -1 if taken else max(free.memory, -1)
+        self._high[0, index] = high
+        self._high[1, index] = -1 if free.holders else free.gpu.memory
+        self._slots[index] = free.slots
+        self._clients[index] = free.clients
+        self._free[index] = max(high, 0) // self._target.part
+        self._idle[index] = not free.holders
+
+    def _read_host(self, node: int) -> None:
+        """Take over what is left of a node."""
+        hosts = self._room.hosts
+        left = None if hosts is None else hosts.left(self._names[node])
+        self._cpu[node], self._host_memory[node] = left or (_PLENTY, _PLENTY)
+
+    def _weigh(self, nodes: NDArray[np.intp]) -> None:
+        """Work out what of the growth on some nodes' GPUs does not depend on the job.
+
+        That is for each level that the node may come to: what the loss of CPU makes unusable,
+        what the GPU's free memory was before, and for an idle GPU, what its node is to tasks
+        that want idle ones.
+        """
+        target, members = self._target, self._members[nodes]
+        free, idle = self._free[members], self._idle[members]
+        levels = np.arange(len(target.rest))
+        then = target.fragments(levels[:, None], free, idle)
+        now = then[target.level(self._cpu[nodes]), np.arange(len(nodes))]
+        self._fragments[nodes] = now
+        growth = (then - now)[..., None] - target.scraps[levels[:, None, None], free]
+        growth += _TIGHTER * free
+        if target.wants_idle:
+            most = target.idlers.shape[1] - 1
+            count, all_idle = idle.sum(axis=1), (free * idle).sum(axis=1)
+            before = target.idlers[levels[:, None], np.minimum(count, most)] * all_idle
+            after = target.idlers[levels[:, None], np.clip(count - 1, 0, most)]
+            growth += idle * (before[..., None] - after[..., None] * (all_idle[:, None] - free))
+        self._growth[:, members] = growth

@@ -59,7 +59,15 @@ class ControlPlane:
         Path of a kubeconfig for that user.
     certificate
         Path of the certificate to trust.
+
+    Notes
+    -----
+    A subclass that has nodes says so by what it overrides: `address` and `port` where Pods reach
+    the API server, `users`, `api_server_flags` and `controller_flags`.
     """
+
+    address = "127.0.0.1"
+    port: int | None = None
 
     def __init__(self, assets: Path) -> None:
         self._assets = assets
@@ -111,14 +119,16 @@ class ControlPlane:
             ready=(folder / "etcd.sock").exists,
         )
         tokens = folder / "tokens.csv"
-        tokens.write_text(f'{self.token},partita-test,partita-test,"system:masters"\n')
+        tokens.write_text(
+            "".join(f'{token},{name},{name},"{group}"\n' for token, name, group in self.users())
+        )
         certificates = folder / "certificates"
         self.certificate = certificates / "apiserver.crt"
         port = self._run_on_a_port(
             "kube-apiserver",
             f"--etcd-servers={etcd}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--bind-address={self.address}",
+            f"--advertise-address={self.address}",
             # It refuses to publish a loopback address as an endpoint; nobody here needs one.
             "--endpoint-reconciler-type=none",
             # The API server makes itself a certificate and key there, before it reads the key
@@ -128,48 +138,75 @@ class ControlPlane:
             f"--service-account-key-file={certificates}/apiserver.key",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--token-auth-file={tokens}",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=10.0.0.0/24",
-            # Their controllers do not run: no namespace would have the account that the one
-            # demands, and nobody would remove the not-ready taint that the other adds to nodes.
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--allow-privileged",
+            *self.api_server_flags(),
             certificate=self.certificate,
+            address=self.address,
+            fixed_port=self.port,
         )
-        self.url = f"https://127.0.0.1:{port}"
+        self.url = f"https://{self.address}:{port}"
         self.kubeconfig = folder / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
+        self.kubeconfig.write_text(json.dumps(self.kubeconfig_of(self.token)))
         self._run_on_a_port(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
             "--bind-address=127.0.0.1",
             f"--cert-dir={folder}/controller-manager",
-            f"--controllers={','.join(CONTROLLERS)}",
             "--leader-elect=false",
+            *self.controller_flags(),
             certificate=folder / "controller-manager" / "kube-controller-manager.crt",
         )
 
+    def users(self) -> list[tuple[str, str, str]]:
+        """Return token, name and group of each user there is."""
+        return [(self.token, "partita-test", "system:masters")]
+
+    def api_server_flags(self) -> list[str]:
+        """Return what the API server is told beside where it is and what it stands on."""
+        return [
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # Their controllers do not run: no namespace would have the account that the one
+            # demands, and nobody would remove the not-ready taint that the other adds to nodes.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        ]
+
+    def controller_flags(self) -> list[str]:
+        """Return what the controller manager is told beside where the API server is."""
+        return [f"--controllers={','.join(CONTROLLERS)}"]
+
+    def _binary(self, name: str) -> Path:
+        return self._assets / name
+
     def _run(self, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
         log = self._folder / f"{name}.log"
-        process = ServerProcess([self._assets / name, *arguments], log=log)
+        process = ServerProcess([self._binary(name), *arguments], log=log)
         process.start(ready, seconds=START_SECONDS)
         self._processes.append(process)
 
-    def _run_on_a_port(self, name: str, *arguments: str, certificate: Path) -> int:
-        """Start a server that serves ``/healthz`` over TLS on a free port; return the port."""
+    def _run_on_a_port(
+        self,
+        name: str,
+        *arguments: str,
+        certificate: Path,
+        address: str = "127.0.0.1",
+        fixed_port: int | None = None,
+    ) -> int:
+        """Start a server that serves ``/healthz`` over TLS; return its port, a free one if any."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            port = free_port()
-            ready = partial(_healthy, f"https://127.0.0.1:{port}/healthz", certificate, self.token)
+            port = fixed_port or free_port()
+            ready = partial(_healthy, f"https://{address}:{port}/healthz", certificate, self.token)
             try:
                 self._run(name, *arguments, f"--secure-port={port}", ready=ready)
             except NotReadyError as error:
-                if attempt == PORT_ATTEMPTS or "address already in use" not in str(error):
+                if attempt == PORT_ATTEMPTS or fixed_port or "already in use" not in str(error):
                     raise
             else:
                 return port
         raise AssertionError("unreachable")
 
-    def _kubeconfig(self) -> dict[str, object]:
+    def kubeconfig_of(self, token: str) -> dict[str, object]:
+        """Return a kubeconfig for the user with this token."""
         return {
             "apiVersion": "v1",
             "kind": "Config",
@@ -179,7 +216,7 @@ class ControlPlane:
                     "cluster": {"server": self.url, "certificate-authority": str(self.certificate)},
                 }
             ],
-            "users": [{"name": CLUSTER_NAME, "user": {"token": self.token}}],
+            "users": [{"name": CLUSTER_NAME, "user": {"token": token}}],
             "contexts": [
                 {
                     "name": CLUSTER_NAME,

@@ -1,0 +1,91 @@
+"""`make test-cluster`: what needs a node, and so root; left alone unless asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from apiserver.build import NODE, cached
+from cluster import preflight
+from cluster.cluster import Cluster, running_cluster
+from support.clusters import ApiServer, check_for_tests
+
+TEST_SECONDS = 240
+"""Of one test, a cluster's start included; the slowest takes a fifth of that on 2 cores."""
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cluster",
+        action="store_true",
+        help="Run the tests that need a node (as root); only with their folder as argument.",
+    )
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Say whether this run is for a cluster; the option is unknown where nobody came here first."""
+    return bool(config.getoption("--cluster", default=False))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if asked_for(config) else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a machine that cannot run a cluster, before any test: none is left out silently."""
+    if not asked_for(config) or config.option.collectonly:
+        return
+    if lacking := preflight.missing():
+        raise pytest.UsageError(
+            "NOT RUN: no test of the cluster, because this machine lacks\n"
+            + "\n".join(f"- {what}" for what in lacking)
+        )
+    if cached() is None or cached(what=NODE) is None:
+        raise pytest.UsageError(
+            "NOT RUN: no test of the cluster, because its servers are not built: run "
+            "`python tests/apiserver/build.py --node`."
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster, the same for all tests of the run."""
+    with running_cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def api_server(cluster: Cluster) -> ApiServer:
+    """The cluster's API server, for the fixtures that every tier has."""
+    plane = cluster.plane
+    check_for_tests(plane.kubeconfig)
+    return ApiServer(
+        kind="cluster",
+        url=plane.url,
+        kubeconfig=plane.kubeconfig,
+        token=plane.token,
+        certificate=plane.certificate,
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what the node's servers said last."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(running, Cluster):
+        for name in ("kubelet", "containerd"):
+            report.sections.append((f"the end of {name}'s log", running.node.tail(name)))
+    return report

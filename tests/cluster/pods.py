@@ -1,0 +1,98 @@
+"""Pods for tests of the cluster, and how they went."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from support.api import Api
+
+__all__ = ["eventually", "finished", "logs", "phase", "restricted_namespace", "restricted_pod"]
+
+Json = dict[str, Any]
+
+POLL_SECONDS = 0.1
+
+
+async def eventually(
+    api: Api, path: str, condition: Callable[[Json], Any], *, seconds: float = 60
+) -> Json:
+    """Return the object at ``path`` as soon as ``condition`` holds for it.
+
+    Raises
+    ------
+    AssertionError
+        It did not within ``seconds``; the message has the object as it was last.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = await api.get(path)
+        if answer.status == 200 and condition(answer.body):
+            body: Json = answer.body
+            return body
+        assert time.monotonic() < deadline, (path, answer.status, answer.body)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def phase(pod: Json) -> str:
+    """Return a Pod's phase."""
+    return str(pod.get("status", {}).get("phase"))
+
+
+async def finished(api: Api, namespace: str, name: str, *, seconds: float = 60) -> int:
+    """Return the exit code of a Pod's only container, once it has ended."""
+    pod = await eventually(
+        api,
+        f"/api/v1/namespaces/{namespace}/pods/{name}",
+        lambda pod: phase(pod) in {"Succeeded", "Failed"},
+        seconds=seconds,
+    )
+    return int(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"])
+
+
+async def logs(api: Api, namespace: str, name: str, **params: str) -> str:
+    """Return what a Pod's container has said."""
+    answer = await api.get(f"/api/v1/namespaces/{namespace}/pods/{name}/log", **params)
+    return str(answer.ok().body)
+
+
+async def restricted_namespace(api: Api, name: str) -> None:
+    """Make a namespace whose Pods the API server holds to Pod Security `restricted`."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    body = {"metadata": {"name": name, "labels": labels}}
+    (await api.post("/api/v1/namespaces", body)).ok()
+
+
+def restricted_pod(
+    name: str, image: str, command: Sequence[str], *, resources: Json | None = None
+) -> Json:
+    """Return a Pod that `restricted` admits, of user 1000."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 1000,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imagePullPolicy": "Never",
+                    "command": list(command),
+                    "resources": resources or {},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }

@@ -103,8 +103,8 @@ def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:
     by_sm = stretches([min(load.sm, load.limit) for load in loads])
     by_link = stretches([load.pcie for load in loads])
     return [
-        max(sm, load.sm / load.limit) + link - 1 + _cache_misses(index, load, loads)
-        for index, (load, sm, link) in enumerate(zip(loads, by_sm, by_link, strict=True))
+        max(sm, load.sm / load.limit) + link - 1 + missed
+        for load, sm, link, missed in zip(loads, by_sm, by_link, _cache_misses(loads), strict=True)
     ]
 
 
@@ -124,24 +124,30 @@ def stretches(demands: Sequence[float]) -> list[float]:
     list of float
         All 1 while the demands do not exceed the resource.
     """
-    if sum(demands) <= 1:
+    total = sum(demands)
+    if total <= 1:
         return [1.0] * len(demands)
-    k = 0.0
-    while True:  # Newton on a falling convex function, from its left: never overshoots
+    k = len(demands) * (total - 1) / total  # exact where all ask for the same, else too much
+    while True:  # Newton on a falling convex function: once on its left, it never overshoots
         excess, slope = -1.0, 0.0
         for demand in demands:
             share = demand / (1 + k * demand)
             excess += share
             slope += share * share
-        if excess < _ENOUGH:
+        if abs(excess) < _ENOUGH:
             return [1 + k * demand for demand in demands]
-        k += excess / slope
+        k = max(k + excess / slope, 0.0)
 
 
-def _cache_misses(index: int, load: Load, loads: Sequence[Load]) -> float:
-    """Return what the other jobs' use of the cache adds to the time of one."""
-    added = 0.0
-    for other_index, other in enumerate(loads):
-        if other_index != index:
-            added += other.cache * other.busy * (load.memory + other.memory) ** CACHE_EXPONENT
-    return CACHE_STRENGTH * load.cache * load.busy * added
+def _cache_misses(loads: Sequence[Load]) -> list[float]:
+    """Return what the others' use of the cache adds to the time of each."""
+    uses = [load.cache * load.busy for load in loads]
+    added = [0.0] * len(loads)
+    for index, load in enumerate(loads):
+        for other in range(index):
+            both = uses[index] * uses[other]
+            if both:
+                both *= CACHE_STRENGTH * (load.memory + loads[other].memory) ** CACHE_EXPONENT
+                added[index] += both
+                added[other] += both
+    return added

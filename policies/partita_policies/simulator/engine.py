@@ -92,7 +92,7 @@ class Simulation:
         self._arrivals = sorted(tasks, key=lambda task: task.job.submitted, reverse=True)
         self._waiting: list[Job] = []
         self._runs: dict[str, Run] = {}
-        self._calendar: list[tuple[float, int, Run]] = []
+        self._calendar: list[tuple[float, int, Device]] = []
         self._entries = 0
         self._asked = 0
         self._news = False
@@ -191,15 +191,17 @@ class Simulation:
         changed: dict[Device, None] = {}
         went_on: list[Run] = []
         while calendar and calendar[0][0] <= horizon:
-            _, version, run = heappop(calendar)
-            if run.version == version:
-                changed.update(dict.fromkeys(run.devices))
-                before = run.memory
-                if not run.next_part(self.now):
-                    self._work_finished += run.course.application.duration
-                    self._end(run, Outcome.FINISHED)
-                elif run.memory > before:
-                    went_on.append(run)
+            _, version, device = heappop(calendar)
+            if device.version == version:
+                due = [run for run in device.runs if run.ends <= horizon]
+                for run in due:
+                    changed.update(dict.fromkeys(run.devices))
+                    before = run.memory
+                    if not run.next_part(self.now):
+                        self._work_finished += run.course.application.duration
+                        self._end(run, Outcome.FINISHED)
+                    elif run.memory > before:
+                        went_on.append(run)
         while arrivals and arrivals[-1].job.submitted <= horizon:
             self._arrive(arrivals.pop().job)
         self._kill_overflowing(went_on, changed)
@@ -238,7 +240,6 @@ class Simulation:
         return run
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        run.version = -1
         job = run.job
         self._room.give_back(job.id)
         del self._runs[job.id]
@@ -278,17 +279,16 @@ class Simulation:
 
     def _set_paces(self, changed: Iterable[Device]) -> None:
         """Set the paces on GPUs where something changed, and the events that follow."""
-        now, sharing, touched = self.now, self._sharing, dict.fromkeys(changed)
+        touched = dict.fromkeys(changed)
         for device in list(touched):
-            for run, pace in zip(device.runs, device.paces(sharing), strict=True):
-                if run.set_pace(device, pace, now):
-                    run.due = True
-                    run.version = self._entries = self._entries + 1
-                    heappush(self._calendar, (run.end_of_part(), run.version, run))
-                    if len(run.devices) > 1:
-                        touched.update(dict.fromkeys(run.devices))
+            device.set_paces(self.now, self._sharing)
+            touched.update(dict.fromkeys(device.neighbours()))
         for device in touched:
-            device.read(now, sharing)
+            device.read(self.now, self._sharing)
+            device.version = self._entries = self._entries + 1
+            time = device.next_event()
+            if time < inf:
+                heappush(self._calendar, (time, device.version, device))
 
     def _job_result(self, job: Job, last: Attempt | None, attempts: int) -> JobResult:
         finished = last is not None and last.outcome is Outcome.FINISHED

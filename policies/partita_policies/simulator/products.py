@@ -1,0 +1,90 @@
+"""GPUs by the name of their product, for simulations.
+
+Memory, SMs and PCIe (both directions together) are NVIDIA's, from the data sheet of each product
+and, for SMs, the white paper of its architecture. What may be booked is all of the memory; what a
+partition keeps in reserve is for the caller to take off.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from partita_policies.types import GPU
+
+__all__ = ["PRODUCTS", "Product", "gpus_of"]
+
+_PCIE_3, _PCIE_4, _PCIE_5 = 32_000_000_000, 64_000_000_000, 128_000_000_000
+"""Sixteen lanes, bytes per second: 8, 16 and 32 GT/s a lane."""
+
+
+class Product(NamedTuple):
+    """What a simulation knows of a GPU product."""
+
+    memory: int
+    """Bytes."""
+    sm_count: int
+    pcie_bandwidth: int
+    """Bytes per second."""
+
+
+def _gib(memory: int, sm_count: int, pcie_bandwidth: int) -> Product:
+    return Product(memory << 30, sm_count, pcie_bandwidth)
+
+
+PRODUCTS: Mapping[str, Product] = MappingProxyType(
+    {
+        "TITAN-Xp": _gib(12, 30, _PCIE_3),
+        "P100": _gib(16, 56, _PCIE_3),
+        "V100-16GB": _gib(16, 80, _PCIE_3),
+        "V100-32GB": _gib(32, 80, _PCIE_3),
+        "T4": _gib(16, 40, _PCIE_3),
+        "A10": _gib(24, 72, _PCIE_4),
+        "A30": _gib(24, 56, _PCIE_4),
+        "A100-40GB": _gib(40, 108, _PCIE_4),
+        "A100-80GB": _gib(80, 108, _PCIE_4),
+        "L4": _gib(24, 58, _PCIE_4),
+        "L40S": _gib(48, 142, _PCIE_4),
+        "H100-80GB": _gib(80, 132, _PCIE_5),
+        "H200": _gib(141, 132, _PCIE_5),
+    }
+)
+
+
+def gpus_of(
+    product: str, count: int, *, max_jobs: int, per_node: int, first: int = 0, memory: int = 0
+) -> list[GPU]:
+    """Return so many GPUs of a product.
+
+    Parameters
+    ----------
+    max_jobs
+        Jobs that may share one of them.
+    per_node
+        GPUs of a node: a job on several GPUs has them on one.
+    first
+        Number of the first one; ids and nodes go on from there.
+    memory
+        Bytes of each; 0 takes the product's own.
+
+    Raises
+    ------
+    ValueError
+        The product is unknown, and no memory is given.
+    """
+    known = PRODUCTS.get(product)
+    if known is None and not memory:
+        names = ", ".join(PRODUCTS)
+        raise ValueError(f"{product}: expected one of {names}, or any name with its memory")
+    _, sm_count, pcie = known or Product(0, 0, 0)
+    return [
+        GPU(
+            id=f"gpu-{first + number}",
+            node=f"{product}-node-{number // per_node}",
+            memory=memory or (known.memory if known else 0),
+            max_jobs=max_jobs,
+            product=product,
+            sm_count=sm_count,
+            pcie_bandwidth=pcie,
+        )
+        for number in range(count)
+    ]

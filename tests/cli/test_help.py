@@ -9,6 +9,8 @@ from partita import __version__
 from partita.cli import main
 
 HEAVY = {"aiohttp", "kopf", "kubernetes", "pydantic", "rich", "structlog", "yaml"}
+LEARNED = {"numpy", "onnxruntime", "torch", "matplotlib"}
+"""What takes long, and only a learned policy or a picture needs."""
 
 
 def test_the_first_page_lists_the_commands_in_the_order_one_meets_them(invoke, text_golden) -> None:
@@ -32,7 +34,19 @@ def test_the_version_is_told(invoke) -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys, partita.cli; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(done.stdout.split())
+    assert not (HEAVY | LEARNED) & set(done.stdout.split())
+
+
+def test_an_operator_that_uses_no_learned_policy_imports_none_of_it() -> None:
+    code = (
+        "import sys, partita.controller.operator; "
+        "from partita.models.partition import PolicySpec; "
+        "from partita.scheduling.runner import PolicyRunner; "
+        "PolicyRunner(PolicySpec(name='tetris', shadow=('sjf',), fallback='fifo')); "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not LEARNED & set(done.stdout.split())
 
 
 def test_as_a_plug_in_of_kubectl_it_knows_its_name(monkeypatch, capsys) -> None:

@@ -55,6 +55,14 @@ class Waits(Base):
     def decide(self, snapshot):
         return []
 
+class LearnedParameters(Parameters):
+    model: str = "shipped.onnx"
+
+class Learned(Waits):
+    parameters = LearnedParameters
+    def __init__(self, parameters):
+        open(parameters.model).close()
+
 class Fussy(Waits):
     def __init__(self, parameters):
         raise RuntimeError("the moon is not full")
@@ -70,6 +78,7 @@ nonsense = third_party:Nonsense
 words = third_party:Words
 waits = third_party:Waits
 fussy = third_party:Fussy
+learned = third_party:Learned
 broken = third_party_broken:Policy
 """
 
@@ -222,6 +231,11 @@ async def test_a_policy_that_cannot_be_imported_is_named_with_its_reason(system:
 
 async def test_a_policy_that_cannot_be_built_is_named_with_its_reason(system: System) -> None:
     await falls_back(system, {"name": "fussy"}, "fussy", "the moon is not full")
+
+
+async def test_a_model_that_is_missing_is_named_by_its_file(system: System) -> None:
+    policy = {"name": "learned", "model": "/models/missing.onnx"}
+    await falls_back(system, policy, "learned", "/models/missing.onnx")
 
 
 async def test_a_policy_that_is_repaired_decides_again(system: System) -> None:

@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partita.models.partition import PolicySpec
+from partita.scheduling import runner as module
 from partita.scheduling.runner import PolicyRunner
-from partita_policies import GPU, Job, Placement, Snapshot
+from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
 
 SNAPSHOT = Snapshot(
     "shared",
@@ -148,6 +151,61 @@ async def test_a_policy_that_there_is_not_is_named_from_the_beginning():
 
 def test_a_model_is_handed_to_the_policy_and_one_without_use_for_it_says_so():
     assert "model" in PolicyRunner(PolicySpec(name="fifo", model="m.onnx")).problem
+
+
+class Learned:
+    """A policy that needs a file."""
+
+    parameters = Parameters
+
+    def __init__(self, _: Parameters) -> None:
+        self.model = (Path.cwd() / "model.onnx").read_text()
+        if self.model == "exit":
+            raise SystemExit(3)
+
+    def decide(self, _: Snapshot) -> list[Placement]:
+        return PLACED
+
+
+@pytest.fixture
+def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A policy `learned` is installed; returns where its model is to be."""
+    entry = EntryPoint("learned", f"{__name__}:Learned", "partita.policies")
+    monkeypatch.setattr(registry, "_entry_points", lambda: [*entry_points_of_ours(), entry])
+    monkeypatch.setattr(EntryPoint, "load", lambda e: Learned if e is entry else LOAD(e))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "model.onnx"
+
+
+entry_points_of_ours, LOAD = registry._entry_points, EntryPoint.load
+
+
+async def test_a_model_that_is_missing_is_named_and_taken_once_it_is_there(
+    learned: Path, monkeypatch: pytest.MonkeyPatch
+):
+    runner = PolicyRunner(PolicySpec(name="learned", fallback="sjf"))
+    assert str(learned) in runner.problem
+    await asyncio.to_thread(learned.write_text, "weights")
+    answer = await runner.decide(SNAPSHOT)
+    assert (answer.policy, answer.failure) == ("sjf", runner.problem)  # not tried again so soon
+    monkeypatch.setattr(module, "BUILD_AGAIN", 0.0)
+    answer = await runner.decide(SNAPSHOT)
+    assert (answer.policy, answer.failure, runner.problem) == ("learned", "", "")
+    assert runner.active == "learned"
+
+
+async def test_a_model_that_stays_missing_is_named_each_time(learned: Path, monkeypatch):
+    monkeypatch.setattr(module, "BUILD_AGAIN", 0.0)
+    runner = PolicyRunner(PolicySpec(name="learned"))
+    for _ in range(3):
+        answer = await runner.decide(SNAPSHOT)
+        assert (answer.policy, answer.failure) == ("fifo", runner.problem)
+        assert str(learned) in answer.failure
+
+
+def test_a_policy_that_would_exit_while_it_is_built_is_told(learned: Path):
+    learned.write_text("exit")
+    assert "asked the operator to exit" in PolicyRunner(PolicySpec(name="learned")).problem
 
 
 async def test_the_loop_may_end_while_a_policy_thinks(hanging: Hanging):

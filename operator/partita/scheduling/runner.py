@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from partita.models.partition import PolicySpec
 from partita_policies.errors import PolicyError
@@ -20,10 +20,15 @@ __all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount"]
 TIME_BUDGET = 2.0
 """Seconds a policy may take for one decision (an assumption: four times what issue-sized
 queues, 10,000 jobs on 1,000 GPUs, may cost a learned policy)."""
-
-
+BUILD_AGAIN = 30.0
+"""Seconds until a policy that could not be built is tried again: its model file may have come."""
 _MAX_FOREIGN_TEXT = 500
 """Characters of a policy's own words that reach a condition."""
+_MAX_PROBLEM = 2000
+"""Characters of why a policy cannot be had, which names files, parameters and policies."""
+
+
+T = TypeVar("T")
 
 
 class PolicyFailure(Exception):  # noqa: N818 - it is the failure, not an error of ours
@@ -57,9 +62,12 @@ class _Candidate:
     """One policy and the thread that it thinks in."""
 
     name: str
+    parameters: dict[str, Any]
     policy: Policy | None = None
     problem: str = ""
-    thinking: "_Thought | None" = field(default=None, repr=False)
+    built_at: float = 0.0
+    thinking: "_Thought[list[Placement]] | None" = field(default=None, repr=False)
+    building: "_Thought[None] | None" = field(default=None, repr=False)
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
         """Return its decision.
@@ -70,11 +78,10 @@ class _Candidate:
             If it cannot be had, raises, answers nonsense or takes too long. A policy that has
             not come back from an earlier cycle is not asked again until it has.
         """
-        if self.policy is None:
-            raise PolicyFailure(self.problem)
+        policy = self.policy or await self._build_again(budget)
         if self.thinking is not None and not self.thinking.over:
             raise PolicyFailure(f"policy {self.name} has not come back from an earlier cycle")
-        self.thinking = _Thought(self.name, self.policy, snapshot)
+        self.thinking = _Thought(self.name, lambda: _placements(self.name, policy, snapshot))
         try:
             async with asyncio.timeout(budget):
                 return await self.thinking.answer
@@ -83,24 +90,45 @@ class _Candidate:
                 f"policy {self.name} took longer than its budget of {budget:g} s"
             ) from None
 
+    def build(self) -> None:
+        """Build it from its parameters, or say why it cannot be built."""
+        self.built_at = time.monotonic()
+        try:
+            self.policy, self.problem = create(self.name, self.parameters), ""
+        except PolicyError as error:
+            self.problem = _cut(str(error), _MAX_PROBLEM)
+        except SystemExit:
+            self.problem = f"policy {self.name} asked the operator to exit when it was built"
 
-class _Thought:
-    """One decision, in a daemon thread: one that hangs keeps neither the loop nor the exit."""
+    async def _build_again(self, budget: float) -> Policy:
+        """Try to build it once more, now and then."""
+        idle = self.building is None or self.building.over
+        if idle and time.monotonic() >= self.built_at + BUILD_AGAIN:
+            self.building = _Thought(self.name, self.build)
+            with contextlib.suppress(TimeoutError, PolicyFailure):
+                async with asyncio.timeout(budget):
+                    await self.building.answer
+        if self.policy is None:
+            raise PolicyFailure(self.problem)
+        return self.policy
 
-    def __init__(self, name: str, policy: Policy, snapshot: Snapshot) -> None:
+
+class _Thought(Generic[T]):
+    """Foreign work, in a daemon thread: if it hangs it keeps neither the loop nor the exit."""
+
+    def __init__(self, name: str, work: Callable[[], T]) -> None:
         self._name = name
-        self._policy = policy
-        self._snapshot = snapshot
+        self._work = work
         self._loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[list[Placement]] = self._loop.create_future()
+        self.answer: asyncio.Future[T] = self._loop.create_future()
         self.over = False
         """Whether the policy has come back."""
         threading.Thread(target=self._run, name=f"policy-{name}", daemon=True).start()
 
     def _run(self) -> None:
-        answer: list[Placement] | PolicyFailure
+        answer: T | PolicyFailure
         try:
-            answer = self._decide()
+            answer = self._work()
         except PolicyFailure as failure:
             answer = failure
         except BaseException as error:  # noqa: BLE001 - somebody else's code, even sys.exit()
@@ -110,27 +138,28 @@ class _Thought:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._deliver, answer)
 
-    def _decide(self) -> list[Placement]:
-        most = len(self._snapshot.jobs)
-        # One that never ends must not fill the memory.
-        placements = list(islice(self._policy.decide(self._snapshot), most + 1))
-        if len(placements) > most:
-            raise PolicyFailure(f"policy {self._name} answered more placements than there are jobs")
-        for placement in placements:
-            if not _is_placement(placement):
-                raise PolicyFailure(
-                    f"policy {self._name} answered {_cut(repr(placement))}, not a Placement of a "
-                    "job's id and a tuple of GPUs' ids"
-                )
-        return placements
-
-    def _deliver(self, answer: list[Placement] | PolicyFailure) -> None:
+    def _deliver(self, answer: T | PolicyFailure) -> None:
         if self.answer.done():
             return  # nobody waits for it any more
         if isinstance(answer, PolicyFailure):
             self.answer.set_exception(answer)
         else:
             self.answer.set_result(answer)
+
+
+def _placements(name: str, policy: Policy, snapshot: Snapshot) -> list[Placement]:
+    most = len(snapshot.jobs)
+    # One that never ends must not fill the memory.
+    placements = list(islice(policy.decide(snapshot), most + 1))
+    if len(placements) > most:
+        raise PolicyFailure(f"policy {name} answered more placements than there are jobs")
+    for placement in placements:
+        if not _is_placement(placement):
+            raise PolicyFailure(
+                f"policy {name} answered {_cut(repr(placement))}, not a Placement of a job's id "
+                "and a tuple of GPUs' ids"
+            )
+    return placements
 
 
 def _is_placement(value: object) -> bool:
@@ -149,8 +178,8 @@ def _said(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_FOREIGN_TEXT else f"{text[:_MAX_FOREIGN_TEXT]}..."
+def _cut(text: str, most: int = _MAX_FOREIGN_TEXT) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 class PolicyRunner:
@@ -225,7 +254,6 @@ class PolicyRunner:
 
 
 def _candidate(name: str, parameters: dict[str, Any]) -> _Candidate:
-    try:
-        return _Candidate(name, create(name, parameters))
-    except PolicyError as error:
-        return _Candidate(name, problem=str(error))
+    candidate = _Candidate(name, parameters)
+    candidate.build()
+    return candidate

@@ -35,9 +35,10 @@ CACHE_STRENGTH = 0.579
 other. Fitted to the same table."""
 CACHE_EXPONENT = 0.949
 """How that slowdown grows with the memory of the two. Fitted to the same table."""
-TYPICAL_CACHE = 0.25
+TYPICAL_CACHE = 0.47
 """Cache sensitivity taken for an application of which only a profile is known: 1 is the table's
-cache-sensitive kernel, 0.11 (fitted) its insensitive one. An assumption."""
+cache-sensitive kernel, 0.11 (fitted) its insensitive one. An assumption: the mean of those assumed
+for the eleven applications in `data/applications.yaml`."""
 SM_SATURATION = 0.6
 """SM occupancy at which the SMs are as fast as they get. An assumption; that full occupancy is
 not needed for full speed is shown by V. Volkov, "Better Performance at Lower Occupancy"

@@ -5,7 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita_policies import GPU, Sharing, Step
-from partita_policies.interference import SWITCH_OVERHEAD, Load, load_of, slowdowns, stretches
+from partita_policies.interference import (
+    SWITCH_OVERHEAD,
+    TYPICAL_CACHE,
+    Load,
+    load_of,
+    slowdowns,
+    stretches,
+)
 
 _shares = st.floats(0, 1)
 _loads = st.builds(
@@ -70,7 +77,7 @@ def test_taking_turns_costs_the_switches_and_leaves_the_cache_alone():
 
 def test_what_was_not_measured_follows_the_gpu_and_unknown_links_are_free():
     card = GPU("gpu", "node", 1 << 34, 8, pcie_bandwidth=10**10)
-    assert load_of(Step(gpu=50, memory=1 << 30), card) == Load(0.5, 0.5, 0, 1, 0.25)
+    assert load_of(Step(gpu=50, memory=1 << 30), card) == Load(0.5, 0.5, 0, 1, TYPICAL_CACHE)
     assert load_of(Step(gpu=80, memory=0, core=30, pcie=5e9), card, cache=0.1) == Load(
         0.8, 0.5, 0.5, 0, 0.1
     )

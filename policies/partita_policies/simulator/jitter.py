@@ -7,12 +7,14 @@ from random import Random
 from partita_policies.simulator.tasks import Application, Task, booking_for
 from partita_policies.types import Profile, Step
 
-__all__ = ["STEADY_SHARE", "jitter"]
+__all__ = ["MEMORY_SHARE", "STEADY_SHARE", "jitter"]
 
 STEADY_SHARE = 0.25
-"""Part of the noise by which runs differ from each other, and measured memory from the real one.
-An assumption: runs of one program with one input repeat well, and so does the memory it asks for;
-utilisation that was sampled elsewhere does not."""
+"""Part of the noise by which runs differ from each other. An assumption: a program with one input
+repeats well; what was measured once, and on another day, may be further off."""
+MEMORY_SHARE = 0.1
+"""Part of the noise by which memory differs. An assumption: what a program allocates follows from
+its input, and is read off exactly."""
 
 
 def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int = 0) -> list[Task]:
@@ -27,7 +29,8 @@ def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int
         The same seed gives the same workload.
     noise
         How far the figures of the one profile that policies see of an application may be from
-        the truth, as a share (uniform); its steps err on their own by the same again.
+        the truth, as a share (uniform); its steps err on their own by the same again. Memory and
+        the runs themselves differ by less.
     largest
         Bytes of the largest GPU: nobody comes to ask for more who did not before; 0 for unknown.
 
@@ -68,7 +71,7 @@ def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int
 def _measured(truth: Application, random: Random, noise: float, largest: int) -> Profile:
     duration = truth.duration * _factor(random, noise)
     levels = [_factor(random, noise) for _ in range(3)]
-    memory = _factor(random, noise * STEADY_SHARE)
+    memory = _factor(random, noise * MEMORY_SHARE)
     steps = (
         _scaled(step, [level * _factor(random, noise) for level in levels], memory, largest)
         for step in truth.steps
@@ -77,10 +80,10 @@ def _measured(truth: Application, random: Random, noise: float, largest: int) ->
 
 
 def _run(truth: Application, random: Random, noise: float, largest: int) -> Application:
+    memory = _factor(random, noise * MEMORY_SHARE)
     noise *= STEADY_SHARE
     duration = truth.duration * _factor(random, noise)
     levels = [_factor(random, noise) for _ in range(3)]
-    memory = _factor(random, noise)
     steps = tuple(_scaled(step, levels, memory, largest) for step in truth.steps)
     return replace(truth, duration=duration, steps=steps)
 

@@ -1,0 +1,186 @@
+"""Reads YAML that people write: what is wrong is told with file, line and what was expected."""
+
+from collections.abc import Iterator, Sequence
+from math import inf, isfinite
+from pathlib import Path
+
+import yaml
+
+__all__ = ["Entry", "InputError", "parse", "read"]
+
+
+class InputError(ValueError):
+    """A file is not what it should be; the message says where, and what was expected."""
+
+    def __init__(self, source: str, line: int, problem: str) -> None:
+        self.source = source
+        self.line = line
+        super().__init__(f"{source}:{line}: {problem}")
+
+
+class Entry:
+    """A value in a file, with its place.
+
+    Parameters
+    ----------
+    source
+        Name of the file.
+    path
+        Where in the document, for messages: `jobs[2].count`.
+    node
+        The value.
+    """
+
+    def __init__(self, source: str, path: str, node: yaml.Node) -> None:
+        self._source = source
+        self._path = path
+        self._node = node
+
+    def error(self, problem: str) -> InputError:
+        """Return an error about this value."""
+        line = self._node.start_mark.line + 1
+        where = f"{self._path}: " if self._path else ""
+        return InputError(self._source, line, where + problem)
+
+    def fields(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Entry]":
+        """Return the entries of a mapping, which has all of some keys and none but others.
+
+        Raises
+        ------
+        InputError
+            It is no mapping, or a key is missing, unknown or there twice.
+        """
+        known = (*required, *optional)
+        if not isinstance(self._node, yaml.MappingNode):
+            raise self.error(f"expected a mapping with {', '.join(known)}")
+        found: dict[str, Entry] = {}
+        for key, value in self._node.value:
+            entry = Entry(self._source, self._path, key)
+            name = str(key.value)
+            if name not in known:
+                raise entry.error(f"{name}: unknown; expected {', '.join(known)}")
+            if name in found:
+                raise entry.error(f"{name}: stands here twice")
+            path = f"{self._path}.{name}" if self._path else name
+            found[name] = Entry(self._source, path, value)
+        missing = [name for name in required if name not in found]
+        if missing:
+            raise self.error(f"{', '.join(missing)}: missing")
+        return found
+
+    def items(self, what: str) -> "list[Entry]":
+        """Return the entries of a list that is not empty.
+
+        Raises
+        ------
+        InputError
+            It is no list, or empty.
+        """
+        if not isinstance(self._node, yaml.SequenceNode):
+            raise self.error(f"expected a list of {what}")
+        if not self._node.value:
+            raise self.error(f"is empty; expected at least one of the {what}")
+        return list(self._items())
+
+    def text(self) -> str:
+        """Return a string that is not empty.
+
+        Raises
+        ------
+        InputError
+            It is anything else.
+        """
+        value = self._scalar()
+        if not isinstance(value, str) or not value:
+            raise self.error(f"{self._shown()}: expected a text")
+        return value
+
+    def number(self, least: float = 0.0, most: float = inf, *, above: bool = False) -> float:
+        """Return a number within bounds.
+
+        Parameters
+        ----------
+        least, most
+            The bounds, which it may have.
+        above
+            It may not be `least` itself.
+
+        Raises
+        ------
+        InputError
+            It is none, not finite, or outside.
+        """
+        value = self._scalar()
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            inside = least <= value <= most and not (above and value == least)
+            if isfinite(value) and inside:
+                return float(value)
+        bounds = f"above {least:g}" if above else f"of {least:g} or more"
+        to = "" if most == inf else f", at most {most:g}"
+        raise self.error(f"{self._shown()}: expected a number {bounds}{to}")
+
+    def whole(self, least: int = 1) -> int:
+        """Return a whole number of at least so much.
+
+        Raises
+        ------
+        InputError
+            It is anything else.
+        """
+        value = self._scalar()
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self.error(f"{self._shown()}: expected a whole number of {least} or more")
+        return value
+
+    def _items(self) -> "Iterator[Entry]":
+        for index, node in enumerate(self._node.value):
+            yield Entry(self._source, f"{self._path}[{index}]", node)
+
+    def _scalar(self) -> object:
+        if not isinstance(self._node, yaml.ScalarNode):
+            return None
+        value: object = yaml.safe_load(yaml.serialize(self._node))
+        return value
+
+    def _shown(self) -> str:
+        if isinstance(self._node, yaml.ScalarNode):
+            return str(self._node.value) or "nothing"
+        return "a list" if isinstance(self._node, yaml.SequenceNode) else "a mapping"
+
+
+def parse(text: str, source: str) -> Entry:
+    """Parse a document.
+
+    Raises
+    ------
+    InputError
+        It is no YAML, or empty.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise InputError(source, line, f"expected YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise InputError(source, 1, f"expected YAML: {error}") from error
+    if node is None:
+        raise InputError(source, 1, "the file is empty")
+    return Entry(source, "", node)
+
+
+def read(path: Path) -> Entry:
+    """Read a file.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or is no YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), 1, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), 1, "expected text in UTF-8") from error
+    return parse(text, str(path))

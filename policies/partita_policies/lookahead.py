@@ -1,0 +1,169 @@
+"""Beam search for the plan with the least makespan: the heuristic to beat for the learned policy.
+
+The search plays on from the snapshot in the model that the simulator runs by
+(`partita_policies.interference`), as far as a policy can know it: from profiles and requests
+(`partita_policies.forecast`), never from what the simulator alone knows. A plan starts a
+combination of waiting jobs at every moment at which a job ends, until nobody waits; the least
+makespan is best, then the least mean completion. Of the best plan, what it starts now is done.
+
+Beam search (the name is R. Reddy's, 1977): of the plans that agree in their first decisions only
+the best `beam` are varied at the next one. What a beginning is worth is seen by completing it with
+rules, as in the pilot method (C. Duin, S. Voss, "The Pilot Method", Networks 34, 1999): each time
+a GPU has room it takes, of the jobs that go well together with those on it,
+
+- `LONGEST`: the one that takes the longest (R. L. Graham, "Bounds on Multiprocessing Timing
+  Anomalies", 1969: no job is left to run alone at the end),
+- `FULLEST`: the one with which the scarcest resource of each is best used,
+- `FASTEST`: the one with which the most work is done in a second,
+
+where jobs go well together (`partita_policies.company`) when they finish sooner than by taking
+turns; what is then started now is looked at once more, as far as the running jobs have come.
+
+Bounds, for the operator gives a policy 2 s: predictions are counted (`work`), GPUs are planned in
+groups of `GROUP`, each with its share of the queue's first jobs, and where the queue is too long
+for that, by one rule alone. Priorities come first: jobs of a lower one are planned when those of
+a higher one have had their room.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from pydantic import Field
+
+from partita_policies.company import Rule
+from partita_policies.forecast import typical_duration
+from partita_policies.plans import Outcome, Plan, Plans, Start
+from partita_policies.room import Room
+from partita_policies.types import GPU, Job, Parameters, Placement, Snapshot
+
+__all__ = ["Lookahead", "LookaheadParameters"]
+
+GROUP = 8
+"""GPUs that are planned together."""
+_WINDOW, _GLANCE = 24, 6
+"""Kinds of jobs with room that are weighed for a GPU, in a search and without one."""
+_PER_JOB = 30
+"""Predictions a job below which no search is begun: its first plans would not be completed."""
+
+
+class LookaheadParameters(Parameters):
+    """Parameters of `Lookahead`."""
+
+    beam: int = Field(
+        default=4, ge=1, description="How many beginnings of plans are kept at each decision."
+    )
+    branching: int = Field(
+        default=6, ge=1, description="How many combinations of jobs are tried at a decision."
+    )
+    depth: int = Field(default=12, ge=0, description="How many decisions are varied.")
+    view: int = Field(
+        default=128, ge=1, description="How many waiting jobs are planned for a group of GPUs."
+    )
+    work: int = Field(
+        default=40_000,
+        ge=0,
+        description="Predictions in one decision; with 0 there is no search, only a rule.",
+    )
+
+
+class Lookahead:
+    """Does first what the best plan found does first."""
+
+    parameters: ClassVar[type[Parameters]] = LookaheadParameters
+
+    def __init__(self, parameters: LookaheadParameters) -> None:
+        self._parameters = parameters
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Search for each group of GPUs in turn."""
+        decision = _Decision(snapshot, self._parameters)
+        for priority in sorted({job.priority for job in snapshot.jobs}, reverse=True):
+            decision.place([job for job in snapshot.jobs if job.priority == priority])
+        return decision.placements
+
+
+class _Decision:
+    """One decision: what is placed so far, and what is left to place."""
+
+    def __init__(self, snapshot: Snapshot, parameters: LookaheadParameters) -> None:
+        self.placements: list[Placement] = []
+        self._snapshot = snapshot
+        self._parameters = parameters
+        self._work = parameters.work
+        self._room = Room(snapshot.gpus, snapshot.nodes)
+        self._typical = typical_duration(snapshot)
+        self._since = {b.job: b.elapsed for gpu in snapshot.gpus for b in gpu.bookings}
+
+    def place(self, jobs: Sequence[Job]) -> None:
+        """Place jobs of one priority."""
+        room = self._room
+        for job in jobs:
+            if job.gpus > 1:
+                self._take(job, room.first_fit(job))
+        waiting = {job.id: job for job in jobs if job.gpus == 1 and not room.holds(job.id)}
+        gpus = self._snapshot.gpus
+        groups = [gpus[start : start + GROUP] for start in range(0, len(gpus), GROUP)]
+        for index, group in enumerate(groups):
+            if not waiting or room.full:
+                break
+            share = list(waiting.values())[:: len(groups) - index][: self._parameters.view]
+            for job, gpu_id in self._planned(group, share, self._work // (len(groups) - index)):
+                if room.why_not(job, gpu_id) is None:
+                    self._take(job, (gpu_id,))
+                    del waiting[job.id]
+        for job in waiting.values():  # what no group has had in its share
+            if not room.has_idle:
+                break
+            self._take(job, room.first_fit(replace(job, alone=True)))
+
+    def _take(self, job: Job, gpu_ids: tuple[str, ...] | None) -> None:
+        if gpu_ids is not None:
+            self._room.take(job, gpu_ids)
+            self.placements.append(Placement(job.id, gpu_ids))
+
+    def _planned(
+        self, gpus: Sequence[GPU], jobs: Sequence[Job], work: int
+    ) -> Iterable[tuple[Job, str]]:
+        """Return the jobs to start now in one group, and where."""
+        enough = work >= _PER_JOB * len(jobs) and work > 0
+        plans = Plans(
+            [self._room[gpu.id] for gpu in gpus],
+            jobs,
+            self._snapshot.sharing,
+            room=self._room,
+            since=self._since,
+            typical=self._typical,
+            window=_WINDOW if enough else _GLANCE,
+        )
+        if plans.empty:
+            return []
+        now = self._search(plans, work) if enough else plans.fill(Rule.FULLEST)
+        chosen = list(plans.no_slower(now))
+        self._work -= plans.work
+        queues = [iter(queue) for queue in plans.queues]
+        return [(next(queues[kind]), gpus[place].id) for place, kind in chosen]
+
+    def _search(self, plans: Plans, work: int) -> Iterable[Start]:
+        """Return what the best plan found starts now."""
+        best = min(plans.complete(plans.root, rule) for rule in Rule)
+        beam = [plans.root]
+        for _ in range(self._parameters.depth):
+            seen: list[tuple[Outcome, Plan]] = []
+            for plan in beam:
+                for child in plans.options(plan, self._parameters.branching):
+                    for rule in Rule:
+                        outcome = plans.complete(child, rule)
+                        best = min(best, outcome)
+                        seen.append((outcome, child))
+                    if plans.work > work:
+                        return best.now
+            beam = _best(seen, self._parameters.beam)
+            if not beam:
+                break
+        return best.now
+
+
+def _best(seen: Iterable[tuple[Outcome, Plan]], most: int) -> list[Plan]:
+    """Return the plans of the best outcomes, each once."""
+    return list(dict.fromkeys(plan for _, plan in sorted(seen)))[:most]

@@ -1,0 +1,266 @@
+"""Plans for the jobs that wait: which start on which GPU, whenever there is room.
+
+A plan is immutable, so that a search can go on from one in several ways. Jobs of one kind are
+alike to it (`partita_policies.forecast`), and so are GPUs of one sort.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from partita_policies.company import Company, Rule
+from partita_policies.forecast import Running
+from partita_policies.room import Free, Room
+from partita_policies.types import GPU, Booking, Job, Sharing
+
+__all__ = ["Outcome", "Plan", "Plans", "Start"]
+
+Start = tuple[int, int]
+"""Place of a GPU and of a kind of job: one of these starts there now."""
+
+
+class Plan(NamedTuple):
+    """Decisions up to some moment."""
+
+    when: tuple[float, ...]
+    """Seconds from now until each GPU has its next decision; infinity when it has no more."""
+    running: tuple[Running, ...]
+    """What runs on each GPU at its next decision."""
+    waiting: tuple[int, ...]
+    """How many jobs of each kind."""
+    mask: int
+    """The kinds that wait, as bits."""
+    end: float = 0.0
+    """When the last job has ended so far."""
+    total: float = 0.0
+    """Sum of the times at which jobs have ended so far."""
+    now: tuple[Start, ...] = ()
+    """What it starts now."""
+
+
+class Outcome(NamedTuple):
+    """What a complete plan comes to; the least is best."""
+
+    makespan: float
+    total: float
+    now: tuple[Start, ...]
+
+
+class Plans:
+    """All plans for some GPUs and the jobs that wait for them.
+
+    Parameters
+    ----------
+    gpus
+        What there is of each GPU, and who is on it.
+    jobs
+        Waiting jobs of one GPU each, in the queue's order.
+    room
+        What may be placed now.
+    since
+        Seconds since each booking was made, by job; none for those that start now.
+    typical
+        Seconds of a job of unknown duration.
+    window
+        Kinds of jobs that fit which are weighed for a GPU, from the front of the queue.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[Free],
+        jobs: Sequence[Job],
+        sharing: Sharing,
+        *,
+        room: Room,
+        since: Mapping[str, float],
+        typical: float,
+        window: int,
+    ) -> None:
+        self.queues: list[list[Job]] = []
+        """The waiting jobs of each kind, the next one first."""
+        self._like: list[Job | Booking] = []
+        self._known: dict[tuple[object, ...], int] = {}
+        for job in jobs:
+            self.queues[self._kind(job)].append(job)
+        held = [
+            [(self._kind(one), since.get(job_id, 0.0)) for job_id, one in free.holders.items()]
+            for free in gpus
+        ]
+        self._sorts: dict[tuple[object, ...], Company] = {}
+        for free in gpus:
+            if _alike(free.gpu) not in self._sorts:
+                self._sorts[_alike(free.gpu)] = Company(
+                    free.gpu, sharing, self._like, typical=typical, window=window
+                )
+        self._of = [self._sorts[_alike(free.gpu)] for free in gpus]
+        self._open = [self._may_have(room, free.gpu.id) for free in gpus]
+        mask = sum(1 << kind for kind, queue in enumerate(self.queues) if queue)
+        root = Plan(
+            when=(0.0,) * len(gpus),
+            running=tuple(
+                sort.forecast.caught_up(ones) for sort, ones in zip(self._of, held, strict=True)
+            ),
+            waiting=tuple(map(len, self.queues)),
+            mask=mask,
+        )
+        self.empty = not any(self._open)
+        """Whether nothing can be started now."""
+        for place, open_to in enumerate(self._open):
+            if not open_to:
+                root = self.start(root, place, ())
+        self.root = root
+
+    @property
+    def work(self) -> int:
+        """Predictions made so far."""
+        return sum(sort.forecast.work for sort in self._sorts.values())
+
+    def options(self, plan: Plan, most: int) -> Iterator[Plan]:
+        """Yield the plan with each of the best combinations at its next decision."""
+        when, place = min((when, place) for place, when in enumerate(plan.when))
+        if when == inf or not plan.mask:
+            return
+        sort = self._of[place]
+        kinds = sort.forecast.kinds(plan.running[place])
+        for added in sort.options(kinds, self._mask(plan.mask, when, place), plan.waiting, most):
+            yield self.start(plan, place, added)
+
+    def start(self, plan: Plan, place: int, added: Iterable[int]) -> Plan:
+        """Return the plan with a GPU's next decision made."""
+        waiting, mask = list(plan.waiting), plan.mask
+        when, now = plan.when[place], plan.now
+        for kind in added:
+            waiting[kind] -= 1
+            if not waiting[kind]:
+                mask ^= 1 << kind
+            if not when:
+                now = (*now, (place, kind))
+        forecast = self._of[place].forecast
+        running = forecast.add(plan.running[place], added)
+        end, total = plan.end, plan.total
+        if running[0]:
+            step, running, ended = forecast.until_end(running)
+            when += step
+            end, total = max(end, when), total + ended * when
+        else:
+            when = inf
+        return Plan(
+            (*plan.when[:place], when, *plan.when[place + 1 :]),
+            (*plan.running[:place], running, *plan.running[place + 1 :]),
+            tuple(waiting),
+            mask,
+            end,
+            total,
+            now,
+        )
+
+    def complete(self, plan: Plan, rule: Rule) -> Outcome:
+        """Complete a plan by a rule."""
+        waiting, mask, running = list(plan.waiting), plan.mask, list(plan.running)
+        end, total, now = plan.end, plan.total, list(plan.now)
+        calendar = [(when, place) for place, when in enumerate(plan.when) if when < inf]
+        heapify(calendar)
+        while calendar:
+            when, place = heappop(calendar)
+            sort, here = self._of[place], running[place]
+            if mask:
+                added = self._filled(here, self._mask(mask, when, place), waiting, sort, rule)
+                for kind in added:
+                    if not waiting[kind]:
+                        mask &= ~(1 << kind)
+                    if not when:
+                        now.append((place, kind))
+                here = sort.forecast.add(here, added)
+            if here[0]:
+                step, running[place], ended = sort.forecast.until_end(here)
+                when += step
+                total += ended * when
+                end = max(end, when)
+                heappush(calendar, (when, place))
+        return Outcome(end, total, tuple(now))
+
+    def fill(self, rule: Rule) -> list[Start]:
+        """Decide by a rule alone, without looking ahead."""
+        waiting, mask = list(self.root.waiting), self.root.mask
+        now: list[Start] = []
+        for place, sort in enumerate(self._of):
+            here = self.root.running[place]
+            if mask and self._open[place]:
+                added = self._filled(here, self._mask(mask, 0.0, place), waiting, sort, rule)
+                for kind in added:
+                    if not waiting[kind]:
+                        mask &= ~(1 << kind)
+                    now.append((place, kind))
+        return now
+
+    def no_slower(self, now: Iterable[Start]) -> Iterator[Start]:
+        """Leave out what would take longer beside those on its GPU than after them."""
+        running = dict(enumerate(self.root.running))
+        for place, kind in sorted(now, key=lambda one: -self._seconds(one)):
+            forecast = self._of[place].forecast
+            here = running[place]
+            joined = forecast.add(here, (kind,))
+            after = forecast.until_empty(here) + forecast.durations[kind]
+            if not here[0] or forecast.until_empty(joined) <= after:
+                running[place] = joined
+                yield place, kind
+
+    def _seconds(self, start: Start) -> float:
+        place, kind = start
+        return self._of[place].forecast.durations[kind]
+
+    def _mask(self, mask: int, when: float, place: int) -> int:
+        return mask if when else mask & self._open[place]
+
+    @staticmethod
+    def _filled(
+        running: Running, mask: int, waiting: list[int], sort: Company, rule: Rule
+    ) -> list[int]:
+        """Take jobs out of `waiting` for a GPU, and return their kinds."""
+        kinds = sort.forecast.kinds(running)
+        added: list[int] = []
+        while mask:
+            kind = sort.choice(kinds, mask, rule)
+            if kind < 0:
+                break
+            waiting[kind] -= 1
+            if not waiting[kind]:
+                mask &= ~(1 << kind)
+            added.append(kind)
+            kinds = tuple(sorted((*kinds, kind)))
+        return added
+
+    def _kind(self, job: Job | Booking) -> int:
+        profile = job.profile
+        key = (
+            job.memory,
+            job.slots,
+            job.clients,
+            job.alone,
+            job.thread_percent,
+            job.duration,
+            job.products if isinstance(job, Job) else (),
+            (job.cpu, job.host_memory),
+            profile
+            and (profile.application, profile.product, profile.duration, len(profile.steps)),
+        )
+        kind = self._known.get(key)
+        if kind is None:
+            kind = self._known[key] = len(self._like)
+            self._like.append(job)
+            self.queues.append([])
+        return kind
+
+    def _may_have(self, room: Room, gpu_id: str) -> int:
+        """Return the kinds, as bits, whose next job may have a GPU now."""
+        return sum(
+            1 << kind
+            for kind, queue in enumerate(self.queues)
+            if queue and room.why_not(queue[0], gpu_id) is None
+        )
+
+
+def _alike(gpu: GPU) -> tuple[object, ...]:
+    """Return what tells sorts of GPUs apart."""
+    return (gpu.memory, gpu.max_jobs, gpu.max_clients, gpu.product, gpu.pcie_bandwidth)

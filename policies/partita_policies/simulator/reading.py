@@ -119,8 +119,8 @@ class Entry:
         to = "" if most == inf else f", at most {most:g}"
         raise self.error(f"{self._shown()}: expected a number {bounds}{to}")
 
-    def whole(self, least: int = 1) -> int:
-        """Return a whole number of at least so much.
+    def whole(self, least: int = 1, most: int = 1_000_000) -> int:
+        """Return a whole number within bounds, which it may have.
 
         Raises
         ------
@@ -128,9 +128,10 @@ class Entry:
             It is anything else.
         """
         value = self._scalar()
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.error(f"{self._shown()}: expected a whole number of {least} or more")
-        return value
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        expected = f"expected a whole number of {least} or more, at most {most}"
+        raise self.error(f"{self._shown()}: {expected}")
 
     def _items(self) -> "Iterator[Entry]":
         for index, node in enumerate(self._node.value):

@@ -1,0 +1,140 @@
+"""Workload files: what they say, and what is told of those that say it wrong."""
+
+import pytest
+
+from partita_policies import Step, create
+from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.simulator import simulate
+from partita_policies.simulator.tasks import MIB
+from partita_policies.simulator.workloads import InputError, parse_workload, read_workload
+
+WHOLE = """\
+applications:
+  - name: train
+    duration: 120
+    steps:
+      - {gpu: 5, memory: 500}
+      - {repeat: 3, gpu: 60, memory: 3000, core: 35, pcie: 200}
+jobs:
+  - {application: train, count: 3, at: 10, every: 30}
+  - {application: vgg16, name: big, namespace: team-b, priority: 10, memory: 7600, gpus: 2}
+gpus:
+  - {product: small, memory: 12288, pcie: 32000}
+  - {product: fast, count: 2, memory: 40960, speed: 3.5, max_jobs: 8, node: rack}
+"""
+SAME = "  - {name: a, duration: 1, steps: [{gpu: 1, memory: 1}]}\n"
+
+
+def test_a_file_says_all_of_a_workload(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(WHOLE)
+    workload = read_workload(file)
+    assert workload.name == "mine"
+    trains, big = workload.tasks[:3], workload.tasks[3]
+    assert [task.job.id for task in trains] == ["train-0", "train-1", "train-2"]
+    assert [task.job.submitted for task in trains] == [10, 40, 70]
+    assert trains[0].truth.cache == TYPICAL_CACHE
+    assert trains[0].truth.steps[1:] == (Step(60, 3000 * MIB, 35, 200e6),) * 3
+    assert trains[0].job.memory == 3300 * MIB
+    assert (big.job.id, big.job.namespace, big.job.priority) == ("big", "team-b", 10)
+    assert (big.job.memory, big.job.gpus) == (7600 * MIB, 2)
+    assert [(gpu.id, gpu.node, gpu.product) for gpu in workload.gpus] == [
+        ("gpu-0", "node-0", "small"),
+        ("gpu-1", "rack", "fast"),
+        ("gpu-2", "rack", "fast"),
+    ]
+    assert workload.gpus[0].pcie_bandwidth == 32 * 10**9
+    assert workload.speeds == {"small": 1.0, "fast": 3.5}
+    result = simulate(workload.tasks, workload.gpus, create("fifo"), speeds=workload.speeds)
+    assert len(result.finished) == 4
+
+
+def test_without_gpus_a_workload_runs_on_the_study_s():
+    workload = parse_workload("jobs: [{application: alexnet}]")
+    assert [gpu.product for gpu in workload.gpus] == ["titan-xp"]
+
+
+def test_an_application_of_the_file_comes_before_the_study_s_of_the_same_name():
+    text = WHOLE.replace("name: train\n", "name: alexnet\n").replace(": train,", ": alexnet,")
+    assert parse_workload(text).tasks[0].truth.duration == 120
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "expected"),
+    [
+        ("count: 3", "count: 0", 8, "jobs[0].count: 0: expected a whole number of 1 or more"),
+        ("count: 3", "count: 9999999", 8, "a whole number of 1 or more, at most 1000000"),
+        ("count: 3", "count: 2.5", 8, "jobs[0].count: 2.5: expected a whole number"),
+        ("application: train", "application: trian", 8, "trian: unknown; expected one of alexnet"),
+        ("duration: 120", "duration: .nan", 3, "duration: .nan: expected a number above 0"),
+        ("duration: 120", "duration: -5", 3, "duration: -5: expected a number above 0"),
+        ("duration: 120", "duration: yes", 3, "duration: yes: expected a number"),
+        ("duration: 120", "durations: 120", 3, "durations: unknown; expected name, duration"),
+        ("    duration: 120\n", "", 2, "applications[0]: duration: missing"),
+        ("gpu: 60", "gpu: -60", 6, "steps[1].gpu: -60: expected a number of 0 or more"),
+        ("gpu: 60", "gpu: 160", 6, "160: expected a number of 0 or more, at most 100"),
+        ("gpu: 60", "gpu: .inf", 6, "steps[1].gpu: .inf: expected a number"),
+        ("memory: 500}", "memory: -1}", 5, "steps[0].memory: -1: expected"),
+        ("memory: 500}", "memory: lots}", 5, "memory: lots: expected a number"),
+        ("repeat: 3", "repeat: 0", 6, "repeat: 0: expected a whole number"),
+        ("name: big", "name: train-1", 9, "job train-1: expected a name that no other job has"),
+        ("at: 10", "at: -1", 8, "jobs[0].at: -1: expected a number of 0 or more"),
+        ("every: 30", "count: 3", 8, "count: stands here twice"),
+        ("speed: 3.5", "speed: 0", 12, "gpus[1].speed: 0: expected a number above 0"),
+        ("product: fast", "product: small", 12, "product small: expected one speed"),
+        ("product: fast", "product: [a]", 12, "gpus[1].product: a list: expected a text"),
+        ("node: rack", "node: ''", 12, "gpus[1].node: nothing: expected a text"),
+        ("jobs:\n", "jobs: {}\n#", 7, "jobs: expected a list of jobs"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_what_was_expected(
+    tmp_path, old, new, line, expected
+):
+    assert old in WHOLE
+    text = WHOLE.replace(old, new, 1)
+    if new.endswith("#"):
+        text = text[: text.index("#")]
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_workload(file)
+    assert str(caught.value).startswith(f"{file}:{line}: ")
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("", 1, "the file is empty"),
+        ("jobs: []", 1, "jobs: is empty; expected at least one of the jobs"),
+        ("- a\n- b", 1, "expected a mapping with jobs, applications, gpus"),
+        ("jobs:\n  - application: [\n", 3, "expected YAML"),
+        ("applications: []\njobs: [{application: alexnet}]", 1, "applications: is empty"),
+        (
+            f"applications:\n{SAME}{SAME}jobs: [{{application: a}}]",
+            3,
+            "a: expected a name that no other application has",
+        ),
+        (
+            "applications:\n  - {name: a, duration: 1, steps: []}\njobs: [{application: a}]",
+            2,
+            "steps: is empty",
+        ),
+        ("jobs: [alexnet]", 1, "jobs[0]: expected a mapping with application"),
+        ("jobs: [\x01]", 1, "expected YAML"),
+    ],
+)
+def test_a_file_that_is_no_workload_is_refused(text, line, expected):
+    with pytest.raises(InputError) as caught:
+        parse_workload(text, "file.yaml")
+    assert str(caught.value).startswith(f"file.yaml:{line}: ")
+    assert expected in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.yaml:1: cannot be read: No such file"):
+        read_workload(tmp_path / "none.yaml")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00\xff")
+    with pytest.raises(InputError, match=r"binary\.yaml:1: expected text in UTF-8"):
+        read_workload(binary)

@@ -13,6 +13,9 @@ kubernetes-scheduler-simulator, `pkg/utils/frag.go`):
 - The target workload is what waits and runs at the moment, or what the parameters say.
 - A share of a GPU is a share of its memory, and a task that must be alone, or that wants several
   GPUs, needs idle ones.
+- Free memory that a node's CPU could not feed counts as well, once the tasks that fit are spread
+  over it: the paper looks no further than the next task, and learns too late that three tasks
+  with many CPUs strand the other five GPUs of a node (`starved`; 0: as in the paper).
 - The simulator rounds the growth to one of 100 scores and draws among the equal; here growth is
   exact, and among the equal the GPU with the least free memory wins, then the first.
 
@@ -65,6 +68,14 @@ class FGDParameters(Parameters):
         default=(),
         description="The target workload; when empty, the jobs that wait and run at the moment.",
     )
+    starved: float = Field(
+        default=1.0,
+        ge=0,
+        description=(
+            "Weight of free GPU memory beyond what the node's CPU could feed at the mean of the "
+            "target workload, where nodes are known; 0: none, as in the paper."
+        ),
+    )
 
 
 class FGD:
@@ -73,6 +84,7 @@ class FGD:
     parameters: ClassVar[type[Parameters]] = FGDParameters
 
     def __init__(self, parameters: FGDParameters) -> None:
+        self._starved = parameters.starved
         self._typical: dict[_Shape, float] = {}
         for task in parameters.typical:
             shape = _Shape(task.memory, task.gpus, task.alone, task.cpu)
@@ -87,7 +99,7 @@ class FGD:
         shapes = self._typical or _seen(snapshot)
         part = max(1, -(-largest // _PARTS))
         target = _Target(shapes, part, hosts=room.hosts is not None)
-        cluster = _Cluster(room, snapshot, target)
+        cluster = _Cluster(room, snapshot, target, self._starved)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
             if room.full:
@@ -146,7 +158,8 @@ class _Target:
         most = max((shape.gpus for shape in shapes), default=1)
         sharing = np.zeros((levels, _PARTS + 2))
         several = np.zeros((levels, most + 1))
-        for shape, share in shapes.items():
+        every = shapes.items()
+        for shape, share in every:
             able = bisect_right(asked, shape.cpu)
             if shape.alone or shape.gpus > 1:
                 several[able:, shape.gpus] += share
@@ -159,8 +172,11 @@ class _Target:
         # The share of tasks that want idle GPUs: at most so many of them.
         self.idlers: _Floats = several.cumsum(axis=1) / total
         self.wants_idle = bool(several.any())
-        # The share of tasks that can use nothing of a node but for what is counted elsewhere.
+        # What remains: of this share, all of a node's free parts are fragments.
         self.rest: _Floats = 1.0 - sharing.sum(axis=1) / total
+        parts = sum(n * s.gpus * (_PARTS if s.alone else self.parts(s.memory)) for s, n in every)
+        cpu = sum(share * shape.cpu for shape, share in every)
+        self.cpu_per_part = cpu / parts if hosts and parts else 0.0
 
     def parts(self, memory: int) -> int:
         """Return how many parts hold so many bytes."""
@@ -195,9 +211,10 @@ class _Cluster:
     The last place of each array of GPUs stands for those that smaller nodes lack.
     """
 
-    def __init__(self, room: Room, snapshot: Snapshot, target: _Target) -> None:
+    def __init__(self, room: Room, snapshot: Snapshot, target: _Target, starved: float) -> None:
         self._room = room
         self._target = target
+        self._starved = starved if target.cpu_per_part else 0.0
         self._ids = [gpu.id for gpu in snapshot.gpus]
         self._index = {gpu_id: index for index, gpu_id in enumerate(self._ids)}
         self._names = list(dict.fromkeys(gpu.node for gpu in snapshot.gpus))
@@ -247,6 +264,8 @@ class _Cluster:
         np.put_along_axis(free, chosen, 0 if job.alone else np.maximum(left, 0), axis=1)
         level = self._target.level(self._cpu[nodes] - job.cpu)
         growth = self._target.fragments(level, free, idle) - self._fragments[nodes]
+        if self._starved:
+            growth += self._starvation(job)[nodes]
         best = int(growth.argmin())
         return tuple(self._ids[members[best, place]] for place in chosen[best])
 
@@ -290,7 +309,18 @@ class _Cluster:
         growth = self._growth[level, np.arange(len(level))]
         growth += scraps[level, left]
         growth -= rest[level] * size
+        if self._starved:
+            growth += self._starvation(job)[self._node_of]
         return growth
+
+    def _starvation(self, job: Job) -> _Floats:
+        """Return how many more free parts of each node its CPU could not feed."""
+        each, total = self._target.cpu_per_part, self._free[self._members].sum(axis=1)
+        size = job.gpus * (_PARTS if job.alone else self._target.parts(job.memory))
+        before = np.maximum(total - self._cpu / each, 0.0)
+        after = np.maximum(total - size - (self._cpu - job.cpu) / each, 0.0)
+        starvation: _Floats = self._starved * (after - before)
+        return starvation
 
     def _read(self, index: int, gpu_id: str) -> None:
         """Take over what is left of a GPU."""

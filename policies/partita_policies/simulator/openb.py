@@ -33,6 +33,7 @@ __all__ = [
     "job_of",
     "read_nodes",
     "read_tasks",
+    "simulated",
 ]
 
 GPU_MEMORY = 16_000 * MIB
@@ -143,6 +144,21 @@ def job_of(task: TraceTask, job_id: str, submitted: float = 0.0) -> Job:
     )
 
 
+def simulated(task: TraceTask, job_id: str, submitted: float = 0.0) -> Task:
+    """Return a task with a GPU as one that can be simulated over time.
+
+    Notes
+    -----
+    What a task does with its GPU is not in the trace. It is assumed to use of it the share that
+    it asked for, all the time, in GPU utilisation as in memory. One of unknown duration takes
+    a second.
+    """
+    job = job_of(task, job_id, submitted)
+    step = Step(task.milli * 100 / _WHOLE, job.memory)
+    truth = Application(task.name, task.duration or 1.0, (step,))
+    return Task(replace(job, application=task.name, profile=truth.profile()), truth)
+
+
 def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0) -> list[Task]:
     """Draw tasks of a trace at random, to be simulated over time.
 
@@ -161,11 +177,6 @@ def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0)
     ------
     ValueError
         There is none to draw.
-
-    Notes
-    -----
-    What a task does with its GPU is not in the trace. It is assumed to use of it the share that
-    it asked for, all the time, in GPU utilisation as in memory.
     """
     known = [task for task in tasks if task.gpus and task.duration is not None]
     if not known:
@@ -173,10 +184,7 @@ def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0)
     random, arrival, drawn = Random(f"openb {seed}"), 0.0, []  # noqa: S311 - repeatable, not secret
     for number in range(count):
         task = random.choice(known)
-        job = job_of(task, f"{task.name}-{number}", arrival)
-        step = Step(task.milli * 100 / _WHOLE, job.memory)
-        truth = Application(task.name, task.duration or 1.0, (step,))
-        drawn.append(Task(replace(job, application=task.name, profile=truth.profile()), truth))
+        drawn.append(simulated(task, f"{task.name}-{number}", arrival))
         arrival += random.expovariate(1 / gap) if gap else 0.0
     return drawn
 

@@ -15,14 +15,14 @@ Departures from that simulator:
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.room import Room
-from partita_policies.simulator.openb import TraceNode, TraceTask, cluster_of, job_of
+from partita_policies.simulator.openb import GPU_MEMORY, TraceNode, TraceTask, cluster_of, job_of
 from partita_policies.types import Booking, Job, Placement, Policy, Snapshot
 
 __all__ = ["PUBLISHED", "Saturation", "arrivals", "saturate"]
@@ -133,33 +133,95 @@ def saturate(
         How many tasks arrive at a time.
     """
     cluster = _Filling(nodes)
-    capacity = _WHOLE * sum(node.gpus for node in nodes)
     waiting: list[Job] = []
     left_out: Counter[int] = Counter()
-    asked = allocated = at_capacity = 0
-    seconds = 0.0
-    for arrived, new in _batches(order, batch):
+    asked = at_capacity = 0
+    for start in range(0, len(order), batch):
+        new = order[start : start + batch]
         left_out[0] += sum(not cluster.take_host(task) for task in new if not task.gpus)
-        waiting += [job_of(t, f"{arrived + n}") for n, t in enumerate(new) if t.gpus]
-        start = perf_counter()
-        placements = policy.decide(cluster.snapshot(waiting))
-        seconds += perf_counter() - start
-        allocated += cluster.place(waiting, placements)
-        waiting, hopeless = cluster.divide(waiting)
+        waiting += [job_of(task, f"{start + n}") for n, task in enumerate(new) if task.gpus]
+        hopeless = cluster.decide(policy, waiting)
         left_out.update(job.gpus for job in hopeless)
         asked += sum(task.milli_in_all for task in new)
-        if asked <= capacity:
-            at_capacity = allocated
+        if asked <= _WHOLE * len(cluster.gpus):
+            at_capacity = cluster.allocated
+    before = len(waiting) + 1
+    while len(waiting) < before:  # a policy may place some of what it sees at a time
+        before = len(waiting)
+        left_out.update(job.gpus for job in cluster.decide(policy, waiting))
     left_out.update(job.gpus for job in waiting)
+    percent = 100 / (GPU_MEMORY * len(cluster.gpus))
     return Saturation(
-        allocated=100 * allocated / capacity,
-        at_capacity=100 * at_capacity / capacity,
+        allocated=cluster.allocated * percent,
+        at_capacity=at_capacity * percent,
         tasks=len(order),
         left_out=dict(+left_out),
-        seconds=seconds,
+        seconds=cluster.seconds,
     )
 
 
-def _batches(order: Sequence[TraceTask], batch: int) -> Iterator[tuple[int, Sequence[TraceTask]]]:
-    for start in range(0, len(order), batch):
-        yield start, order[start : start + batch]
+class _Filling:
+    """The cluster as it fills."""
+
+    def __init__(self, nodes: Sequence[TraceNode]) -> None:
+        gpus, hosts = cluster_of(nodes)
+        self.gpus = {gpu.id: gpu for gpu in gpus}
+        self.allocated = 0
+        """Bytes."""
+        self.seconds = 0.0
+        self._hosts = {host.id: host for host in hosts}
+        """What the tasks without a GPU leave of them."""
+        self._left = {host.id: (host.cpu, host.memory) for host in hosts}
+        self._count = {node.name: node.gpus for node in nodes}
+
+    def take_host(self, task: TraceTask) -> bool:
+        """Find a node for a task without a GPU; say whether there was one."""
+        fitting = [
+            (left[0] / self._count[name], name)
+            for name, left in self._left.items()
+            if task.cpu <= left[0] and task.memory <= left[1]
+        ]
+        if not fitting:
+            return False
+        _, name = max(fitting)
+        host = self._hosts[name]
+        self._hosts[name] = replace(host, cpu=host.cpu - task.cpu, memory=host.memory - task.memory)
+        self._take(name, task.cpu, task.memory)
+        return True
+
+    def decide(self, policy: Policy, waiting: list[Job]) -> list[Job]:
+        """Let a policy place jobs; those that it placed, and those without hope, wait no more.
+
+        Returns
+        -------
+        list of Job
+            Those that now fit nowhere.
+        """
+        gpus, hosts = tuple(self.gpus.values()), tuple(self._hosts.values())
+        snapshot = Snapshot("openb", 0.0, tuple(waiting), gpus, nodes=hosts)
+        start = perf_counter()
+        placements = policy.decide(snapshot)
+        self.seconds += perf_counter() - start
+        jobs = {job.id: job for job in waiting}
+        room = Room(gpus, hosts)
+        for placement in placements:
+            job = jobs.pop(placement.job)
+            room.take(job, placement.gpus)
+            self._book(job, placement)
+        hopeless = [job for job in jobs.values() if room.first_fit(job) is None]
+        for job in hopeless:
+            del jobs[job.id]
+        waiting[:] = jobs.values()
+        return hopeless
+
+    def _book(self, job: Job, placement: Placement) -> None:
+        booking = Booking(job.id, job.memory, cpu=job.cpu, host_memory=job.host_memory)
+        for gpu_id in placement.gpus:
+            gpu = self.gpus[gpu_id]
+            self.gpus[gpu_id] = replace(gpu, bookings=(*gpu.bookings, booking))
+            self.allocated += job.memory
+        self._take(gpu.node, job.cpu, job.host_memory)
+
+    def _take(self, node: str, cpu: int, memory: int) -> None:
+        left = self._left[node]
+        self._left[node] = (left[0] - cpu, left[1] - memory)

@@ -26,6 +26,8 @@ VARIANTS = {
     "fifo without backfill": ("fifo", {"backfill": False}),
     "sjf": ("sjf", {}),
     "sjf sharing": ("sjf", {"exclusive": False}),
+    "fgd": ("fgd", {}),
+    "fgd as in the paper": ("fgd", {"starved": 0}),
     "tetris": ("tetris", {}),
     "tetris packing only": ("tetris", {"remaining_work": 0}),
     "tetris by peaks": ("tetris", {"usage": "peak", "window": 2}),

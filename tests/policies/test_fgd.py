@@ -1,0 +1,185 @@
+"""Fragmentation gradient descent, beside a slow calculation by the paper's own definition."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from partita_policies import GPU, Booking, Job, Node, Placement, Room, Snapshot, create
+from partita_policies.fgd import FGD, FGDParameters, TypicalTask
+from support.strategies import GIB, snapshots
+
+PART = GIB // 100
+WHOLE = 1000 * PART
+
+
+def job(name, parts, **fields):
+    return Job(name, name, "team", parts * PART, **fields)
+
+
+def gpu(name, node="n0", held=0, **fields):
+    bookings = (Booking(f"on-{name}", held * PART),) if held else ()
+    return GPU(name, node, WHOLE, **{"max_jobs": 99, "bookings": bookings, **fields})
+
+
+def typical(parts, share=1.0, **fields):
+    return TypicalTask(share=share, memory=parts * PART, **fields)
+
+
+def decide(jobs, gpus, nodes=(), **parameters):
+    policy = FGD(FGDParameters(**parameters))
+    answer = policy.decide(Snapshot("p", 0.0, tuple(jobs), tuple(gpus), nodes=tuple(nodes)))
+    return [(placement.job, *placement.gpus) for placement in answer]
+
+
+def fragments(frees, idle, cpu, tasks):
+    """Free parts of a node that a task drawn at random cannot use (the paper, section 3.2)."""
+    expected = 0.0
+    for task in tasks:
+        parts = -(-task.memory // PART)
+        wants_idle = task.alone or task.gpus > 1
+        usable = [
+            free
+            for free, empty in zip(frees, idle, strict=True)
+            if (empty if wants_idle else free >= parts)
+        ]
+        runs = len(usable) >= task.gpus and task.cpu <= cpu
+        lost = sum(frees) - (sum(usable) if runs else 0)
+        expected += task.share * lost
+    return expected / sum(task.share for task in tasks)
+
+
+def slow_growth(wanted, place, snapshot, tasks):
+    """By how much the fragments of a GPU's node grow when a job gets the GPU."""
+    here = [one for one in snapshot.gpus if one.node == place.node]
+    free = [(one.memory - sum(b.memory for b in one.bookings)) // PART for one in here]
+    idle = [not one.bookings for one in here]
+    cpu = next((node.cpu for node in snapshot.nodes if node.id == place.node), 10**12)
+    before = fragments(free, idle, cpu, tasks)
+    at = here.index(place)
+    free[at] -= wanted.memory // PART
+    idle[at] = False
+    return fragments(free, idle, cpu - wanted.cpu, tasks) - before
+
+
+tasks_strategy = st.lists(
+    st.one_of(
+        st.builds(
+            typical,
+            st.sampled_from([50, 250, 500, 700, 1000]),
+            st.sampled_from([1.0, 2.0, 0.5]),
+            cpu=st.sampled_from([0, 2000, 6000]),
+        ),
+        st.builds(
+            typical, st.just(1000), gpus=st.sampled_from([1, 2, 3]), alone=st.just(value=True)
+        ),
+    ),
+    min_size=1,
+    max_size=5,
+)
+gpus_strategy = st.lists(
+    st.tuples(st.sampled_from(["n0", "n1"]), st.sampled_from([0, 0, 300, 450, 800])),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    tasks=tasks_strategy,
+    places=gpus_strategy,
+    size=st.sampled_from([100, 250, 500, 1000]),
+    cpu=st.sampled_from([0, 1000, 4000]),
+    hosts=st.booleans(),
+)
+def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
+    tasks, places, size, cpu, hosts
+):
+    gpus = tuple(gpu(f"g{n}", node, held) for n, (node, held) in enumerate(places))
+    nodes = (Node("n0", 8000, GIB), Node("n1", 5000, GIB)) if hosts else ()
+    wanted = job("a", size, cpu=cpu)
+    snapshot = Snapshot("p", 0.0, (wanted,), gpus, nodes=nodes)
+    answer = FGD(FGDParameters(typical=tuple(tasks), starved=0)).decide(snapshot)
+    room = Room(gpus, nodes)
+    fitting = [one for one in gpus if room.why_not(wanted, one.id) is None]
+    if not fitting:
+        assert answer == []
+        return
+    if not hosts:
+        tasks = [task.model_copy(update={"cpu": 0}) for task in tasks]
+    growth = {one.id: slow_growth(wanted, one, snapshot, tasks) for one in fitting}
+    (placement,) = answer
+    # A part of free memory weighs a millionth where the growth is equal.
+    assert growth[placement.gpus[0]] <= min(growth.values()) + 1e-6 * 1000
+
+
+def test_a_small_job_fills_up_a_gpu_that_is_of_no_use_to_others():
+    gpus = [gpu("idle"), gpu("half", held=500), gpu("little", held=700)]
+    large = [typical(1000), typical(400)]
+    assert decide([job("small", 300)], gpus, typical=large) == [("small", "little")]
+    assert decide([job("medium", 400)], gpus, typical=large) == [("medium", "half")]
+
+
+def test_where_growth_is_equal_the_tightest_gpu_wins_then_the_first():
+    gpus = [gpu("roomy", held=100), gpu("tight", held=500), gpu("as-tight", held=500)]
+    assert decide([job("a", 100)], gpus, typical=[typical(1000)]) == [("a", "tight")]
+
+
+def test_a_node_with_idle_gpus_enough_for_a_large_job_is_kept_for_it():
+    gpus = [*(gpu(f"pair-{n}", "pair") for n in range(2)), gpu("single", "single")]
+    pairs = [typical(1000, gpus=2), typical(100)]
+    assert decide([job("small", 100)], gpus, typical=pairs) == [("small", "single")]
+
+
+def test_a_job_with_many_cpus_goes_where_they_leave_no_gpu_behind():
+    gpus = [gpu("a", "poor"), gpu("b", "rich")]
+    nodes = [Node("poor", 6000, GIB), Node("rich", 64000, GIB)]
+    hungry = [typical(500, cpu=4000)]
+    wanted = job("a", 100, cpu=4000)
+    assert decide([wanted], gpus, nodes, typical=hungry, starved=0) == [("a", "b")]
+
+
+def test_memory_that_cpu_could_not_feed_counts_before_the_last_task_is_refused():
+    gpus = [*(gpu(f"a{n}", "a") for n in range(4)), *(gpu(f"b{n}", "b") for n in range(2))]
+    nodes = [Node("a", 16000, GIB), Node("b", 12000, GIB)]
+    tasks = [typical(1000, cpu=4000)]
+    wanted = job("hungry", 1000, cpu=8000)
+    assert decide([wanted], gpus, nodes, typical=tasks, starved=0) == [("hungry", "a0")]
+    assert decide([wanted], gpus, nodes, typical=tasks) == [("hungry", "b0")]
+
+
+def test_several_gpus_are_those_of_the_node_that_they_break_up_least():
+    gpus = [*(gpu(f"a{n}", "a") for n in range(4)), *(gpu(f"b{n}", "b") for n in range(2))]
+    fours = [typical(1000, gpus=4), typical(1000)]
+    pair = job("pair", 1000, gpus=2)
+    assert decide([pair], gpus, typical=fours) == [("pair", "b0", "b1")]
+    assert decide([replace(pair, gpus=5)], gpus, typical=fours) == []
+
+
+def test_the_target_is_what_waits_and_runs_unless_it_is_given():
+    gpus = [gpu("idle"), gpu("half", held=500)]
+    quarter = job("quarter", 250)
+    others = [job(f"large-{n}", 500, products=("none",)) for n in range(9)]
+    assert decide([quarter, *others], gpus) == [("quarter", "idle")]
+    assert decide([quarter, *others], gpus, typical=[typical(1000)]) == [("quarter", "half")]
+
+
+@pytest.mark.parametrize("given", [{"share": 0, "memory": 1}, {"share": 1}, {"memory": -1}])
+def test_a_target_that_makes_no_sense_is_refused(given):
+    with pytest.raises(ValidationError):
+        FGDParameters(typical=[given])
+
+
+@given(snapshots(max_jobs=12, max_gpus=6))
+def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
+    room = Room(snapshot.gpus, snapshot.nodes)
+    waiting = {one.id: one for one in snapshot.jobs}
+    for placement in FGD(FGDParameters()).decide(snapshot):
+        room.take(waiting.pop(placement.job), placement.gpus)
+    assert [one.id for one in waiting.values() if room.first_fit(one)] == []
+
+
+def test_it_is_found_by_name():
+    snapshot = Snapshot("p", 0.0, (job("a", 10),), (gpu("g"),))
+    assert create("fgd", {"starved": 2}).decide(snapshot) == [Placement("a", ("g",))]

@@ -1,0 +1,70 @@
+"""What is booked on the GPU: the operator's ledger, with the Pods that run on it.
+
+The ledger says who may use how much; the Pod of a booking, whose name follows from it, says which
+processes are whose and how the run ended.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partita.constants import ANNOTATION_APPLICATION, ANNOTATION_JOB_UID, DEVICE_RESOURCE_PREFIX
+from partita.models import Allocation
+from partita.pods.job import pod_name
+
+__all__ = ["Booking", "Run", "run_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """One attempt of a job on this GPU."""
+
+    job: str
+    """The job's UID."""
+    namespace: str
+    name: str
+    attempt: int
+    memory: int
+    """Bytes booked."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells an attempt from all others."""
+        return self.job, self.attempt
+
+    @property
+    def pod(self) -> str:
+        """Name of its Pod."""
+        return pod_name(self.name, self.attempt)
+
+    @classmethod
+    def of(cls, job: str, allocation: Allocation) -> "Booking":
+        """Read an entry of the ledger."""
+        return cls(
+            job, allocation.namespace, allocation.name, allocation.attempt, allocation.memory
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The Pod of a booking."""
+
+    uid: str
+    application: str
+    """Empty for a job that names none: nothing is kept of it."""
+    devices: frozenset[str]
+    """The extended resources of the GPUs that it has."""
+
+
+def run_of(body: Mapping[str, Any], booking: Booking) -> Run | None:
+    """Read a booking's Pod; None if somebody else's Pod has its name."""
+    meta = body["metadata"]
+    annotations = meta.get("annotations") or {}
+    if annotations.get(ANNOTATION_JOB_UID) != booking.job:
+        return None
+    requests = [
+        (container.get("resources") or {}).get("limits") or {}
+        for container in body["spec"].get("containers") or ()
+    ]
+    devices = {name for r in requests for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
+    return Run(meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""), frozenset(devices))

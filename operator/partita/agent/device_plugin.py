@@ -1,0 +1,239 @@
+"""A kubelet device plugin for one GPU: offers its slots, tells which are well, mounts MPS.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/. Several
+agents on a node each have their own socket and resource. A slot is nothing but a number: which
+GPU a job gets follows from the resource's name.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import structlog
+
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.models import SharingMode
+from partita.pods.directories import pipe_directory, shm_directory
+from partita.pods.grant import DeviceInjection, device_resource
+
+__all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
+
+DEVICE_PLUGINS: Final = Path("/var/lib/kubelet/device-plugins")
+"""Where kubelet and its plugins meet, wherever kubelet's own directory is."""
+_KUBELET_SOCKET: Final = "kubelet.sock"
+_VERSION: Final = "v1beta1"
+_POLL: Final = 1.0
+"""Seconds between two looks at the sockets. kubelet deletes all of them when it starts (the page
+above, "Device plugin implementation")."""
+_REGISTER_DEADLINE: Final = 10.0
+_HEALTHY: Final = "Healthy"
+_UNHEALTHY: Final = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What is offered.
+
+    Parameters
+    ----------
+    server
+        The GPUServer.
+    uuid
+        Its GPU.
+    count
+        How many containers may have a part of it at once.
+    mode
+        How they share it.
+    injection
+        How the GPU's device files reach them.
+    """
+
+    server: str
+    uuid: str
+    count: int
+    mode: SharingMode
+    injection: DeviceInjection
+
+    @property
+    def resource(self) -> str:
+        """Name of the extended resource."""
+        return device_resource(self.uuid)
+
+    @property
+    def endpoint(self) -> str:
+        """Name of the socket, which no other agent of the node has."""
+        return f"partita-{self.resource.rpartition('/')[2]}.sock"
+
+    def devices(self, *, healthy: bool) -> api.ListAndWatchResponse:
+        """All slots, as kubelet wants them."""
+        health = _HEALTHY if healthy else _UNHEALTHY
+        base = self.resource.rpartition("/")[2]
+        return api.ListAndWatchResponse(
+            devices=[api.Device(ID=f"{base}-{n}", health=health) for n in range(self.count)]
+        )
+
+    def container(self) -> api.ContainerAllocateResponse:
+        """Say what a container gets with a slot.
+
+        The pipes are mounted under the path that its variables name, the shared memory where
+        CUDA looks for it; both are writable, for a client makes files in them.
+        """
+        mounts = []
+        if self.mode is SharingMode.MPS:
+            pipes = pipe_directory(self.uuid)
+            shm = shm_directory(self.server)
+            mounts = [
+                api.Mount(container_path=pipes, host_path=pipes),
+                api.Mount(container_path="/dev/shm", host_path=shm),  # noqa: S108 - the client's
+            ]
+        # The name that `nvidia-ctk cdi generate` gives a GPU by default:
+        # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
+        name = f"nvidia.com/gpu={self.uuid}"
+        cdi = [api.CDIDevice(name=name)] if self.injection == "CDI" else []
+        return api.ContainerAllocateResponse(mounts=mounts, cdi_devices=cdi)
+
+
+@dataclass(slots=True)
+class DevicePlugin:
+    """Serves the slots to kubelet until it is cancelled.
+
+    Parameters
+    ----------
+    slots
+        What is offered.
+    directory
+        Where the sockets are.
+    """
+
+    slots: Slots
+    directory: Path = DEVICE_PLUGINS
+    registered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while kubelet knows us."""
+    _healthy: bool = False
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def tell(self, *, healthy: bool) -> None:
+        """Say whether the slots may be given out; kubelet hears of it at once."""
+        if healthy != self._healthy:
+            async with self._changed:
+                self._healthy = healthy
+                self._changed.notify_all()
+
+    async def run(self) -> None:
+        """Serve, and register whenever kubelet is new."""
+        log = structlog.get_logger(__name__).bind(resource=self.slots.resource)
+        while True:
+            server = await self._serve()
+            known: tuple[int, int, int] | None = None
+            try:
+                while (self.directory / self.slots.endpoint).exists():
+                    kubelet = _identity(self.directory / _KUBELET_SOCKET)
+                    if kubelet is None:
+                        self.registered.clear()
+                    elif kubelet != known:
+                        try:
+                            await self._register()
+                        except grpc.aio.AioRpcError as error:
+                            self.registered.clear()
+                            log.warning("kubelet did not register us", error=error.details())
+                        else:
+                            known = kubelet
+                            self.registered.set()
+                            log.info("registered with kubelet", slots=self.slots.count)
+                    await asyncio.sleep(_POLL)
+                log.info("kubelet has removed our socket: it has started anew")
+            finally:
+                self.registered.clear()
+                await server.stop(grace=None)
+                with suppress(FileNotFoundError):
+                    (self.directory / self.slots.endpoint).unlink()
+
+    async def _serve(self) -> grpc.aio.Server:
+        path = self.directory / self.slots.endpoint
+        path.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", self._handlers()),)
+        )
+        server.add_insecure_port(f"unix://{path}")
+        await server.start()
+        return server
+
+    def _handlers(self) -> dict[str, Any]:
+        unary = grpc.unary_unary_rpc_method_handler
+        return {
+            "GetDevicePluginOptions": unary(
+                self._options,
+                api.Empty.FromString,
+                api.DevicePluginOptions.SerializeToString,
+            ),
+            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
+                self._list_and_watch,
+                api.Empty.FromString,
+                api.ListAndWatchResponse.SerializeToString,
+            ),
+            "Allocate": unary(
+                self._allocate,
+                api.AllocateRequest.FromString,
+                api.AllocateResponse.SerializeToString,
+            ),
+        }
+
+    async def _register(self) -> None:
+        address = f"unix://{self.directory / _KUBELET_SOCKET}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            register = channel.unary_unary(
+                "/v1beta1.Registration/Register",
+                request_serializer=api.RegisterRequest.SerializeToString,
+                response_deserializer=api.Empty.FromString,
+            )
+            await register(
+                api.RegisterRequest(
+                    version=_VERSION,
+                    endpoint=self.slots.endpoint,
+                    resource_name=self.slots.resource,
+                    options=api.DevicePluginOptions(),
+                ),
+                timeout=_REGISTER_DEADLINE,
+            )
+
+    async def _options(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:  # noqa: ARG002
+        return api.DevicePluginOptions()
+
+    async def _list_and_watch(
+        self,
+        request: api.Empty,  # noqa: ARG002
+        context: Any,  # noqa: ARG002
+    ) -> AsyncIterator[api.ListAndWatchResponse]:
+        told: bool | None = None
+        while True:
+            async with self._changed:
+                while self._healthy == told:
+                    await self._changed.wait()
+                told = self._healthy
+            yield self.slots.devices(healthy=told)
+
+    async def _allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+        if not self._healthy:
+            # kubelet may ask between our word and its hearing it.
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"{self.slots.server} takes no jobs at present: see its conditions",
+            )
+        return api.AllocateResponse(
+            container_responses=[self.slots.container() for _ in request.container_requests]
+        )
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Tell one socket from the next under the same name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -1,0 +1,202 @@
+"""The jobs on the GPU: whose process is whose, what they use, and what is kept of it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.bookings import Booking, Run, run_of
+from partita.agent.limits import Contexts, Offence, offences
+from partita.agent.processes import PodsOfProcesses
+from partita.agent.report import JobUse
+from partita.agent.sampling import Reading, Trace, Use, attribute
+from partita.agent.terminate import Terminate
+from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.events import Events
+from partita.models import GPUServer, SharedGPUJob, SharingMode
+from partita.models.base import ObjectMeta, mebibytes
+
+__all__ = ["Finished", "Jobs"]
+
+Key = tuple[str, int]
+
+_ASK_AGAIN: Final = 1.0
+"""Seconds before the Pod of a process that nobody knows is looked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An attempt that has left the ledger."""
+
+    booking: Booking
+    run: Run
+    trace: Trace
+
+
+@dataclass(slots=True)
+class Jobs:
+    """The jobs of one GPU.
+
+    Parameters
+    ----------
+    kube
+        The API server.
+    server
+        The GPUServer's name.
+    events
+        Where a job's user is told that a process was ended.
+    mode
+        How the GPU is shared.
+    terminate
+        Ends a process's work on the GPU; returns why it could not, empty when it did.
+    pods
+        Finds the Pods of processes.
+    """
+
+    kube: Kube
+    server: str
+    events: Events
+    mode: SharingMode
+    terminate: Terminate
+    pods: PodsOfProcesses
+    finished: asyncio.Queue[Finished] = field(default_factory=asyncio.Queue)
+    """Attempts whose profile may be kept."""
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the ledger should be read again soon."""
+    body: dict[str, Any] = field(default_factory=dict)
+    """The GPUServer as it was read last."""
+    last: Reading | None = None
+    """The newest sample."""
+    bookings: dict[Key, Booking] = field(default_factory=dict)
+    known: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the ledger was read."""
+    _runs: dict[Key, Run] = field(default_factory=dict)
+    _traces: dict[Key, Trace] = field(default_factory=dict)
+    _contexts: Contexts = field(default_factory=Contexts)
+    _ending: set[int] = field(default_factory=set)
+    _asked: dict[str, float] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    async def poll(self) -> None:
+        """Read the ledger, and the Pods of what is new in it.
+
+        Raises
+        ------
+        KubernetesError
+            If the GPUServer cannot be read.
+        """
+        self.body = await self.kube.get(SERVERS, self.server)
+        server = GPUServer.parse(self.body)
+        found = [Booking.of(job, a) for job, a in server.status.allocations.items()]
+        old, self.bookings = self.bookings, {booking.key: booking for booking in found}
+        self.known.set()
+        for key in old.keys() - self.bookings.keys():
+            run, trace = self._runs.pop(key, None), self._traces.pop(key, None)
+            if run is not None and trace is not None:
+                self.finished.put_nowait(Finished(old[key], run, trace))
+        for key, booking in self.bookings.items():
+            if key not in self._runs:
+                await self._find_run(key, booking)
+
+    async def _find_run(self, key: Key, booking: Booking) -> None:
+        try:
+            body = await self.kube.get(PODS, booking.pod, booking.namespace)
+        except NotFoundError:
+            return  # it is booked before it is created
+        except KubernetesError as error:
+            self._log.info("Pod not read", pod=booking.pod, error=str(error))
+            return
+        run = run_of(body, booking)
+        if run is not None:
+            self._runs[key] = run
+
+    def released(self) -> bool:
+        """Tell whether nothing is booked any more, as far as is known."""
+        return self.known.is_set() and not self.bookings
+
+    def strangers(self, pids: set[int]) -> set[int]:
+        """Find processes that belong to no job of this GPU."""
+        known = {run.uid for run in self._runs.values()}
+        return {pid for pid, pod in self.pods.of(pids).items() if pod not in known}
+
+    def take(self, readings: list[Reading]) -> None:
+        """Take samples, oldest first; end what is above its booking."""
+        bookings: Mapping[int, Booking] = {}
+        for reading in readings:
+            bookings = self._owners(reading)
+            jobs = {pid: booking.job for pid, booking in bookings.items()}
+            keys = {booking.job: booking.key for booking in bookings.values()}
+            for job, use in attribute(reading, jobs).items():
+                self._traces.setdefault(keys[job], Trace()).add(reading.at, use)
+            for key in self._traces.keys() - keys.values():
+                # It is booked, but has no process on the GPU at the moment.
+                self._traces[key].add(reading.at, Use())
+            self._contexts.see(reading.at, {pid: reading.memory[pid] for pid in bookings})
+            self.last = reading
+        if self.last is not None and self.mode is not SharingMode.EXCLUSIVE:
+            for offence in offences(self.last.memory, bookings, self._contexts.size):
+                self._end(offence)
+
+    def _owners(self, reading: Reading) -> dict[int, Booking]:
+        """Find the booking of each process that has one."""
+        by_pod = {
+            self._runs[key].uid: booking
+            for key, booking in self.bookings.items()
+            if key in self._runs
+        }
+        owners: dict[int, Booking] = {}
+        for pid, pod in self.pods.of(set(reading.memory)).items():
+            if pod is None:
+                continue
+            if pod in by_pod:
+                owners[pid] = by_pod[pod]
+            elif reading.at - self._asked.get(pod, 0.0) >= _ASK_AGAIN:
+                self._asked[pod] = reading.at
+                self.wake.set()
+        return owners
+
+    def _end(self, offence: Offence) -> None:
+        if offence.pid in self._ending:
+            return
+        self._ending.add(offence.pid)
+        task = asyncio.create_task(self._end_now(offence))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_now(self, offence: Offence) -> None:
+        """End a process, and tell its job's user; one that lives on is found again."""
+        booking = offence.booking
+        try:
+            why_not = await self.terminate(offence.pid)
+        finally:
+            self._ending.discard(offence.pid)
+        facts = (
+            f"attempt {booking.attempt} had {mebibytes(offence.used)} of GPU memory, with "
+            f"{mebibytes(booking.memory)} booked"
+        )
+        self._log.warning(
+            "above its booking", job=booking.name, pid=offence.pid, facts=facts, why_not=why_not
+        )
+        meta = ObjectMeta(name=booking.name, namespace=booking.namespace, uid=booking.job)
+        job = SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]
+        if why_not:
+            message = f"{facts}; process {offence.pid} could not be ended: {why_not}"
+        else:
+            message = f"{facts}: process {offence.pid} was ended; raise spec.gpuMemory"
+        self.events.warn(job, "AboveBooking", message)
+
+    def uses(self) -> dict[str, JobUse]:
+        """Say what each booked job uses, by UID; one not yet seen on the GPU is left out."""
+        return {
+            booking.job: JobUse(trace.last.memory, trace.peak, trace.first)
+            for key, booking in self.bookings.items()
+            if (trace := self._traces.get(key)) is not None
+        }
+
+    async def close(self) -> None:
+        """Wait for what is being ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,428 @@
+"""The driver's library NVML, typed: the only module that calls pynvml.
+
+A call that the GPU, the driver or pynvml does not support is a figure left out (None), never one
+made up. What else fails comes out as one of `partita.agent.errors`. All calls block, some of them
+for long: call them in a thread.
+
+`NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, ParamSpec
+
+import pynvml
+
+from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError, NVMLError
+
+__all__ = [
+    "GPU",
+    "Event",
+    "Events",
+    "GPUProcess",
+    "Identity",
+    "close_library",
+    "driver_version",
+    "gpus",
+    "open_library",
+]
+
+P = ParamSpec("P")
+
+_NO_DRIVER: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+_LOST: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+    }
+)
+_UNSUPPORTED: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_NO_DATA,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
+)
+
+_ARCHITECTURES: Final = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+}
+_CORES_PER_SM: Final = {
+    (6, 0): 64, (6, 1): 128, (6, 2): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64,
+    (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128,
+}  # fmt: skip
+"""FP32 cores of an SM by compute capability: CUDA C++ Programming Guide, "Compute Capabilities",
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/. One that is missing leaves the SMs out."""
+
+_LANE_BYTES: Final = {
+    1: 250_000_000,
+    2: 500_000_000,
+    3: 984_615_384,
+    4: 1_969_230_769,
+    5: 3_938_461_538,
+    6: 7_562_500_000,
+}
+"""Bytes per second of one PCIe lane by generation: 2.5 and 5 GT/s with 8 of 10 bits, 8, 16 and
+32 GT/s with 128 of 130, 64 GT/s with 242 of 256 bytes (PCI-SIG's base specifications)."""
+
+_KIBI: Final = 1 << 10
+
+
+def open_library() -> None:
+    """Load the library and connect to the driver; each call asks for one of `close_library`.
+
+    Raises
+    ------
+    NoDriverError
+        If there is no driver, or its library is of another version.
+    """
+    _call(pynvml.nvmlInitWithFlags, 0)
+
+
+def close_library() -> None:
+    """Let go of the driver; GPUs that were found before cannot be reached any more."""
+    with suppress(NVMLError):
+        _call(pynvml.nvmlShutdown)
+
+
+def driver_version() -> str:
+    """Return the driver's version, such as `580.95.05`."""
+    return str(_call(pynvml.nvmlSystemGetDriverVersion))
+
+
+def gpus() -> list["GPU"]:
+    """Return all GPUs that this process sees."""
+    count: int = _call(pynvml.nvmlDeviceGetCount)
+    return [GPU(_call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a GPU is."""
+
+    uuid: str
+    """As NVML gives it."""
+    product: str
+    """Such as `NVIDIA A100-SXM4-40GB`."""
+    architecture: str
+    """Such as `Ampere`; empty where unknown."""
+    memory: int
+    """Whole memory, bytes."""
+    sm_count: int
+    """Streaming multiprocessors; 0 where unknown."""
+    pcie_bandwidth: int
+    """Bytes per second; 0 where unknown."""
+    capability: tuple[int, int] | None
+    """CUDA compute capability."""
+    mig: bool
+    """Whether it is in MIG mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPUProcess:
+    """A process that uses a GPU."""
+
+    pid: int
+    """By the node's PIDs."""
+    memory: int | None
+    """Bytes; None where the driver does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that the driver tells of by itself."""
+
+    xid: int
+    """The Xid; 0 for an event of another kind."""
+
+
+class GPU:
+    """One GPU.
+
+    Parameters
+    ----------
+    handle
+        NVML's.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._occupancy: _Occupancy | None = None
+
+    @classmethod
+    def of(cls, uuid: str) -> "GPU":
+        """Find it by its UUID.
+
+        Raises
+        ------
+        GPULostError
+            If it is not there.
+        """
+        try:
+            return cls(_call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
+        except GPULostError:
+            raise
+        except NVMLError as error:
+            raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
+
+    def uuid(self) -> str:
+        """Return its UUID."""
+        return str(_call(pynvml.nvmlDeviceGetUUID, self._handle))
+
+    def identity(self) -> Identity:
+        """Read what it is."""
+        handle = self._handle
+        architecture = _maybe(pynvml.nvmlDeviceGetArchitecture, handle)
+        mig = _maybe(pynvml.nvmlDeviceGetMigMode, handle)
+        capability = _maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        generation = _maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+        width = _maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+        return Identity(
+            uuid=self.uuid(),
+            product=str(_call(pynvml.nvmlDeviceGetName, handle)),
+            architecture=_ARCHITECTURES.get(architecture, ""),
+            memory=int(_call(pynvml.nvmlDeviceGetMemoryInfo, handle).total),
+            sm_count=self._sm_count(capability),
+            pcie_bandwidth=_LANE_BYTES.get(generation or 0, 0) * (width or 0),
+            capability=capability,
+            mig=bool(mig and mig[0]),
+        )
+
+    def _sm_count(self, capability: tuple[int, int] | None) -> int:
+        attributes = _maybe(pynvml.nvmlDeviceGetAttributes, self._handle)
+        if attributes is not None and attributes.multiprocessorCount:
+            return int(attributes.multiprocessorCount)
+        cores = _maybe(pynvml.nvmlDeviceGetNumGpuCores, self._handle)
+        per_sm = _CORES_PER_SM.get(capability) if capability else None
+        return cores // per_sm if cores and per_sm else 0
+
+    def processes(self) -> list[GPUProcess]:
+        """List who uses it, MPS clients too: NVML lists these by themselves.
+
+        Raises
+        ------
+        NVMLError
+            If the driver cannot list them at all: nothing could be attributed.
+        """
+        found = {p.pid: p.usedGpuMemory for p in _call(_processes, self._handle)}
+        for process in _maybe(_mps_processes, self._handle) or ():
+            known = found.get(process.pid)
+            memory = process.usedGpuMemory
+            found[process.pid] = memory if known is None else max(known, memory or 0)
+        return [GPUProcess(pid, memory) for pid, memory in found.items()]
+
+    def memory_used(self) -> int:
+        """Bytes in use, the driver's own included."""
+        return int(_call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+
+    def utilization(self) -> int | None:
+        """Percent of the last sample period in which a kernel ran."""
+        rates = _maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        return None if rates is None else int(rates.gpu)
+
+    def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
+        """Percent of the SMs by PID, on average, and the time up to which that goes.
+
+        Parameters
+        ----------
+        since
+            Microseconds, as this returned them; samples before are left out.
+
+        Notes
+        -----
+        None where the driver cannot tell. NVML says "not found" when there is no newer sample:
+        then nothing has run, and the answer is empty.
+        """
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, since)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+                return {}, since
+            if error.value in _UNSUPPORTED:
+                return None
+            raise _ours(error) from error
+        seen: dict[int, list[int]] = {}
+        for sample in samples:
+            if sample.timeStamp > since:
+                seen.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
+        until = max((int(sample.timeStamp) for sample in samples), default=since)
+        return {pid: round(sum(uses) / len(uses)) for pid, uses in seen.items()}, until
+
+    def pcie_throughput(self) -> int | None:
+        """Bytes per second, both ways.
+
+        Each counter is looked at for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`): the call is
+        slow, and a sample of a sample.
+        """
+        ways = [
+            _maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        ]
+        known = [way for way in ways if way is not None]
+        return sum(known) * _KIBI if known else None
+
+    def sm_occupancy(self) -> float | None:
+        """Percent of the warps that were active since the last call.
+
+        None at the first, and where the GPU has no performance monitor (GPM, Hopper and later).
+        """
+        if self._occupancy is None:
+            support = _maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
+            self._occupancy = _Occupancy(bool(support and support.isSupportedDevice))
+        return self._occupancy.since_last(self._handle)
+
+    def temperature(self) -> int | None:
+        """Degrees Celsius."""
+        kind = pynvml.NVML_TEMPERATURE_GPU
+        return _number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
+
+    def shutdown_temperature(self) -> int | None:
+        """Degrees at which the GPU shuts down."""
+        kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
+        return _number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
+
+    def uncorrected_errors(self) -> int | None:
+        """Memory errors that ECC could not correct, since the driver was loaded."""
+        return _number(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            self._handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        )
+
+    def compute_mode(self) -> int | None:
+        """One of pynvml's `NVML_COMPUTEMODE_*`."""
+        return _number(pynvml.nvmlDeviceGetComputeMode, self._handle)
+
+    def set_compute_mode(self, mode: int) -> None:
+        """Change it.
+
+        Raises
+        ------
+        NotPermittedError
+            If this process is not the node's administrator.
+        """
+        _call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
+
+    def events(self) -> "Events":
+        """Record its events from now on."""
+        return Events(self._handle)
+
+
+class Events:
+    """Events of one GPU since this was made."""
+
+    def __init__(self, handle: Any) -> None:
+        self._set = _call(pynvml.nvmlEventSetCreate)
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        supported = _maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+        self.supported = bool(wanted & supported)
+        """Whether the GPU tells of any; an old one does not."""
+        if self.supported:
+            _call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
+
+    def wait(self, milliseconds: int) -> Event | None:
+        """Wait for the next one; None when none came.
+
+        Raises
+        ------
+        GPULostError
+            If the GPU went away meanwhile.
+        """
+        try:
+            data = pynvml.nvmlEventSetWait(self._set, milliseconds)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise _ours(error) from error
+        is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
+        return Event(int(data.eventData) if is_xid else 0)
+
+    def close(self) -> None:
+        """Stop recording."""
+        _maybe(pynvml.nvmlEventSetFree, self._set)
+
+
+class _Occupancy:
+    """Two samples of the performance monitor, of which the older is replaced each time."""
+
+    def __init__(self, supported: bool) -> None:  # noqa: FBT001
+        self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)] if supported else []
+        self._taken = 0
+
+    def since_last(self, handle: Any) -> float | None:
+        if not self._samples:
+            return None
+        last, new = self._samples
+        _call(pynvml.nvmlGpmSampleGet, handle, new)
+        self._samples.reverse()
+        self._taken += 1
+        if self._taken == 1:
+            return None
+        asked = pynvml.c_nvmlGpmMetricsGet_t()
+        asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = 1
+        asked.sample1, asked.sample2 = last, new
+        asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
+        answer = _maybe(pynvml.nvmlGpmMetricsGet, asked)
+        if answer is None or answer.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
+            return None
+        return float(answer.metrics[0].value)
+
+
+def _processes(handle: Any) -> list[Any]:
+    return list(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+
+
+def _mps_processes(handle: Any) -> list[Any]:
+    return list(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle))
+
+
+def _call(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except pynvml.NVMLError as error:
+        raise _ours(error) from error
+
+
+def _maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
+    """Return None for what is not supported, and for what only an administrator may see."""
+    try:
+        return function(*args, **kwargs)
+    except pynvml.NVMLError as error:
+        if error.value in _UNSUPPORTED or error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+            return None
+        raise _ours(error) from error
+
+
+def _number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:
+    value = _maybe(function, *args, **kwargs)
+    return None if value is None else int(value)
+
+
+def _ours(error: pynvml.NVMLError) -> NVMLError:
+    if error.value in _NO_DRIVER:
+        return NoDriverError(str(error))
+    if error.value in _LOST:
+        return GPULostError(str(error))
+    if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+        return NotPermittedError(str(error))
+    return NVMLError(str(error))

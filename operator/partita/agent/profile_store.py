@@ -1,0 +1,112 @@
+"""Keeps the profiles of applications in the API server."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.jobs import Finished
+from partita.agent.profiles import measurement, merge, profile_name
+from partita.kube.client import PODS, PROFILES, Kube
+from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
+from partita.models import ApplicationProfile, Outcome
+from partita.models.profile import ApplicationProfileSpec, Environment
+from partita.pods.outcome import read_outcome
+
+__all__ = ["ProfileStore"]
+
+_TRIES: Final = 5
+"""Writes of one profile that meet somebody else's; runs of one application may end together."""
+_PAUSE: Final = 0.2
+
+
+class ProfileStore:
+    """Merges runs into ApplicationProfiles.
+
+    Parameters
+    ----------
+    kube
+        The API server.
+    where
+        The node and the GPU.
+    resource
+        The extended resource of the GPU: of a job on several, one agent keeps the run.
+    """
+
+    def __init__(self, kube: Kube, where: Environment, resource: str) -> None:
+        self._kube = kube
+        self._where = where
+        self._resource = resource
+        self._log = structlog.get_logger(__name__)
+
+    async def keep(self, finished: Finished) -> bool:
+        """Merge a run that succeeded; tell whether it was merged."""
+        run, booking = finished.run, finished.booking
+        if not run.application or min(run.devices, default="") != self._resource:
+            return False
+        if finished.trace.first is None:
+            return False
+        try:
+            pod = await self._kube.get(PODS, booking.pod, booking.namespace)
+        except NotFoundError:
+            return False
+        if pod["metadata"]["uid"] != run.uid:
+            return False
+        outcome = read_outcome(pod.get("status") or {})
+        start, end = outcome.started_at, outcome.finished_at
+        if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
+            return False
+        uses = finished.trace.steps(start.timestamp(), end.timestamp())
+        new = measurement(uses, _seconds(start, end), self._where)
+        for _ in range(_TRIES):
+            try:
+                body = await self._find(booking.namespace, run.application)
+                known = ApplicationProfile.parse(body).spec if body else None
+                known = known or ApplicationProfileSpec(application=run.application)
+                await self._write(body, merge(known, new), booking.namespace)
+            except (ConflictError, AlreadyExistsError, NotFoundError):
+                await asyncio.sleep(_PAUSE)
+            else:
+                self._log.info("run merged", application=run.application, job=booking.name)
+                return True
+        self._log.warning("run not merged: others wrote", application=run.application)
+        return False
+
+    async def run(self, queue: "asyncio.Queue[Finished]") -> None:
+        """Keep what finishes, for ever."""
+        while True:
+            finished = await queue.get()
+            try:
+                await self.keep(finished)
+            except KubernetesError as error:
+                self._log.warning("run not merged", job=finished.booking.name, error=str(error))
+
+    async def _find(self, namespace: str, application: str) -> dict[str, Any] | None:
+        """Find an application's profile, under whatever name it stands."""
+        items, _ = await self._kube.list(PROFILES, namespace=namespace)
+        return next(
+            (i for i in items if (i.get("spec") or {}).get("application") == application), None
+        )
+
+    async def _write(
+        self, body: Mapping[str, Any] | None, spec: ApplicationProfileSpec, namespace: str
+    ) -> None:
+        if body is None:
+            meta = {"name": profile_name(spec.application), "namespace": namespace}
+            await self._kube.create(PROFILES, {"metadata": meta, "spec": spec.dump()})
+            return
+        meta = body["metadata"]
+        await self._kube.patch(
+            PROFILES,
+            meta["name"],
+            {"spec": {"measurements": spec.dump()["measurements"]}},
+            namespace=namespace,
+            resource_version=meta["resourceVersion"],
+        )
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    """Length of a run; Kubernetes' times are whole seconds, and a run is never nothing."""
+    return max(1.0, (end.astimezone(UTC) - start.astimezone(UTC)).total_seconds())

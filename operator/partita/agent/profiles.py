@@ -1,0 +1,127 @@
+"""A run's measurement, and how it is merged into what is known of the application.
+
+Only a run that succeeded is merged: one that crashed or ran out of memory shows less than the
+application needs.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from partita.agent.sampling import Use
+from partita.models.profile import (
+    ApplicationProfileSpec,
+    Environment,
+    Measurement,
+    ProfileStep,
+)
+
+__all__ = ["MEMORY_OF_RUNS", "measurement", "merge", "profile_name"]
+
+MEMORY_OF_RUNS: Final = 10
+"""Runs that a new one is weighed against at most, so that a profile follows its application.
+An assumption."""
+_MOST_MEASUREMENTS: Final = 32
+"""GPU products in one profile; the resource takes no more."""
+_NAME: Final = 63
+_HASH: Final = 8
+
+
+def profile_name(application: str) -> str:
+    """Name the profile's object: the application's name, made one that Kubernetes takes.
+
+    A name that had to be changed carries a hash, so that two never become one.
+    """
+    name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
+    if name == application:
+        return name
+    digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
+    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
+
+
+def measurement(uses: Sequence[Use], duration: float, where: Environment) -> Measurement:
+    """Make the measurement of one run.
+
+    Parameters
+    ----------
+    uses
+        Its use over equal steps.
+    duration
+        Its length, seconds.
+    where
+        The node and the GPU.
+    """
+    steps = tuple(
+        ProfileStep(
+            gpu_utilization=_percent(use.utilization) or 0.0,
+            gpu_memory=use.memory,
+            sm_occupancy=_percent(use.occupancy),
+            pcie_throughput=None if use.pcie is None else round(use.pcie),
+        )
+        for use in uses
+    )
+    return Measurement(environment=where, duration=round(duration, 3), runs=1, steps=steps)
+
+
+def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfileSpec:
+    """Add a run to a profile.
+
+    Each GPU product has a measurement of its own: a run on another product changes none of it.
+    Steps are equal shares of a run, so runs of different lengths are laid upon each other by
+    their phase. Duration and use become the mean of the runs; memory does too, but is never below
+    that of the newest run, for a booking that is too small ends a job and one that is too large
+    only costs room.
+    """
+    product = new.environment.product
+    found = next((m for m in known.measurements if m.environment.product == product), None)
+    if found is None:
+        kept = sorted(known.measurements, key=lambda m: m.runs)[-(_MOST_MEASUREMENTS - 1) :]
+        return known.model_copy(update={"measurements": (*kept, new)})
+    weight = min(found.runs, MEMORY_OF_RUNS)
+    count = max(len(found.steps), len(new.steps))
+    steps = tuple(
+        _mix(old, fresh, weight)
+        for old, fresh in zip(_stretch(found.steps, count), _stretch(new.steps, count), strict=True)
+    )
+    merged = Measurement(
+        environment=new.environment,
+        duration=round(_mean(found.duration, new.duration, weight), 3),
+        runs=found.runs + 1,
+        steps=steps,
+    )
+    return known.model_copy(
+        update={"measurements": tuple(merged if m is found else m for m in known.measurements)}
+    )
+
+
+def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:
+    """Lay the steps over a larger number of them, each as long as it was in the whole."""
+    return [steps[index * len(steps) // count] for index in range(count)]
+
+
+def _mix(old: ProfileStep, new: ProfileStep, weight: int) -> ProfileStep:
+    return ProfileStep(
+        gpu_utilization=round(_mean(old.gpu_utilization, new.gpu_utilization, weight), 2),
+        gpu_memory=max(new.gpu_memory, round(_mean(old.gpu_memory, new.gpu_memory, weight))),
+        sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weight),
+        pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weight)),
+    )
+
+
+def _optional(old: float | None, new: float | None, weight: int) -> float | None:
+    if old is None or new is None:
+        return old if new is None else new
+    return round(_mean(old, new, weight), 2)
+
+
+def _mean(old: float, new: float, weight: int) -> float:
+    return (old * weight + new) / (weight + 1)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(min(100.0, max(0.0, value)), 2)

@@ -1,0 +1,42 @@
+"""What the server Pod tells its agent."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from partita.agent.device_plugin import DEVICE_PLUGINS
+from partita.agent.discovery import POD_RESOURCES
+from partita.agent.paths import Paths
+from partita.models import SharingMode
+from partita.pods.grant import DeviceInjection
+
+__all__ = ["AgentSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What the server Pod tells its agent (`partita.pods.server`)."""
+
+    server: str
+    """The GPUServer."""
+    mode: SharingMode
+    """How jobs share the GPU."""
+    max_jobs: int
+    """Slots to offer."""
+    node: str
+    """The node."""
+    pod: str
+    """The server Pod."""
+    namespace: str
+    """Its namespace."""
+    injection: DeviceInjection = "Auto"
+    """How the GPU's device files reach the jobs."""
+    keep_compute_mode: bool = False
+    """Leave the GPU's compute mode as it is."""
+    paths: Paths = field(default_factory=lambda: Paths(""))
+    """Where agent and MPS meet."""
+    device_plugins: Path = DEVICE_PLUGINS
+    """Where kubelet and its plugins meet."""
+    pod_resources: Path = POD_RESOURCES
+    """Where kubelet tells what its Pods got."""
+    proc: Path = Path("/proc")
+    """The node's processes."""

@@ -1,0 +1,155 @@
+"""Takes the GPU: finds it, makes sure that it is free and fit, claims it, hands it to MPS."""
+
+import asyncio
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from partita.agent import compute_mode
+from partita.agent.discovery import assigned, check, find_gpu
+from partita.agent.errors import MPSError, SetupError
+from partita.agent.jobs import Jobs
+from partita.agent.mps import ControlDaemon
+from partita.agent.nvml import GPU, Identity, driver_version
+from partita.agent.paths import Handover, Lock
+from partita.agent.settings import AgentSettings
+from partita.agent.threads import in_thread
+from partita.models import SharingMode
+from partita.models.base import MEBI
+
+__all__ = ["Claim", "Claimed"]
+
+_LOCK_TRIES: Final = 10
+_LOCK_PAUSE: Final = 0.1
+"""The MPS wrapper looks at the lock, for an instant, several times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A GPU that is ours."""
+
+    gpu: GPU
+    identity: Identity
+    driver: str
+
+
+class Claim:
+    """Takes one GPU, and gives it back.
+
+    Parameters
+    ----------
+    settings
+        What the Pod was told.
+    control_lock
+        Held while a command of the MPS control daemon runs.
+    """
+
+    def __init__(self, settings: AgentSettings, control_lock: asyncio.Lock) -> None:
+        self._settings = settings
+        self._control_lock = control_lock
+        self._server_lock = Lock(settings.paths.agent_lock)
+        self._gpu_lock: Lock | None = None
+        self._handover: Handover | None = None
+
+    async def identify(self) -> Claimed:
+        """Find the GPU.
+
+        Raises
+        ------
+        SetupError
+            If it cannot be told which one it is, or another agent has it.
+        NVMLError
+            If the driver does not answer.
+        """
+        settings = self._settings
+        await _take(self._server_lock, f"another agent serves {settings.server}")
+        told = await assigned(settings.pod, settings.namespace, settings.pod_resources)
+        gpu = await in_thread(find_gpu, told)
+        identity = await in_thread(gpu.identity)
+        if self._gpu_lock is None:
+            self._gpu_lock = Lock(settings.paths.gpu_lock(identity.uuid))
+        await _take(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
+        return Claimed(gpu, identity, await in_thread(driver_version))
+
+    async def take(self, claimed: Claimed, jobs: Jobs) -> None:
+        """Make sure that the GPU is fit and free, and claim it.
+
+        Raises
+        ------
+        SetupError
+            If it is not; says what to change.
+        NVMLError
+            If the driver does not answer.
+        """
+        mode = self._settings.mode
+        check(claimed.identity, claimed.driver, mode)
+        await self._make_sure_that_it_is_free(claimed, jobs)
+        await self.set_mode(claimed.gpu)
+        if mode is SharingMode.MPS:
+            self._hand_over(claimed.identity)
+
+    async def set_mode(self, gpu: GPU) -> None:
+        """Set the compute mode that the way of sharing needs; a reset of the GPU undoes it."""
+        keep = self._settings.keep_compute_mode
+        await in_thread(compute_mode.claim, gpu, self._settings.mode, keep=keep)
+
+    async def _make_sure_that_it_is_free(self, claimed: Claimed, jobs: Jobs) -> None:
+        """Let nobody use it but our MPS and our jobs, which outlive an agent."""
+        processes = await in_thread(claimed.gpu.processes)
+        strangers = jobs.strangers({process.pid for process in processes})
+        if strangers and self._settings.mode is SharingMode.MPS:
+            pipes = str(self._settings.paths.pipes(claimed.identity.uuid))
+            control = ControlDaemon(pipes, self._control_lock)
+            with suppress(MPSError):
+                for server in await control.servers():
+                    strangers -= {server, *await control.clients(server)}
+        if strangers:
+            pids = ", ".join(map(str, sorted(strangers)[:5]))
+            raise SetupError(
+                "GPUInUse",
+                f"processes that are none of Partita's use the GPU (PID {pids}): end them, or "
+                "leave the GPU out of the partition",
+            )
+
+    def _hand_over(self, identity: Identity) -> None:
+        path = self._settings.paths.handover
+        old = Handover.read(path)
+        restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
+        self._handover = Handover(identity.uuid, identity.memory // MEBI, os.getpid(), restarts)
+        self._handover.write(path)
+
+    def restart_mps(self) -> None:
+        """Ask the wrapper for another control daemon."""
+        old = self._handover
+        if old is not None:
+            self._handover = Handover(old.uuid, old.memory, old.agent, old.restarts + 1)
+            self._handover.write(self._settings.paths.handover)
+
+    async def give_back(self, gpu: GPU) -> None:
+        """Let MPS end, and anybody use the GPU again.
+
+        Raises
+        ------
+        AgentError
+            If the compute mode cannot be restored.
+        """
+        self._settings.paths.handover.unlink(missing_ok=True)
+        await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
+
+    def release(self) -> None:
+        """Give the locks back."""
+        for lock in (self._gpu_lock, self._server_lock):
+            if lock is not None:
+                lock.release()
+
+
+async def _take(lock: Lock, otherwise: str) -> None:
+    for _ in range(_LOCK_TRIES):
+        if lock.take():
+            return
+        await asyncio.sleep(_LOCK_PAUSE)
+    raise SetupError(
+        "AgentElsewhere",
+        f"{otherwise}: two may not serve one GPU; end the other one, whose PID is {lock.holder()}",
+    )

@@ -1,0 +1,59 @@
+"""Ends one process's work on the GPU, and leaves its neighbours alone."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from partita.agent.errors import MPSError
+from partita.agent.mps import ControlDaemon
+from partita.models import SharingMode
+
+__all__ = ["Terminate", "terminator"]
+
+Terminate: TypeAlias = Callable[[int], Awaitable[str]]
+"""Takes the process's PID; returns why it could not be ended, empty when it was."""
+
+_WITHIN: Final = 1.5
+"""Seconds for `terminate_client`, so that a process is stopped within 2 s of being seen."""
+
+
+class _ByMPS:
+    """Under MPS only the server may do it.
+
+    "Terminating an MPS client without synchronizing with all outstanding GPU work (via Ctrl-C,
+    ... signals) can leave the MPS server and other MPS clients in an undefined state":
+    https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Limitations".
+    """
+
+    def __init__(self, control: ControlDaemon) -> None:
+        self._control = control
+
+    async def __call__(self, pid: int) -> str:
+        try:
+            for server in await self._control.servers():
+                return await self._control.terminate(server, pid)
+        except MPSError as error:
+            return str(error)
+        return "no MPS server runs"
+
+
+class _BySignal:
+    """Without MPS each process has a context of its own, which the driver clears away."""
+
+    async def __call__(self, pid: int) -> str:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return ""
+        except PermissionError:
+            return "the agent may not: its container needs the capability KILL"
+        return ""
+
+
+def terminator(mode: SharingMode, pipes: str, lock: asyncio.Lock) -> Terminate:
+    """Choose how a process is ended."""
+    if mode is SharingMode.MPS:
+        return _ByMPS(ControlDaemon(pipes, lock, _WITHIN))
+    return _BySignal()

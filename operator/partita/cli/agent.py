@@ -1,0 +1,182 @@
+"""`partita agent`: what runs on a GPU's node, in the server Pod."""
+
+from pathlib import Path
+
+import click
+
+from partita.cli.options import kubeconfig_option
+
+__all__ = ["command"]
+
+_SERVER = click.option(
+    "--server",
+    envvar="PARTITA_SERVER",
+    show_envvar=True,
+    required=True,
+    metavar="NAME",
+    help="The GPUServer.",
+)
+_RUN_DIRECTORY = click.option(
+    "--run-directory",
+    envvar="PARTITA_RUN_DIRECTORY",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    default="/run/partita",
+    show_default=True,
+    help="Where agent, MPS and jobs meet; the node's, under the same path everywhere.",
+)
+
+
+@click.group("agent", short_help="Serve one GPU on its node.", invoke_without_command=True)
+@click.pass_context
+@kubeconfig_option
+@click.option(
+    "--server",
+    envvar="PARTITA_SERVER",
+    show_envvar=True,
+    metavar="NAME",
+    help="The GPUServer.",
+)
+@click.option(
+    "--mode",
+    envvar="PARTITA_MODE",
+    show_envvar=True,
+    type=click.Choice(["MPS", "TimeSlicing", "Exclusive"]),
+    default="MPS",
+    show_default=True,
+    help="How jobs share the GPU.",
+)
+@click.option(
+    "--max-jobs",
+    envvar="PARTITA_MAX_JOBS",
+    show_envvar=True,
+    type=click.IntRange(1, 128),
+    default=16,
+    show_default=True,
+    help="Slots that kubelet gives out.",
+)
+@click.option(
+    "--device-injection",
+    envvar="PARTITA_DEVICE_INJECTION",
+    show_envvar=True,
+    type=click.Choice(["Auto", "CDI", "RuntimeClass"]),
+    default="Auto",
+    show_default=True,
+    help="How the GPU's device files reach the jobs.",
+)
+@click.option(
+    "--node", envvar="PARTITA_NODE", show_envvar=True, default="", help="This node's name."
+)
+@click.option(
+    "--pod", envvar="PARTITA_POD", show_envvar=True, default="", help="The server Pod's name."
+)
+@click.option(
+    "--namespace",
+    envvar="PARTITA_NAMESPACE",
+    show_envvar=True,
+    default="partita-system",
+    show_default=True,
+    help="The server Pod's namespace.",
+)
+@click.option(
+    "--keep-compute-mode",
+    envvar="PARTITA_KEEP_COMPUTE_MODE",
+    show_envvar=True,
+    is_flag=True,
+    help="Leave the GPU's compute mode as it is: a program that does not find MPS then runs "
+    "without a limit.",
+)
+@click.option(
+    "--kubelet-directory",
+    envvar="PARTITA_KUBELET_DIRECTORY",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet",
+    show_default=True,
+    help="Where kubelet has device-plugins and pod-resources.",
+)
+@_RUN_DIRECTORY
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+def command(
+    ctx: click.Context,
+    *,
+    kubeconfig: str | None,
+    server: str | None,
+    mode: str,
+    max_jobs: int,
+    device_injection: str,
+    node: str,
+    pod: str,
+    namespace: str,
+    keep_compute_mode: bool,
+    kubelet_directory: Path,
+    run_directory: Path,
+    verbose: bool,
+) -> None:
+    """Serve one GPU on its node until stopped.
+
+    It runs in the server Pods that the operator makes, which set all of this. It finds the Pod's
+    GPU, claims it, offers its slots to kubelet, watches GPU, MPS and jobs, and reports to the
+    GPUServer. Nothing of it is needed while jobs run: they outlive a restart.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if server is None:
+        raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
+    import asyncio
+    from typing import cast
+
+    from partita.agent.logs import configure_logs
+    from partita.agent.main import run_agent
+    from partita.agent.paths import Paths
+    from partita.agent.settings import AgentSettings
+    from partita.cli.cluster import explained
+    from partita.cli.running import stop_on_signals
+    from partita.models import SharingMode
+    from partita.pods.grant import DeviceInjection
+
+    configure_logs(verbose=verbose)
+    settings = AgentSettings(
+        server=server,
+        mode=SharingMode(mode),
+        max_jobs=max_jobs,
+        node=node,
+        pod=pod or server,
+        namespace=namespace,
+        injection=cast("DeviceInjection", device_injection),
+        keep_compute_mode=keep_compute_mode,
+        paths=Paths(server, run_directory),
+        device_plugins=kubelet_directory / "device-plugins",
+        pod_resources=kubelet_directory / "pod-resources" / "kubelet.sock",
+    )
+
+    async def serve() -> None:
+        await run_agent(settings, stop_on_signals(), kubeconfig)
+
+    with explained():
+        asyncio.run(serve())
+
+
+@command.command("mps", short_help="Keep the GPU's MPS daemon running.")
+@_SERVER
+@_RUN_DIRECTORY
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
+    """Keep the MPS control daemon of one GPU running, until stopped.
+
+    The server Pod's other container. It waits for the agent to say which GPU it is; after that
+    it needs the agent no more.
+    """
+    import asyncio
+
+    from partita.agent.daemon import Wrapper
+    from partita.agent.logs import configure_logs
+    from partita.agent.paths import Paths
+    from partita.cli.running import stop_on_signals
+
+    configure_logs(verbose=verbose)
+
+    async def serve() -> None:
+        await Wrapper(Paths(server, run_directory), stop_on_signals()).run()
+
+    asyncio.run(serve())

@@ -1,0 +1,20 @@
+"""Fake GPUs for the agent's tests; what opens NVML closes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpu.fake import FakeGPUs, fake_gpu_build, fake_gpus
+from partita.agent.nvml import GPU, close_library, gpus, open_library
+
+__all__ = ["fake_gpu_build", "fake_gpus", "gpu"]
+
+
+@pytest.fixture
+def gpu(fake_gpus: FakeGPUs) -> Iterator[GPU]:
+    """The first fake GPU, through NVML."""
+    open_library()
+    yield gpus()[0]
+    close_library()

@@ -1,0 +1,280 @@
+"""The MPS control daemon's client, against the fake daemon, and what that one does itself."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gpu.fake import FakeGPUs, uuid_of
+from partita.agent import mps
+from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.agent.mps import ControlDaemon, ServerState, parse_pids, parse_state
+
+GPU = uuid_of(0)
+
+
+class World:
+    """A control daemon and its programs."""
+
+    def __init__(self, gpus: FakeGPUs) -> None:
+        self.gpus = gpus
+        self.pipes = gpus.folder / "pipe"
+        self.environment = {
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipes),
+            "CUDA_MPS_LOG_DIRECTORY": str(gpus.folder / "log"),
+            "CUDA_VISIBLE_DEVICES": GPU,
+        }
+        self.control = ControlDaemon(str(self.pipes), asyncio.Lock())
+        self.daemon: subprocess.Popen[str] | None = None
+
+    def start(self, *options: str) -> None:
+        self.daemon = self.gpus.start(self.gpus.built.control, "-f", *options, **self.environment)
+        self.gpus.until((self.pipes / "clients").exists)
+
+    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        """Start a program of this daemon's."""
+        return self.gpus.run(*steps, **(self.environment | more))
+
+    async def server(self) -> int:
+        """Start a server and return its PID."""
+        await self.control.start_server(0)
+        (pid,) = await self.control.servers()
+        return pid
+
+    async def until(self, holds) -> None:
+        """Wait for a question to be answered with yes."""
+        async with asyncio.timeout(10):
+            while not await holds():
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def world(fake_gpus: FakeGPUs) -> AsyncIterator[World]:
+    fake_gpus.start_driver()
+    made = World(fake_gpus)
+    made.start("-multiuser-server")
+    yield made
+
+
+def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
+    """Code and last words of a program."""
+    _, said = program.communicate(timeout=10)
+    return program.returncode, said
+
+
+def test_lists_of_pids_are_read_strictly():
+    assert parse_pids("\n") == []
+    assert parse_pids("12\n 13\n") == [12, 13]
+    for noise in ("12 x", "-1", "0", "1.5", "server 12", "²"):
+        with pytest.raises(MPSGarbledError):
+            parse_pids(noise)
+
+
+def test_states_are_read_strictly():
+    assert parse_state("ACTIVE\n") is ServerState.ACTIVE
+    for noise in ("", "active", "ACTIVE FAULT", "RUNNING", "Server 12 not found"):
+        with pytest.raises(MPSGarbledError):
+            parse_state(noise)
+
+
+async def test_a_server_is_started_seen_and_ended(world: World):
+    assert await world.control.servers() == []
+    server = await world.server()
+    assert await world.control.state(server) is ServerState.ACTIVE
+    assert await world.control.look(server) == (ServerState.ACTIVE, [])
+    await world.control.quit()
+    assert world.daemon is not None
+    assert world.daemon.wait(10) == 0
+    with pytest.raises(MPSGoneError):
+        await world.control.servers()
+
+
+async def test_clients_are_listed_while_they_live(world: World):
+    server = await world.server()
+    program = world.run("alloc:10", "forever")
+
+    async def connected() -> bool:
+        return await world.control.clients(server) == [program.pid]
+
+    await world.until(connected)
+    program.kill()
+
+    async def gone() -> bool:
+        return await world.control.clients(server) == []
+
+    await world.until(gone)
+
+
+async def test_a_client_is_terminated_alone(world: World):
+    server = await world.server()
+    victim, neighbour = world.run("alloc:10", "forever"), world.run("alloc:10", "forever")
+
+    async def connected() -> bool:
+        return len(await world.control.clients(server)) == 2
+
+    await world.until(connected)
+    assert await world.control.terminate(server, victim.pid) == ""
+    code, said = ended(victim)
+    assert (code, "terminated by the server" in said) == (1, True)
+    assert neighbour.poll() is None
+    assert await world.control.state(server) is ServerState.ACTIVE
+
+
+async def test_what_is_no_client_is_not_terminated_and_it_is_said_why(world: World):
+    server = await world.server()
+    assert await world.control.terminate(server, 4194305) == "Invalid process 4194305!"
+    assert "not found" in await world.control.terminate(server + 1, 4194305)
+
+
+async def test_no_answer_is_an_error_within_the_deadline(world: World):
+    await world.server()
+    world.gpus.mps(hang=1)
+    control = ControlDaemon(str(world.pipes), asyncio.Lock(), deadline=0.2)
+    started = time.monotonic()
+    with pytest.raises(MPSUnansweredError):
+        await control.servers()
+    assert time.monotonic() - started < 5
+
+
+async def test_a_busy_daemon_turns_a_second_command_away_and_ours_waits_for_its_turn(
+    world: World,
+):
+    hung = world.gpus.start(world.gpus.built.control, **world.environment)  # it reads from a pipe
+    try:
+        control = ControlDaemon(str(world.pipes), asyncio.Lock(), deadline=10)
+
+        async def turned_away() -> bool:
+            code, _, said = await control._run("get_server_list")
+            return code == 1 and "Cannot send command" in said
+
+        await world.until(turned_away)
+        waiting = asyncio.create_task(control.servers())
+        await asyncio.sleep(0)
+        hung.kill()
+        assert await waiting == []
+    finally:
+        hung.kill()
+
+
+async def test_commands_of_ours_do_not_turn_each_other_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(mps, "_RETRY", 1000.0)
+    await asyncio.gather(*(world.control.servers() for _ in range(5)))
+
+
+async def test_garbage_is_no_answer(world: World):
+    server = await world.server()
+    world.gpus.mps(garbage=1)
+    for question in (world.control.servers(), world.control.state(server)):
+        with pytest.raises(MPSGarbledError):
+            await question
+    assert await world.control.terminate(server, 1) != ""
+
+
+async def test_without_the_program_there_is_no_daemon(
+    fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(fake_gpus.folder))
+    with pytest.raises(MPSGoneError, match="compute"):
+        await ControlDaemon(str(fake_gpus.folder), asyncio.Lock()).servers()
+
+
+async def test_a_limit_refuses_what_is_above_it_and_only_there(world: World):
+    await world.server()
+    limit = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100M"}
+    small, large = world.run("alloc:100", **limit), world.run("alloc:60", "alloc:60", **limit)
+    assert ended(small)[0] == 0
+    code, said = ended(large)
+    assert (code, "out of memory" in said) == (1, True)
+
+
+async def test_a_program_that_handles_the_refusal_goes_on(world: World):
+    program = world.run("try:200", "alloc:50", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=100M")
+    assert ended(program)[0] == 0
+
+
+async def test_a_limit_of_a_gpu_that_is_not_seen_drops_every_limit(world: World):
+    both = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0=100M,{GPU}=100M"}
+    assert ended(world.run("alloc:2000", **both))[0] == 0
+
+
+async def test_a_client_cannot_raise_the_daemons_limit(world: World):
+    await world.control.limit_memory(0, 100)
+    await world.server()
+    program = world.run("alloc:150", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=200M")
+    assert ended(program)[0] == 1
+
+
+async def test_a_default_set_later_is_for_the_next_server(world: World):
+    server = await world.server()
+    await world.control.limit_memory(0, 100)
+    assert ended(world.run("alloc:150"))[0] == 0
+    await world.control.command(f"shutdown_server {server}")
+    assert ended(world.run("alloc:150"))[0] == 1
+
+
+async def test_limits_are_lost_on_quit(world: World):
+    await world.control.limit_memory(0, 100)
+    await world.control.limit_threads(50)
+    await world.control.quit()
+    assert world.daemon is not None
+    world.daemon.wait(10)
+    world.start("-multiuser-server")
+    assert ended(world.run("alloc:150"))[0] == 0
+    assert "100" in await world.control.command("get_default_active_thread_percentage")
+
+
+async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(world: World):
+    server = await world.server()
+    # One that ignores the error stays, as a stopped process does.
+    neighbour = world.run("alloc:10", "forever")
+
+    async def connected() -> bool:
+        return await world.control.clients(server) == [neighbour.pid]
+
+    await world.until(connected)
+    neighbour.send_signal(19)
+    assert ended(world.run("alloc:10", "fault"))[0] == 1
+    assert await world.control.state(server) is ServerState.FAULT
+    late = world.run("alloc:1")
+    assert "not ready" in ended(late)[1]
+    neighbour.send_signal(18)
+    code, said = ended(neighbour)
+    assert (code, "launch failure" in said) == (1, True)
+
+    async def active() -> bool:
+        return await world.control.state(server) is ServerState.ACTIVE
+
+    await world.until(active)
+    assert ended(world.run("alloc:1"))[0] == 0
+
+
+async def test_clients_are_bounded_and_the_error_says_so(world: World):
+    await world.server()
+    world.gpus.mps(max_clients=1)
+    first = world.run("alloc:1", "forever")
+    world.gpus.until(lambda: world.gpus.pids().keys() == {first.pid})
+    assert "exhausted" in ended(world.run("alloc:1"))[1]
+
+
+async def test_in_exclusive_mode_a_program_with_a_wrong_pipe_fails_loudly(world: World):
+    await world.server()
+    (world.gpus.folder / "gpu-0.mode").write_text("3")
+    lost = world.run("alloc:1", CUDA_MPS_PIPE_DIRECTORY="/nowhere")
+    code, said = ended(lost)
+    assert (code, "busy or unavailable" in said) == (1, True)
+    assert ended(world.run("alloc:1"))[0] == 0
+
+
+async def test_a_second_daemon_in_one_directory_ends(world: World):
+    second = world.gpus.start(world.gpus.built.control, "-f", **world.environment)
+    assert "already running" in ended(second)[1]
+
+
+async def test_all_of_these_are_errors_of_the_agent():
+    assert issubclass(MPSGoneError, MPSError)

@@ -1,0 +1,212 @@
+"""Builds the fake GPU with gcc, and lets a test script it.
+
+A pytest plug-in: `fake_gpus` is a folder of fake GPUs for one test; see `state.h` for its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+__all__ = ["MIB", "Built", "FakeGPUs", "build", "uuid_of"]
+
+MIB = 1 << 20
+SOURCES = Path(__file__).parent
+DEADLINE = 20.0
+
+
+def uuid_of(gpu: int) -> str:
+    """The UUID of the n-th fake GPU."""
+    return f"GPU-{gpu + 1:08x}-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True)
+class Built:
+    """The built fake: everything in one folder, ready to be copied into an image."""
+
+    folder: Path
+
+    @property
+    def nvml(self) -> Path:
+        return self.folder / "libnvidia-ml.so.1"
+
+    @property
+    def control(self) -> Path:
+        return self.folder / "nvidia-cuda-mps-control"
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "fake-cuda"
+
+    @property
+    def driver(self) -> Path:
+        return self.folder / "driver.py"
+
+
+def build(folder: Path) -> Built:
+    """Build it, or take what is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    gcc = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
+    soname = "-Wl,-soname,libnvidia-ml.so.1"
+    made = {
+        "libnvidia-ml.so.1": ["-shared", "-fPIC", soname, SOURCES / "nvml" / "nvml.c"],
+        "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
+        "fake-cuda": [SOURCES / "cuda" / "cuda.c"],
+    }
+    for name, arguments in made.items():
+        subprocess.run([*gcc, "-o", folder / name, *arguments], check=True)
+    shutil.copy(folder / "fake-cuda", folder / "nvidia-cuda-mps-server")
+    shutil.copy(SOURCES / "mps" / "daemon.py", folder / "nvidia-cuda-mps-control.py")
+    shutil.copy(SOURCES / "driver.py", folder)
+    return Built(folder)
+
+
+@dataclass
+class FakeGPUs:
+    """The fake GPUs of one test; what it started it ends."""
+
+    built: Built
+    folder: Path
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+    driver: subprocess.Popen[str] | None = None
+
+    def add(self, gpu: int = 0, **figures: object) -> str:
+        """Add a GPU or change its figures; None takes one away. Returns its UUID."""
+        path = self.folder / f"gpu-{gpu}"
+        now: dict[str, object] = {
+            "uuid": uuid_of(gpu),
+            "name": "NVIDIA A100-SXM4-40GB",
+            "memory": 40960 * MIB,
+        }
+        if path.exists():
+            now = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+        merged = {k: v for k, v in {**now, **figures}.items() if v is not None}
+        self._write(path, "".join(f"{k} {v}\n" for k, v in merged.items()))
+        return str(merged["uuid"])
+
+    def install_driver(self, version: str = "580.95.05") -> None:
+        self._write(self.folder / "driver", f"version {version}\n")
+
+    def processes(self, *rows: tuple[int, int, int, str], gpu: int = 0) -> None:
+        """Say which processes use a GPU: PID, bytes, percent of SMs, kind."""
+        text = "".join(f"{pid} {memory} {sm} {kind}\n" for pid, memory, sm, kind in rows)
+        self._write(self.folder / f"gpu-{gpu}.processes", text)
+
+    def pids(self, gpu: int = 0) -> dict[int, int]:
+        """What the programs on a GPU have now, by PID; the MPS server left out."""
+        path = self.folder / f"gpu-{gpu}.processes"
+        rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return {int(pid): int(memory) for pid, memory, _, kind in rows if kind != "S"}
+
+    def mode(self, gpu: int = 0) -> int:
+        """The compute mode."""
+        path = self.folder / f"gpu-{gpu}.mode"
+        return int(path.read_text()) if path.exists() else 0
+
+    def xid(self, number: int, gpu: int = 0) -> None:
+        with (self.folder / f"gpu-{gpu}.xids").open("a") as file:
+            file.write(f"{number}\n")
+
+    def mps(self, **script: object) -> None:
+        """Make the MPS daemon misbehave; without arguments it behaves again."""
+        self._write(self.folder / "mps", "".join(f"{k} {v}\n" for k, v in script.items()))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Variables of programs that are to see these GPUs."""
+        path = f"{self.built.folder}:{os.environ['PATH']}"
+        return {
+            **os.environ,
+            "PATH": path,
+            "LD_LIBRARY_PATH": str(self.built.folder),
+            "FAKE_GPU_DIR": str(self.folder),
+            "FAKE_MPS_PYTHON": sys.executable,
+            **more,
+        }
+
+    def start_driver(self) -> None:
+        """Start what programs need; a test that runs none does without."""
+        self.driver = self.start(sys.executable, self.built.driver)
+        assert self.driver.stdout is not None
+        assert self.driver.stdout.readline() == "ready\n"
+
+    def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
+        """Start a program that sees the GPUs."""
+        child = subprocess.Popen(
+            [str(word) for word in command],
+            env=self.environment(**environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.children.append(child)
+        return child
+
+    def run(self, *steps: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a CUDA program."""
+        return self.start(self.built.program, *steps, **environment)
+
+    def until(self, holds: object, what: str = "") -> None:
+        """Wait for something of the fake's to hold."""
+        assert callable(holds)
+        deadline = time.monotonic() + DEADLINE
+        while not holds():
+            assert time.monotonic() < deadline, what or "it never held"
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        for child in reversed(self.children):
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGCONT)
+                    child.terminate()
+                try:
+                    child.wait(5)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+            child.communicate(timeout=DEADLINE)
+
+    def _write(self, path: Path, text: str) -> None:
+        path.with_name(path.name + ".new").write_text(text)
+        path.with_name(path.name + ".new").replace(path)
+
+
+@pytest.fixture(scope="session")
+def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The built fake, with its NVML loaded into this process.
+
+    The loader takes a library that is loaded already for one that is asked for by its soname, so
+    pynvml's `libnvidia-ml.so.1` is ours from here on.
+    """
+    built = build(tmp_path_factory.mktemp("fake-gpu"))
+    ctypes.CDLL(str(built.nvml))
+    return built
+
+
+@pytest.fixture
+def fake_gpus(fake_gpu_build: Built, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPUs]:
+    """One GPU with a driver; a test adds others."""
+    # Sockets lie in it, and their paths are short: 107 bytes (unix(7)).
+    with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
+        gpus = FakeGPUs(fake_gpu_build, Path(folder))
+        monkeypatch.setenv("FAKE_GPU_DIR", folder)
+        monkeypatch.setenv("FAKE_MPS_PYTHON", sys.executable)
+        monkeypatch.setenv("PATH", str(fake_gpu_build.folder), prepend=os.pathsep)
+        gpus.install_driver()
+        gpus.add(0)
+        try:
+            yield gpus
+        finally:
+            gpus.close()

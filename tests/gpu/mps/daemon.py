@@ -1,0 +1,336 @@
+"""The fake MPS control daemon: the documented commands and states, the documented faults.
+
+Sections are of https://docs.nvidia.com/deploy/mps/latest/: `v2` is "Legacy MPS v2 Interface",
+`architecture` "Architecture", `containment` "When to Use MPS", "Memory Protection and Error
+Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `key value` a line:
+
+    initialising 1         its servers stay in INITIALIZING
+    hang 1                 no command is answered
+    terminate_hang 1       terminate_client alone is not answered
+    garbage 1              every answer is noise
+    max_clients 2          clients of one GPU; 48 otherwise
+    refuse_server 1        start_server starts none
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SUCCESS = 0
+INVALID_CONTEXT = 201
+MPS_SERVER_NOT_READY = 807
+MPS_MAX_CLIENTS_REACHED = 808
+
+MAX_CLIENTS = 48
+"""`containment`, "Client-Server Connection Limits": client CUDA contexts of one device."""
+
+
+@dataclass
+class Client:
+    """A connected program."""
+
+    pid: int
+    uid: int
+    writer: asyncio.StreamWriter
+    active: bool = True
+
+
+@dataclass
+class Server:
+    """One nvidia-cuda-mps-server."""
+
+    process: asyncio.subprocess.Process
+    uid: int
+    limits: dict[str, str]
+    percentage: float
+    fault: bool = False
+    clients: dict[int, Client] = field(default_factory=dict)
+
+
+def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """PID, as we see it, and UID of who is connected."""
+    peer = writer.get_extra_info("socket")
+    pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid
+
+
+class Daemon:
+    """The control daemon of one pipe directory."""
+
+    def __init__(self, *, multiuser: bool) -> None:
+        self.multiuser = multiuser
+        self.pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+        self.logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
+        self.folder = Path(os.environ["FAKE_GPU_DIR"])
+        self.stop = asyncio.Event()
+        self.server: Server | None = None
+        self.starting = asyncio.Lock()
+        # v2: defaults are lost on `quit`, so they are nowhere but in this process.
+        self.limits: dict[str, str] = {}
+        self.percentage = 100.0
+        self.priority = 0
+        self.busy = False
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def script(self, key: str) -> str:
+        try:
+            lines = (self.folder / "mps").read_text().splitlines()
+        except FileNotFoundError:
+            return ""
+        return next((v for k, _, v in (line.partition(" ") for line in lines) if k == key), "")
+
+    def log(self, text: str) -> None:
+        with (self.logs / "control.log").open("a") as file:
+            file.write(f"[Control {os.getpid()}] {text}\n")
+
+    # Servers
+
+    async def start_server(self, uid: int) -> None:
+        """`architecture`, "Server": at most one is active at a time."""
+        async with self.starting:
+            if self.server is not None or self.script("refuse_server"):
+                return
+            binary = Path(__file__).parent / "nvidia-cuda-mps-server"
+            process = await asyncio.create_subprocess_exec(
+                binary, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            assert process.stdout is not None
+            if (await process.stdout.readline()) != b"ready\n":
+                self.log("Server failed to start")
+                return
+            # v2: a default changed later affects only the next server. A limit of a device that
+            # does not exist is ignored when the server starts.
+            limits = {d: v for d, v in self.limits.items() if self.exists(d)}
+            self.server = Server(process, uid, limits, self.percentage)
+            self.log(f"Starting new server {process.pid} for user {uid}")
+            task = asyncio.create_task(self.attend(self.server))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    def exists(self, device: str) -> bool:
+        return device in {"0", os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
+
+    async def attend(self, server: Server) -> None:
+        """A server that dies takes its clients with it; the next one is another."""
+        await server.process.wait()
+        self.log(f"Server {server.process.pid} exited with status {server.process.returncode}")
+        for client in server.clients.values():
+            client.writer.close()
+        if self.server is server:
+            self.server = None
+
+    def status(self, server: Server) -> str:
+        """`architecture`, "Server": INITIALIZING, ACTIVE or FAULT."""
+        if self.script("initialising"):
+            return "INITIALIZING"
+        return "FAULT" if server.fault else "ACTIVE"
+
+    def limit(self, server: Server) -> int:
+        """MiB that a client may have; 0 for no limit (v2: "there is no memory limit set")."""
+        # v2: of two limits of one device, by ordinal and by UUID, the one set last counts.
+        limit = next(reversed(server.limits.values()), "")
+        return int(limit[:-1]) * (1024 if limit.endswith("G") else 1) if limit else 0
+
+    # Clients
+
+    async def serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        pid, uid = peer_of(writer)
+        server: Server | None = None
+        try:
+            while line := (await reader.readline()).decode().strip():
+                if line == "connect":
+                    # `architecture`: without -multiuser-server a server has its client's user,
+                    # with it all users' clients are the root server's.
+                    await self.start_server(0 if self.multiuser else uid)
+                    error = self.admits(uid)
+                    server = self.server
+                    if error or server is None:
+                        writer.write(f"{error or MPS_SERVER_NOT_READY}\n".encode())
+                        return
+                    server.clients[pid] = Client(pid, uid, writer)
+                    writer.write(f"ok {self.limit(server)}\n".encode())
+                elif line == "fault" and server is not None:
+                    self.fault(server)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            if server is not None:
+                server.clients.pop(pid, None)
+                # `containment`: ACTIVE again when all clients of the GPU have exited.
+                server.fault &= bool(server.clients)
+
+    def admits(self, uid: int) -> int:
+        server = self.server
+        if server is None or self.status(server) != "ACTIVE":
+            # `architecture`: rejected with CUDA_ERROR_MPS_SERVER_NOT_READY while in FAULT.
+            return MPS_SERVER_NOT_READY
+        if not self.multiuser and server.uid != uid:
+            # "Troubleshooting Guide", "User ID Mismatch Without Multi-User Mode".
+            return MPS_SERVER_NOT_READY
+        most = int(self.script("max_clients") or MAX_CLIENTS)
+        return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= most else 0
+
+    def fault(self, server: Server) -> None:
+        """`containment`: told to all clients on the GPU, without saying who it was."""
+        server.fault = True
+        with (self.logs / "server.log").open("a") as file:
+            pids = " ".join(map(str, server.clients))
+            file.write(f"[Server {server.process.pid}] fatal fault, affected clients: {pids}\n")
+        for client in server.clients.values():
+            client.active = False
+            client.writer.write(b"fault\n")
+
+    # Commands
+
+    async def serve_command(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One connection at a time: another is turned away, as those who measured it found."""
+        try:
+            if self.busy:
+                writer.write(b"busy\n")
+                return
+            self.busy = True
+            try:
+                while line := (await reader.readline()).decode().strip():
+                    self.log(f"Cmd:{line}")
+                    if self.script("hang"):
+                        await asyncio.Event().wait()
+                    answer = await self.answer(line.split())
+                    if self.script("garbage"):
+                        answer = "\x1b[?25h~~ NEW UI ~~\n"
+                    writer.write(answer.encode())
+            finally:
+                self.busy = False
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, words: list[str]) -> str:  # noqa: PLR0911, C901, PLR0912 - a command each
+        server = self.server
+        known = server if server is not None and str(server.process.pid) in words[1:2] else None
+        missing = f"Server {words[1]} not found\n" if len(words) > 1 else "Server 0 not found\n"
+        match words:
+            case ["get_server_list"]:
+                return f"{server.process.pid}\n" if server else "\n"
+            case ["get_server_status", _]:
+                return f"{self.status(known)}\n" if known else missing
+            case ["start_server", "-uid", uid]:
+                await self.start_server(0 if self.multiuser else int(uid))
+                return ""
+            case ["shutdown_server", _, *_]:
+                if known is None:
+                    return missing
+                known.process.kill()
+                await known.process.wait()
+                return ""
+            case ["get_client_list", _]:
+                return "".join(f"{pid}\n" for pid in known.clients) if known else missing
+            case ["set_default_active_thread_percentage", value]:
+                self.percentage = float(value)
+                return f"{self.percentage}\n"
+            case ["get_default_active_thread_percentage"]:
+                return f"{self.percentage}\n"
+            case ["set_active_thread_percentage", _, value]:
+                if known is None:
+                    return missing
+                known.percentage = float(value)
+                return f"{known.percentage}\n"
+            case ["get_active_thread_percentage", _]:
+                return f"{known.percentage}\n" if known else missing
+            case ["set_default_device_pinned_mem_limit", device, value]:
+                # v2: "the dev argument is not validated against available devices".
+                self.limits.pop(device, None)
+                self.limits[device] = value
+                return ""
+            case ["get_default_device_pinned_mem_limit", device]:
+                return f"{self.limits[device]}\n" if device in self.limits else "\n"
+            case ["set_device_pinned_mem_limit", _, device, value]:
+                if known is None:
+                    return missing
+                known.limits.pop(device, None)
+                known.limits[device] = value
+                return ""
+            case ["get_device_pinned_mem_limit", _, device]:
+                return f"{known.limits.get(device, '')}\n" if known else missing
+            case ["set_default_client_priority", value]:
+                self.priority = int(value)
+                return ""
+            case ["get_default_client_priority"]:
+                return f"{self.priority}\n"
+            case ["terminate_client", _, pid]:
+                return await self.terminate(known, pid) if known else missing
+            case ["quit", *_]:
+                self.stop.set()
+                return ""
+            case _:
+                return f"Unrecognized command: {' '.join(words)}\n"
+
+    async def terminate(self, server: Server, pid: str) -> str:
+        """`containment`, "Client Early Termination": answers a CUresult, 0 when it is done."""
+        if self.script("terminate_hang"):
+            await asyncio.Event().wait()
+        client = server.clients.get(int(pid))
+        if client is None:
+            return f"Invalid process {pid}!\n"
+        if not client.active:
+            return f"{INVALID_CONTEXT}\n"
+        client.writer.write(b"terminated\n")
+        return f"{SUCCESS}\n"
+
+    async def run(self) -> None:
+        self.pipes.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        control, clients = self.pipes / "control", self.pipes / "clients"
+        pid_file = self.pipes / "nvidia-cuda-mps-control.pid"
+        if control.exists() and await alive(control):
+            sys.exit("An instance of this daemon is already running")
+        for path in (control, clients):
+            path.unlink(missing_ok=True)
+        pid_file.write_text(f"{os.getpid()}\n")
+        servers = [
+            await asyncio.start_unix_server(self.serve_command, control),
+            await asyncio.start_unix_server(self.serve_client, clients),
+        ]
+        for path in (control, clients):
+            path.chmod(0o666)
+        self.log(f"Starting control daemon using socket {control}")
+        await self.stop.wait()
+        self.log("Exit")
+        for server in servers:
+            server.close()
+        if self.server is not None:
+            self.server.process.kill()
+            await self.server.process.wait()
+        for path in (control, clients, pid_file):
+            path.unlink(missing_ok=True)
+
+
+async def alive(control: Path) -> bool:
+    try:
+        _, writer = await asyncio.open_unix_connection(control)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def main() -> None:
+    daemon = Daemon(multiuser="-multiuser-server" in sys.argv)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop.set)
+    await daemon.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

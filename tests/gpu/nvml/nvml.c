@@ -1,0 +1,395 @@
+/* A libnvidia-ml.so.1 without a GPU: the functions that pynvml calls for Partita's agent.
+ *
+ * Signatures, structures and return codes are those of the NVML API reference,
+ * https://docs.nvidia.com/deploy/nvml-api/: "Device Queries", "Device Commands", "Event Handling
+ * Methods", "GPM Functions". What a GPU says stands in files that a test edits: see state.h.
+ *
+ * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
+ * `denied 1` (setting the compute mode asks for root), `hang <seconds>`.
+ */
+#include "../state.h"
+
+enum {
+    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
+    NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
+};
+enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2 };
+
+typedef int Return;
+typedef struct { int index; } *Device;
+
+typedef struct { u64 total, free, used; } Memory;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned pid; u64 used; unsigned instance, compute_instance; } ProcessInfo;
+typedef struct { unsigned pid; u64 stamp; unsigned sm, memory, encoder, decoder; } ProcessUse;
+typedef struct { Device device; u64 type, data; unsigned instance, compute_instance; } EventData;
+typedef struct {
+    unsigned sms, copy_engines, decoders, encoders, jpegs, ofas, instances, compute_instances;
+    u64 memory_mb;
+} Attributes;
+typedef struct { unsigned version, supported; } GpmSupport;
+typedef struct { const char *short_name, *long_name, *unit; } MetricInfo;
+typedef struct { unsigned id; Return result; double value; MetricInfo info; } GpmMetric;
+typedef struct { unsigned version, count; void *first, *second; GpmMetric metrics[]; } GpmGet;
+typedef struct { int gpu; double occupancy; } GpmSample;
+typedef struct { unsigned gpus; long seen[GPUS]; } EventSet;
+
+static struct { int index; } devices[GPUS];
+static int initialised;
+
+static Return text_of(Device device, const char *function, char *text, size_t size) {
+    char path[4096];
+    if (!initialised) return UNINITIALIZED;
+    if (!device) return INVALID_ARGUMENT;
+    gpu_path(path, sizeof path, device->index, "");
+    /* "NVML_ERROR_GPU_IS_LOST: if the target GPU has fallen off the bus or is otherwise
+     * inaccessible", at each function of "Device Queries". */
+    if (read_text(path, text, size) < 0 || number_of(text, "lost", 0)) return GPU_IS_LOST;
+    u64 seconds = number_of(text, "hang", 0);
+    if (seconds) sleep((unsigned)seconds);
+    const char *unsupported = value_of(text, "unsupported");
+    if (unsupported) {
+        size_t length = strlen(function);
+        for (const char *at = strstr(unsupported, function); at; at = strstr(at + 1, function))
+            if (at[length] == 0 || at[length] == ' ') return NOT_SUPPORTED;
+    }
+    return SUCCESS;
+}
+
+#define GPU(device)                                                   \
+    char text[4096];                                                  \
+    Return checked = text_of(device, __func__, text, sizeof text);    \
+    if (checked != SUCCESS) return checked
+
+static Return copy(char *to, unsigned size, const char *from) {
+    if (!from) return NOT_SUPPORTED;
+    if (strlen(from) >= size) return INSUFFICIENT_SIZE;
+    strcpy(to, from);
+    return SUCCESS;
+}
+
+Return nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    char path[4096], text[256];
+    state_path(path, sizeof path, "driver");
+    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    for (int gpu = 0; gpu < GPUS; gpu++) devices[gpu].index = gpu;
+    initialised++;
+    return SUCCESS;
+}
+
+Return nvmlShutdown(void) {
+    if (!initialised) return UNINITIALIZED;
+    initialised--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(Return result) {
+    switch (result) {
+    case SUCCESS: return "Success";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case NO_PERMISSION: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case TIMEOUT: return "Timeout";
+    case GPU_IS_LOST: return "GPU is lost";
+    default: return "Unknown Error";
+    }
+}
+
+Return nvmlSystemGetDriverVersion(char *version, unsigned size) {
+    char path[4096], text[256];
+    if (!initialised) return UNINITIALIZED;
+    state_path(path, sizeof path, "driver");
+    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    return copy(version, size, value_of(text, "version"));
+}
+
+Return nvmlDeviceGetCount_v2(unsigned *count) {
+    char path[4096], text[4096];
+    if (!initialised) return UNINITIALIZED;
+    *count = 0;
+    for (int gpu = 0; gpu < GPUS; gpu++) {
+        gpu_path(path, sizeof path, gpu, "");
+        *count += read_text(path, text, sizeof text) >= 0;
+    }
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
+    unsigned count;
+    Return result = nvmlDeviceGetCount_v2(&count);
+    if (result != SUCCESS) return result;
+    if (index >= count) return INVALID_ARGUMENT;
+    *device = (Device)&devices[index];
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
+    char text[4096];
+    if (!initialised) return UNINITIALIZED;
+    int gpu = find_gpu(uuid, text, sizeof text);
+    if (gpu < 0) return NOT_FOUND;
+    if (number_of(text, "lost", 0)) return GPU_IS_LOST;
+    *device = (Device)&devices[gpu];
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetUUID(Device device, char *uuid, unsigned size) {
+    GPU(device);
+    return copy(uuid, size, value_of(text, "uuid"));
+}
+
+Return nvmlDeviceGetName(Device device, char *name, unsigned size) {
+    GPU(device);
+    return copy(name, size, value_of(text, "name"));
+}
+
+Return nvmlDeviceGetMemoryInfo(Device device, Memory *memory) {
+    GPU(device);
+    Process all[PROCESSES];
+    int count = read_processes(device->index, all);
+    memory->total = number_of(text, "memory", 0);
+    memory->used = number_of(text, "reserved", 0);
+    for (int i = 0; i < count; i++) memory->used += all[i].memory;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetUtilizationRates(Device device, Utilization *use) {
+    GPU(device);
+    Process all[PROCESSES];
+    unsigned sum = 0;
+    int count = read_processes(device->index, all);
+    for (int i = 0; i < count; i++) sum += all[i].sm;
+    use->gpu = (unsigned)number_of(text, "utilization", sum > 100 ? 100 : sum);
+    use->memory = 0;
+    return SUCCESS;
+}
+
+/* "This function returns information only about compute running processes"; MPS clients are told
+ * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). */
+static Return list(Device device, unsigned *count, ProcessInfo *infos, int clients) {
+    Process all[PROCESSES];
+    int found = read_processes(device->index, all);
+    unsigned wanted = 0, room = *count;
+    for (int i = 0; i < found; i++) {
+        if ((all[i].kind == 'M') != clients) continue;
+        if (infos && wanted < room)
+            infos[wanted] = (ProcessInfo){all[i].pid, all[i].memory, ~0u, ~0u};
+        wanted++;
+    }
+    *count = wanted;
+    return wanted > room || (wanted && !infos) ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, ProcessInfo *infos) {
+    GPU(device);
+    return list(device, count, infos, 0);
+}
+
+Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count,
+                                                  ProcessInfo *infos) {
+    GPU(device);
+    return list(device, count, infos, 1);
+}
+
+/* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management"). */
+Return nvmlDeviceGetProcessUtilization(Device device, ProcessUse *uses, unsigned *count,
+                                       u64 since) {
+    GPU(device);
+    Process all[PROCESSES];
+    int found = read_processes(device->index, all);
+    unsigned wanted = 0, room = *count;
+    for (int i = 0; i < found; i++) {
+        if (all[i].kind == 'S') continue;
+        if (uses && wanted < room)
+            uses[wanted] = (ProcessUse){all[i].pid, since + 1, all[i].sm, 0, 0, 0};
+        wanted++;
+    }
+    *count = wanted;
+    if (!wanted) return NOT_FOUND;
+    return uses && wanted <= room ? SUCCESS : INSUFFICIENT_SIZE;
+}
+
+Return nvmlDeviceGetPcieThroughput(Device device, unsigned counter, unsigned *value) {
+    GPU(device);
+    *value = (unsigned)number_of(text, counter ? "pcie_rx" : "pcie_tx", 0);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned *value) {
+    GPU(device);
+    *value = (unsigned)number_of(text, "pcie_generation", 4);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *value) {
+    GPU(device);
+    *value = (unsigned)number_of(text, "pcie_width", 16);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *value) {
+    GPU(device);
+    if (sensor) return INVALID_ARGUMENT;
+    *value = (unsigned)number_of(text, "temperature", 40);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetTemperatureThreshold(Device device, unsigned kind, unsigned *value) {
+    GPU(device);
+    if (kind > 3) return NOT_SUPPORTED;
+    *value = (unsigned)number_of(text, kind == 0 ? "shutdown" : "slowdown", kind == 0 ? 95 : 90);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counter, u64 *value) {
+    GPU(device);
+    if (counter != 0) return INVALID_ARGUMENT;
+    *value = number_of(text, kind ? "ecc_uncorrected" : "ecc_corrected", 0);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
+    GPU(device);
+    *now = *pending = (unsigned)number_of(text, "mig", 0);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetArchitecture(Device device, unsigned *value) {
+    GPU(device);
+    *value = (unsigned)number_of(text, "architecture", 7);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
+    GPU(device);
+    *major = (int)number_of(text, "capability_major", 8);
+    *minor = (int)number_of(text, "capability_minor", 0);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetNumGpuCores(Device device, unsigned *value) {
+    GPU(device);
+    *value = (unsigned)number_of(text, "cores", 6912);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetAttributes_v2(Device device, Attributes *attributes) {
+    GPU(device);
+    memset(attributes, 0, sizeof *attributes);
+    attributes->sms = (unsigned)number_of(text, "sms", 108);
+    return SUCCESS;
+}
+
+Return nvmlDeviceGetComputeMode(Device device, unsigned *mode) {
+    GPU(device);
+    *mode = (unsigned)read_mode(device->index);
+    return SUCCESS;
+}
+
+/* "Requires root permissions" ("Device Commands"). */
+Return nvmlDeviceSetComputeMode(Device device, unsigned mode) {
+    GPU(device);
+    char path[4096];
+    if (number_of(text, "denied", 0)) return NO_PERMISSION;
+    gpu_path(path, sizeof path, device->index, ".mode");
+    FILE *file = fopen(path, "w");
+    if (!file) return NO_PERMISSION;
+    fprintf(file, "%u\n", mode);
+    fclose(file);
+    return SUCCESS;
+}
+
+static long count_xids(int gpu, long wanted, unsigned *xid) {
+    char path[4096], text[4096];
+    gpu_path(path, sizeof path, gpu, ".xids");
+    if (read_text(path, text, sizeof text) < 0) return 0;
+    long count = 0;
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n")))
+        if (*line && count++ == wanted && xid) *xid = (unsigned)atoi(line);
+    return count;
+}
+
+Return nvmlDeviceGetSupportedEventTypes(Device device, u64 *types) {
+    GPU(device);
+    *types = XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR;
+    return SUCCESS;
+}
+
+Return nvmlEventSetCreate(EventSet **set) {
+    if (!initialised) return UNINITIALIZED;
+    *set = calloc(1, sizeof **set);
+    return SUCCESS;
+}
+
+Return nvmlEventSetFree(EventSet *set) {
+    free(set);
+    return SUCCESS;
+}
+
+/* "this call starts recording of events ...; all events that occurred before this call was made
+ * are not recorded" ("Event Handling Methods"). */
+Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
+    GPU(device);
+    if (types & ~(u64)(XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR)) return NOT_SUPPORTED;
+    set->gpus |= 1u << device->index;
+    set->seen[device->index] = count_xids(device->index, -1, NULL);
+    return SUCCESS;
+}
+
+/* "NVML_ERROR_TIMEOUT: if no event arrived in specified timeout"; "NVML_ERROR_GPU_IS_LOST". */
+Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
+    for (unsigned waited = 0;; waited += 10) {
+        for (int gpu = 0; gpu < GPUS; gpu++) {
+            unsigned xid = 0;
+            if (!(set->gpus >> gpu & 1)) continue;
+            if (count_xids(gpu, set->seen[gpu], &xid) > set->seen[gpu]) {
+                set->seen[gpu]++;
+                *data = (EventData){(Device)&devices[gpu], XID_CRITICAL_ERROR, xid, ~0u, ~0u};
+                return SUCCESS;
+            }
+        }
+        if (waited >= milliseconds) return TIMEOUT;
+        usleep(10000);
+    }
+}
+
+Return nvmlGpmQueryDeviceSupport(Device device, GpmSupport *support) {
+    GPU(device);
+    support->supported = value_of(text, "occupancy") != NULL;
+    return SUCCESS;
+}
+
+Return nvmlGpmSampleAlloc(GpmSample **sample) {
+    *sample = calloc(1, sizeof **sample);
+    return SUCCESS;
+}
+
+Return nvmlGpmSampleFree(GpmSample *sample) {
+    free(sample);
+    return SUCCESS;
+}
+
+Return nvmlGpmSampleGet(Device device, GpmSample *sample) {
+    GPU(device);
+    const char *value = value_of(text, "occupancy");
+    if (!value) return NOT_SUPPORTED;
+    *sample = (GpmSample){device->index, atof(value)};
+    return SUCCESS;
+}
+
+Return nvmlGpmMetricsGet(GpmGet *get) {
+    GpmSample *first = get->first, *second = get->second;
+    for (unsigned i = 0; i < get->count; i++) {
+        GpmMetric *metric = &get->metrics[i];
+        metric->result = metric->id == 3 ? SUCCESS : NOT_SUPPORTED; /* SM_OCCUPANCY */
+        metric->value = (first->occupancy + second->occupancy) / 2;
+    }
+    return SUCCESS;
+}

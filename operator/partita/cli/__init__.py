@@ -12,7 +12,18 @@ import click
 from typing_extensions import override
 
 from partita import __version__
-from partita.cli import apiserver, crds, demo, explain, nodes, replay, run, top, validate
+from partita.cli import (
+    apiserver,
+    crds,
+    demo,
+    explain,
+    nodes,
+    replay,
+    run,
+    simulate,
+    top,
+    validate,
+)
 
 __all__ = ["main"]
 
@@ -49,5 +60,5 @@ def main() -> None:
     """  # noqa: D301 - \b is click's sign for "leave these lines as they are"
 
 
-for _module in (demo, validate, top, explain, replay, run, crds, apiserver, nodes):
+for _module in (demo, validate, top, explain, simulate, replay, run, crds, apiserver, nodes):
     main.add_command(_module.command)

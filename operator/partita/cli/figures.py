@@ -4,9 +4,9 @@ __all__ = ["milliseconds", "percent", "seconds", "times"]
 
 
 def seconds(value: float) -> str:
-    """Write a duration with the digits that matter: `0.25 s`, `7.5 s`, `4,807 s`."""
+    """Write a duration with the digits that matter: `0 s`, `0.25 s`, `7.5 s`, `4,807 s`."""
     if value < 1:
-        return f"{value:.2f} s"
+        return f"{value:.2f} s" if value else "0 s"
     return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
 
 

@@ -33,19 +33,19 @@ def _gib(memory: int, sm_count: int, pcie_bandwidth: int) -> Product:
 
 PRODUCTS: Mapping[str, Product] = MappingProxyType(
     {
-        "TITAN-Xp": _gib(12, 30, _PCIE_3),
-        "P100": _gib(16, 56, _PCIE_3),
-        "V100-16GB": _gib(16, 80, _PCIE_3),
-        "V100-32GB": _gib(32, 80, _PCIE_3),
-        "T4": _gib(16, 40, _PCIE_3),
-        "A10": _gib(24, 72, _PCIE_4),
-        "A30": _gib(24, 56, _PCIE_4),
-        "A100-40GB": _gib(40, 108, _PCIE_4),
-        "A100-80GB": _gib(80, 108, _PCIE_4),
-        "L4": _gib(24, 58, _PCIE_4),
-        "L40S": _gib(48, 142, _PCIE_4),
-        "H100-80GB": _gib(80, 132, _PCIE_5),
-        "H200": _gib(141, 132, _PCIE_5),
+        "titan-xp": _gib(12, 30, _PCIE_3),
+        "p100": _gib(16, 56, _PCIE_3),
+        "v100-16gb": _gib(16, 80, _PCIE_3),
+        "v100-32gb": _gib(32, 80, _PCIE_3),
+        "t4": _gib(16, 40, _PCIE_3),
+        "a10": _gib(24, 72, _PCIE_4),
+        "a30": _gib(24, 56, _PCIE_4),
+        "a100-40gb": _gib(40, 108, _PCIE_4),
+        "a100-80gb": _gib(80, 108, _PCIE_4),
+        "l4": _gib(24, 58, _PCIE_4),
+        "l40s": _gib(48, 142, _PCIE_4),
+        "h100-80gb": _gib(80, 132, _PCIE_5),
+        "h200": _gib(141, 132, _PCIE_5),
     }
 )
 
@@ -71,7 +71,7 @@ def gpus_of(
     ValueError
         The product is unknown, and no memory is given.
     """
-    known = PRODUCTS.get(product)
+    known = PRODUCTS.get(product.lower())
     if known is None and not memory:
         names = ", ".join(PRODUCTS)
         raise ValueError(f"{product}: expected one of {names}, or any name with its memory")

@@ -1,0 +1,96 @@
+"""`partita replay`, on recordings made here."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from partita_policies import GPU, Job, Placement, Snapshot
+from partita_policies.recorded import Decision, dump_record
+
+JOBS = tuple(
+    Job(f"uid-{name}", f"team/{name}", "team", memory=6 << 30, duration=minutes * 60.0)
+    for name, minutes in (("long", 9), ("short", 1))
+)
+SNAPSHOT = Snapshot("gold", 1_700_000_000.0, JOBS, (GPU("gold-0", "node", 8 << 30, 4),))
+STARTED = Decision("fifo", (Placement("uid-long", ("gold-0",)),), seconds=0.001)
+NOTHING = Decision("fifo", (), "policy dqn raised ValueError: NaN")
+
+
+def line(snapshot=SNAPSHOT, decision=STARTED) -> bytes:
+    return b"".join(dump_record(snapshot, decision))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two files of three decisions in all, and a line that was cut off."""
+    (tmp_path / "1_gold.jsonl.gz").write_bytes(gzip.compress(line() + line(decision=NOTHING)))
+    later = replace(SNAPSHOT, time=SNAPSHOT.time + 60, partition="silver")
+    (tmp_path / "2_silver.jsonl").write_bytes(line(later) + line()[:99])
+    return tmp_path
+
+
+def test_what_would_have_changed_is_told(invoke, folder, text_golden):
+    result = invoke("replay", folder, "-p", "sjf", "-p", "fifo", "--json", folder / "out.json")
+    assert result.exit_code == 0
+    table = []
+    for text in result.stdout.splitlines():
+        # The last three columns are times of this machine.
+        row = text.split(" " * 9)[0] if text.startswith(("Policy", "sjf", "fifo")) else text
+        table.append(row.rstrip())
+    text_golden("replay.txt", "\n".join(table) + "\n")
+    cut = f"{folder / '2_silver.jsonl'}:2: cut off: the operator was ended while it wrote this line"
+    assert cut in result.stderr
+    document = json.loads((folder / "out.json").read_text())
+    sjf, fifo = document["policies"]
+    assert (document["decisions"], document["recorded"], document["fallbacks"]) == (
+        3,
+        {"fifo": 3},
+        1,
+    )
+    assert (sjf["same"], fifo["same"]) == (0, 2)
+    assert sjf["changed"] == {"earlier": 3, "later": 2, "elsewhere": 0, "others": 0}
+    assert [d["changes"] for d in fifo["different"]] == [
+        [{"job": "team/long", "kind": "earlier", "done": [], "instead": ["gold-0"]}]
+    ]
+    assert [(r["line"], r["reason"][:7]) for r in document["refused"]] == [(2, "cut off")]
+
+
+def test_json_goes_to_stdout_alone(invoke, folder):
+    result = invoke("replay", folder, "-p", "fifo", "--json", "-")
+    assert json.loads(result.stdout)["decisions"] == 3
+
+
+def test_so_many_are_shown(invoke, folder):
+    asked = ("replay", folder, "-p", "sjf", "--show")
+    assert "and 2 more that differ" in invoke(*asked, 1).stdout
+    assert "instead of" not in invoke(*asked, 0).stdout
+
+
+def test_incomplete_and_foreign_snapshots_are_named_and_left_out(invoke, tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    old = json.dumps({**json.loads(line()), "schema": 0}).encode() + b"\n"
+    path.write_bytes(line(replace(SNAPSHOT, complete=False)) + old * 6 + line())
+    result = invoke("replay", path, "-p", "fifo", "--json", "-")
+    assert result.exit_code == 0
+    assert f"{path}:1: the snapshot is incomplete" in result.stderr
+    assert f"{path}:2: schema: a snapshot of version 1 was expected, not 0" in result.stderr
+    assert "2 more lines are left out" in result.stderr
+    document = json.loads(result.stdout)
+    assert (document["decisions"], len(document["refused"])) == (1, 7)
+
+
+def test_without_a_decision_it_says_how_to_record_some(invoke, tmp_path):
+    result = invoke("replay", tmp_path)
+    assert result.exit_code == 1
+    assert f"there is no decision to replay in {tmp_path}" in result.stderr
+    assert "partita run --record FOLDER" in result.stderr
+
+
+def test_wrong_usage_is_told(invoke, folder):
+    assert invoke("replay", "nowhere").exit_code == 2
+    assert "there is no policy 'x'" in invoke("replay", folder, "-p", "x").stderr
+    result = invoke("replay", folder, "-p", "sjf", "--parameter", "exclusive=maybe")
+    assert result.exit_code == 2
+    assert "exclusive: Input should be a valid boolean" in result.stderr

@@ -1,0 +1,292 @@
+"""`partita simulate`, from the command line to the table, the JSON and the picture."""
+
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from partita_policies import Parameters, Placement
+from partita_policies.simulator.results import load_result
+
+WORKLOAD = """
+applications:
+  - {name: app, duration: 100, steps: [{gpu: 50, memory: 1000}]}
+jobs:
+  - {application: app, count: 3}
+  - {application: app, name: huge, memory: 99000}
+  - {application: app, name: wide, gpus: 2}
+gpus:
+  - {product: t4, memory: 16384, speed: 2}
+"""
+TASKS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
+NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
+
+
+@pytest.fixture
+def policy(monkeypatch) -> Callable[[str, type], None]:
+    """Install a policy."""
+    from partita_policies import registry
+
+    entries, load = registry._entry_points, registry.EntryPoint.load
+    installed = {}
+
+    def install(name: str, kind: type) -> None:
+        installed[name] = kind
+
+    monkeypatch.setattr(
+        registry,
+        "_entry_points",
+        lambda: [
+            *entries(),
+            *(registry.EntryPoint(n, "x:Y", registry.ENTRY_POINT_GROUP) for n in installed),
+        ],
+    )
+    monkeypatch.setattr(registry.EntryPoint, "load", lambda e: installed.get(e.name) or load(e))
+    return install
+
+
+class Raises:
+    parameters = Parameters
+
+    def __init__(self, _: Parameters) -> None:
+        pass
+
+    def decide(self, _):
+        raise ValueError("a NaN came out of the network")
+
+
+class Waits(Raises):
+    def decide(self, _):
+        return []
+
+
+class Overbooks(Raises):
+    def decide(self, snapshot):
+        return [Placement(job.id, (snapshot.gpus[0].id,) * 2) for job in snapshot.jobs]
+
+
+def results_of(output: str) -> dict[str, dict]:
+    return {entry["policy"]: entry for entry in json.loads(output)["policies"]}
+
+
+def test_the_study_s_workload_is_compared_and_the_best_comes_first(invoke):
+    result = invoke("simulate", "random", "-p", "sjf", "-p", "tetris")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "random: 30 jobs on 1 x titan-xp, MPS"
+    named = [line.split()[0] for line in lines if re.match(r"(sjf|tetris)\b", line)]
+    assert named == ["tetris", "sjf"]
+    (row,) = (line for line in lines if line.startswith("sjf"))
+    assert re.match(r"sjf +2,295 s +646 s +1\.00 +1\.00 +30 of 30 ", row)
+
+
+def test_the_same_seed_gives_the_same_result_and_another_one_another(invoke):
+    def makespan(seed: int) -> float:
+        args = ("random", "-p", "tetris", "--noise", "0.2", "--seed", seed, "--json", "-")
+        found = results_of(invoke("simulate", *args).stdout)["tetris"]
+        return found["makespan"]
+
+    assert makespan(1) == makespan(1) != makespan(2)
+
+
+def test_the_json_has_everything_and_can_be_loaded(invoke, tmp_path):
+    path = tmp_path / "result.json"
+    result = invoke("simulate", "random", "-p", "sjf", "--jobs", 4, "--json", path)
+    assert "Makespan" in result.stdout
+    document = json.loads(path.read_text())
+    (entry,) = document["policies"]
+    loaded = load_result(json.dumps(entry["result"]))
+    assert loaded.makespan == entry["makespan"] > 0
+    assert len(loaded.jobs) == document["jobs"] == entry["notSlowed"] == 4
+    assert document["gpus"] == [{"id": "gpu-0", "product": "titan-xp", "memory": 12 << 30}]
+    assert entry["p99Decision"] >= entry["meanDecision"] / 4 > 0
+
+
+def test_jobs_that_can_never_start_are_named_with_the_reason(invoke, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(WORKLOAD)
+    result = invoke("simulate", path, "-p", "fifo")
+    assert result.exit_code == 0
+    assert "mine: 5 jobs on 1 x t4, MPS" in result.stdout
+    assert "huge can never start: it asks for 96.7 GiB, and the largest GPU has 16.0 GiB" in (
+        result.stdout
+    )
+    assert "wide can never start: it asks for 2 GPUs of one node, and none has more than 1" in (
+        result.stdout
+    )
+
+
+def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(WORKLOAD)
+
+    def made(*args) -> tuple[str, float]:
+        asked = invoke("simulate", path, "-p", "sjf", "--json", "-", *args)
+        document = json.loads(asked.stdout)
+        products = ",".join(gpu["product"] for gpu in document["gpus"])
+        return products, round(document["policies"][0]["makespan"])
+
+    assert made() == ("t4", 150)
+    assert made("--gpu", "a10:1", "--gpu", "mine:2:17Gi") == ("a10,mine,mine", 200)
+    assert made("--gpu", "T4:1", "--speed", "T4=4") == ("T4", 75)
+    assert made("--gpus", path, "--speed", "t4=1") == ("t4", 300)
+    assert made("--gpu", "a10:2", "--gpus-per-node", "2") == ("a10,a10", 300)
+
+
+def test_jobs_are_drawn(invoke):
+    result = invoke("simulate", "synthetic", "--jobs", "5", "-p", "fifo")
+    assert "synthetic: 5 jobs on 1 x titan-xp, MPS" in result.stdout
+    other = invoke("simulate", "synthetic", "--jobs", "5", "-p", "fifo", "--gpu", "h200:3")
+    assert "synthetic: 5 jobs on 3 x h200, MPS" in other.stdout
+
+
+def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
+    pods, nodes = tmp_path / "pods.csv", tmp_path / "nodes.csv"
+    pods.write_text(
+        TASKS
+        + "half,1000,1024,1,500,,100,200\nno-gpu,1000,1024,0,0,,100,200\n"
+        + "picky,1000,1024,1,500,V100,100,300\nlate,1000,1024,1,1000,,150,300\n"
+    )
+    nodes.write_text(NODES + "node-0,64000,262144,1,P100\n")
+    result = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo", "--json", "-")
+    assert "1 of 4 tasks have no GPU, or no times" in result.stderr
+    (entry,) = results_of(result.stdout).values()
+    jobs = {job["job"]: job for job in entry["result"]["jobs"]}
+    assert {name: job["submitted"] for name, job in jobs.items()} == {
+        "half": 0,
+        "picky": 0,
+        "late": 50,
+    }
+    assert jobs["picky"]["outcome"] == "NeverFits"
+    assert jobs["late"]["start"] == 100
+    table = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo").stdout
+    assert "* picky can never start: there is no V100" in table
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("none.yaml", "jobs: []", "none.yaml:1: jobs: is empty"),
+        ("app.yaml", "jobs:\n  - {application: x}", "app.yaml:2: jobs[0].application: x: unknown"),
+        ("bad.yaml", "jobs: [", "bad.yaml:1: expected YAML"),
+        ("pods.csv", "name\n", "pods.csv:1: expected the columns"),
+        ("pods.csv", TASKS, "none of its 0 tasks has a GPU and both a creation_time"),
+        ("pods.csv", TASKS + "a,1,1,1,-5,,0,1\n", "pods.csv:2: gpu_milli: expected a whole number"),
+        ("pods.csv", TASKS + "a,1,1,1,5,,0,9\na,1,1,1,5,,0,9\n", "job a: expected ids that differ"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
+    invoke, tmp_path, name, text, said
+):
+    path = tmp_path / name
+    path.write_text(text)
+    result = invoke("simulate", path, "-p", "fifo", "--gpu", "t4:1")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["nope"], 1, "there is no workload 'nope': name a file, or one of gpu-heavy,"),
+        (["nope.yaml"], 1, "nope.yaml:1: cannot be read: No such file"),
+        (["nope.csv", "--gpu", "t4:1"], 1, "nope.csv: expected a file that can be read"),
+        (["random", "-p", "magic"], 2, "there is no policy 'magic'; installed are: "),
+        (["random", "--parameter", "x=1"], 2, "goes with --policy"),
+        (["random", "-p", "sjf", "--parameter", "x=1"], 2, "it takes exclusive: bool = True"),
+        (["random", "-p", "sjf", "--parameter", "fifo:x=1"], 2, "fifo is not among the policies"),
+        (["random", "-p", "sjf", "--parameter", "x"], 2, "write KEY=VALUE"),
+        (["random", "--gpu", "t4"], 2, "write PRODUCT:COUNT"),
+        (["random", "--gpu", "t4:0"], 2, "write PRODUCT:COUNT"),
+        (["random", "--gpu", "mine:2"], 2, "say how much memory it has, as in mine:2:24Gi"),
+        (["random", "--speed", "t4=-1"], 2, "write PRODUCT=FACTOR"),
+        (["random", "--picture", "a.bmp"], 2, "end its name in .png, .svg, .pdf"),
+        (["random", "--picture", "/nowhere/a.png"], 2, "there is no folder /nowhere"),
+        (["random", "-p", "fifo", "--json", "/nowhere/a"], 1, "/nowhere/a cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(invoke, args, code, said):
+    result = invoke("simulate", *args)
+    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+def test_both_kinds_of_gpus_are_too_many(invoke, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(WORKLOAD)
+    result = invoke("simulate", path, "--gpu", "t4:1", "--gpus", path)
+    assert "--gpu and --gpus both say" in result.stderr
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text(NODES + "node-0,64000,262144,0,\n")
+    assert "has no node with a GPU" in invoke("simulate", path, "--gpus", nodes).stderr
+    pods = tmp_path / "pods.csv"
+    pods.write_text(TASKS + "a,1,1,1,5,,0,9\n")
+    assert "says nothing of GPUs: name its list of nodes" in invoke("simulate", pods).stderr
+
+
+def test_a_policy_that_fails_is_told_and_the_others_are_compared(invoke, policy):
+    policy("raises", Raises)
+    result = invoke("simulate", "random", "-p", "raises", "-p", "sjf")
+    assert result.exit_code == 1
+    assert "raises failed: at 0 s it raised ValueError: a NaN came out" in result.stderr
+    assert "2,295 s" in result.stdout
+
+
+def test_a_policy_that_waits_for_ever_or_breaks_limits_is_told(invoke, policy):
+    policy("waits", Waits)
+    policy("overbooks", Overbooks)
+    result = invoke("simulate", "random", "-p", "waits", "-p", "overbooks", "-p", "sjf")
+    assert result.exit_code == 0
+    assert "* waits: was left to wait for ever: " in result.stdout
+    assert " and 25 more" in result.stdout.replace("\n", " ")
+    assert "overbooks: 30 placements broke a limit and were not made" in result.stdout
+    rows = [line.split()[0] for line in result.stdout.splitlines()[4:7]]
+    assert rows == ["sjf", "overbooks", "waits"]
+
+
+def test_a_policy_that_cannot_be_built_is_left_out_unless_it_is_named(invoke, policy):
+    class Fussy(Raises):
+        def __init__(self, _):
+            raise FileNotFoundError("/models/missing.onnx")
+
+    policy("fussy", Fussy)
+    result = invoke("simulate", "random", "--jobs", 2)
+    assert result.exit_code == 0
+    assert "/models/missing.onnx; it is left out" in result.stderr
+    result = invoke("simulate", "random", "-p", "fussy")
+    assert result.exit_code == 1
+    assert "Error: policy 'fussy' cannot start: FileNotFoundError: /models/missing.onnx" in (
+        result.stderr
+    )
+
+
+def test_parameters_go_to_the_policies_that_they_are_for(invoke):
+    def makespan(*args) -> float:
+        asked = invoke("simulate", "random", "-p", "sjf", "--json", "-", *args)
+        return results_of(asked.stdout)["sjf"]["makespan"]
+
+    shared = makespan("--parameter", "sjf:exclusive=false")
+    assert shared == makespan("--parameter", "exclusive=false") != makespan()
+
+
+def test_pictures_are_drawn_in_one_file_or_in_one_for_each_policy(invoke, tmp_path):
+    together, apart = tmp_path / "all.svg", tmp_path / "of-{policy}.svg"
+    asked = ("simulate", "random", "--jobs", 3, "-p", "fifo", "-p", "sjf", "--picture")
+    assert f"Drawn: {together}" in invoke(*asked, together).stderr
+    result = invoke(*asked, apart)
+    assert result.stderr.count("Drawn: ") == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"all.svg", "of-fifo.svg", "of-sjf.svg"}
+    assert all("<svg" in path.read_text() for path in tmp_path.iterdir())
+
+
+def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "partita.cli.simulate.find_spec", lambda n: None if n == "matplotlib" else find(n)
+    )
+    result = invoke("simulate", "random", "--picture", "a.png")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: a picture needs matplotlib: pip install 'partita[plot]'\n"
+    assert not result.stdout

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from partita_policies.registry import available
 from support.history import GROUP_PATH
 from support.operator import Job, System, condition
 
@@ -125,9 +126,10 @@ async def test_a_policy_changed_in_yaml_decides_the_next_cycle_without_a_restart
         assert system.started() == ["blocker", "for-5m", "for-10m", "for-20m"]
 
 
-async def test_tetris_runs_jobs_too(system: System) -> None:
+@pytest.mark.parametrize("name", sorted(available()))
+async def test_every_policy_that_comes_with_us_runs_jobs(system: System, name: str) -> None:
     async with system.running(2):
-        partition = await system.partition(gpus=2, policy={"name": "tetris"})
+        partition = await system.partition(gpus=2, policy={"name": name})
         jobs = [await system.job(f"train-{i}", partition, gpuMemory="12Gi") for i in range(6)]
         for job in jobs:
             await job.succeeds()

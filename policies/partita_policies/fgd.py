@@ -24,16 +24,15 @@ from what is free there (or, of an idle GPU, from how many of its node are idle)
 node's CPU alone, so that it is looked up for all GPUs at once.
 """
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from partita_policies.room import Room
+from partita_policies.room import Free, Room
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["FGD", "FGDParameters", "TypicalTask"]
@@ -41,6 +40,9 @@ __all__ = ["FGD", "FGDParameters", "TypicalTask"]
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
+
+_Shape = tuple[int, int, bool, int]
+"""What tells two tasks apart: bytes of each GPU, GPUs, whether alone, CPU."""
 
 _PARTS = 1000
 """Parts of the largest GPU in which memory is counted, as in the paper's trace."""
@@ -87,7 +89,7 @@ class FGD:
         self._starved = parameters.starved
         self._typical: dict[_Shape, float] = {}
         for task in parameters.typical:
-            shape = _Shape(task.memory, task.gpus, task.alone, task.cpu)
+            shape = (task.memory, task.gpus, task.alone, task.cpu)
             self._typical[shape] = self._typical.get(shape, 0.0) + task.share
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
@@ -102,8 +104,6 @@ class FGD:
         cluster = _Cluster(room, snapshot, target, self._starved)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
-            if room.full:
-                break
             if room.is_hopeless(job) or room.holds(job.id):
                 continue
             gpu_ids = cluster.best(job) if job.gpus == 1 else cluster.best_together(job)
@@ -116,22 +116,13 @@ class FGD:
         return placements
 
 
-class _Shape(NamedTuple):
-    """What tells two tasks apart."""
-
-    memory: int
-    gpus: int
-    alone: bool
-    cpu: int
-
-
 def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
     """Count the shapes of the jobs that wait and run."""
-    seen = Counter(_Shape(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs)
+    seen = Counter([(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs])
     running = [booking for gpu in snapshot.gpus for booking in gpu.bookings]
-    gpus = Counter(booking.job for booking in running)
+    gpus = Counter([booking.job for booking in running])
     for b in {booking.job: booking for booking in running}.values():
-        seen[_Shape(b.memory, gpus[b.job], b.alone, b.cpu)] += 1
+        seen[b.memory, gpus[b.job], b.alone, b.cpu] += 1
     return {shape: float(count) for shape, count in seen.items()}
 
 
@@ -152,35 +143,35 @@ class _Target:
 
     def __init__(self, shapes: dict[_Shape, float], part: int, *, hosts: bool) -> None:
         self.part = part
-        asked = sorted({shape.cpu for shape in shapes}) if hosts else []
-        self._asked = np.array(asked, np.int64)
-        levels = len(asked) + 1
-        most = max((shape.gpus for shape in shapes), default=1)
+        table = np.array([*shapes], np.int64).reshape(-1, 4).T
+        memory, gpus, alone, cpu = table
+        share = np.fromiter(shapes.values(), np.float64, len(shapes))
+        share /= share.sum() or 1.0
+        idlers = (alone > 0) | (gpus > 1)
+        size = np.minimum(-(-memory // part), _PARTS + 1)
+        self._asked = np.unique(cpu) if hosts else np.zeros(0, np.int64)
+        able, levels = self.level(cpu), len(self._asked) + 1
         sharing = np.zeros((levels, _PARTS + 2))
-        several = np.zeros((levels, most + 1))
-        every = shapes.items()
-        for shape, share in every:
-            able = bisect_right(asked, shape.cpu)
-            if shape.alone or shape.gpus > 1:
-                several[able:, shape.gpus] += share
-            else:
-                sharing[able:, min(self.parts(shape.memory), _PARTS + 1)] += share
-        total = sum(shapes.values()) or 1.0
-        # Free parts, times the share of tasks that share a GPU and ask for more of it.
-        beyond = sharing[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
-        self.scraps: _Floats = beyond * np.arange(_PARTS + 1) / total
+        np.add.at(sharing, (able[~idlers], size[~idlers]), share[~idlers])
+        sharing = sharing.cumsum(axis=0)
+        several = np.zeros((levels, gpus.max(initial=1) + 1))
+        np.add.at(several, (able[idlers], gpus[idlers]), share[idlers])
+        # Free parts, times the share of tasks that share a GPU and ask for more of it. Twice as
+        # wide as there are parts, so that to count back from 0, where rounding leads, gives 0.
+        self.scraps: _Floats = np.zeros((levels, 2 * _PARTS + 3))
+        beyond = sharing[:, :0:-1].cumsum(axis=1)[:, ::-1]
+        self.scraps[:, : _PARTS + 1] = beyond * np.arange(_PARTS + 1)
         # The share of tasks that want idle GPUs: at most so many of them.
-        self.idlers: _Floats = several.cumsum(axis=1) / total
-        self.wants_idle = bool(several.any())
+        self.idlers: _Floats = several.cumsum(axis=0).cumsum(axis=1)
+        self.wants_idle = bool(idlers.any())
         # What remains: of this share, all of a node's free parts are fragments.
-        self.rest: _Floats = 1.0 - sharing.sum(axis=1) / total
-        parts = sum(n * s.gpus * (_PARTS if s.alone else self.parts(s.memory)) for s, n in every)
-        cpu = sum(share * shape.cpu for shape, share in every)
-        self.cpu_per_part = cpu / parts if hosts and parts else 0.0
+        self.rest: _Floats = 1.0 - sharing.sum(axis=1)
+        parts = (share * gpus * np.where(alone, _PARTS, size)).sum()
+        self.cpu_per_part = float((share * cpu).sum() / parts) if hosts and parts else 0.0
 
     def parts(self, memory: int) -> int:
-        """Return how many parts hold so many bytes."""
-        return -(-memory // self.part)
+        """Return how many parts hold so many bytes, or one more than there are."""
+        return min(-(-memory // self.part), _PARTS + 1)
 
     def level(self, cpu: _Ints) -> NDArray[np.intp]:
         """Return the levels of nodes with so much CPU left."""
@@ -226,18 +217,21 @@ class _Cluster:
         self._members[np.arange(counts.max()) < counts[:, None]] = np.argsort(
             self._node_of[:lack], kind="stable"
         )
+        self._all = np.arange(lack + 1)
         self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
-        self._high = np.full((2, lack + 1), -1)
-        self._slots = np.zeros(lack + 1, np.int64)
-        self._clients = np.zeros(lack + 1, np.int64)
-        self._free = np.zeros(lack + 1, np.int64)
-        self._idle = np.zeros(lack + 1, np.bool_)
+        frees = [room[gpu_id] for gpu_id in self._ids]
+        shared = [_shared_height(free) for free in frees]
+        alone = [-1 if free.holders else free.gpu.memory for free in frees]
+        self._high = [np.array([*shared, -1]), np.array([*alone, -1])]
+        """Bytes that a job may ask, one that shares, and one that must be alone; -1: none."""
+        self._slots = np.array([*(free.slots for free in frees), 0])
+        self._clients = np.array([*(free.clients for free in frees), 0])
+        self._free = np.maximum(self._high[0], 0) // target.part
+        self._idle = np.array([*(not free.holders for free in frees), False])
         self._cpu = np.zeros(len(row), np.int64)
         self._host_memory = np.zeros(len(row), np.int64)
         self._fragments = np.zeros(len(row))
         self._growth = np.zeros((len(target.rest), lack + 1))
-        for index, gpu_id in enumerate(self._ids):
-            self._read(index, gpu_id)
         for node in range(len(row)):
             self._read_host(node)
         self._weigh(np.arange(len(row)))
@@ -245,13 +239,13 @@ class _Cluster:
     def best(self, job: Job) -> tuple[str, ...] | None:
         """Return the GPU where fragmentation grows least, of those that a job may have."""
         growth = self._growth_of(job)
-        growth[~self._fits(job)] = np.inf
+        np.putmask(growth, self._lacks(job), np.inf)
         index = int(growth.argmin())
         return None if growth[index] == np.inf else (self._ids[index],)
 
     def best_together(self, job: Job) -> tuple[str, ...] | None:
         """Return several GPUs of the node where fragmentation grows least."""
-        fits = self._fits(job)[self._members]
+        fits = ~self._lacks(job)[self._members]
         nodes = np.flatnonzero(fits.sum(axis=1) >= job.gpus)
         if not len(nodes):
             return None
@@ -282,31 +276,34 @@ class _Cluster:
             self._read_host(node)
             self._weigh(np.array([node]))
 
-    def _fits(self, job: Job) -> _Flags:
-        fits: _Flags = self._high[int(job.alone)] >= job.memory
+    def _lacks(self, job: Job) -> _Flags:
+        """Say which GPUs a job may not have."""
+        lacks: _Flags = self._high[job.alone] < job.memory
         if job.slots > 1:
-            fits &= self._slots >= job.slots
+            lacks |= self._slots < job.slots
         if job.clients > 1:
-            fits &= self._clients >= job.clients
+            lacks |= self._clients < job.clients
         if job.products:
-            fits &= np.isin(self._products, job.products)
+            lacks |= ~np.isin(self._products, job.products)
         if job.cpu:
-            fits &= (self._cpu >= job.cpu)[self._node_of]
+            lacks |= (self._cpu < job.cpu)[self._node_of]
         if job.host_memory:
-            fits &= (self._host_memory >= job.host_memory)[self._node_of]
-        return fits
+            lacks |= (self._host_memory < job.host_memory)[self._node_of]
+        return lacks
 
     def _growth_of(self, job: Job) -> _Floats:
+        """Return by how much fragmentation would grow on each GPU, were there room."""
         scraps, rest = self._target.scraps, self._target.rest
         size = self._free if job.alone else self._target.parts(job.memory)
-        left = np.maximum(self._free - size, 0)
+        left = self._free - size
         if len(rest) == 1:
-            growth: _Floats = self._growth[0] + scraps[0][left]
+            growth: _Floats = scraps[0].take(left)
+            growth += self._growth[0]
             if job.alone:
                 growth -= rest[0] * size
             return growth
         level = self._target.level(self._cpu - job.cpu)[self._node_of]
-        growth = self._growth[level, np.arange(len(level))]
+        growth = self._growth[level, self._all]
         growth += scraps[level, left]
         growth -= rest[level] * size
         if self._starved:
@@ -323,16 +320,15 @@ class _Cluster:
         return starvation
 
     def _read(self, index: int, gpu_id: str) -> None:
-        """Take over what is left of a GPU."""
+        """Take over what is left of a GPU that somebody got."""
         free = self._room[gpu_id]
-        taken = free.alone or free.slots < 1 or free.clients < 1
-        high = -1 if taken else max(free.memory, -1)
-        self._high[0, index] = high
-        self._high[1, index] = -1 if free.holders else free.gpu.memory
+        high = _shared_height(free)
+        self._high[0][index] = high
+        self._high[1][index] = -1
         self._slots[index] = free.slots
         self._clients[index] = free.clients
         self._free[index] = max(high, 0) // self._target.part
-        self._idle[index] = not free.holders
+        self._idle[index] = False
 
     def _read_host(self, node: int) -> None:
         """Take over what is left of a node."""
@@ -362,3 +358,9 @@ class _Cluster:
             after = target.idlers[levels[:, None], np.clip(count - 1, 0, most)]
             growth += idle * (before[..., None] - after[..., None] * (all_idle[:, None] - free))
         self._growth[:, members] = growth
+
+
+def _shared_height(free: Free) -> int:
+    """Return how much memory a job may ask that shares the GPU, bytes; -1: none may come."""
+    taken = free.alone or free.slots < 1 or free.clients < 1
+    return -1 if taken else max(free.memory, -1)

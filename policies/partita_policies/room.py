@@ -157,6 +157,8 @@ class Room:
         """Say what keeps a job from starting on exactly these GPUs, or None when it may."""
         if job.id in self._where:
             return Refusal.BOOKED
+        if len(gpu_ids) == 1 and job.gpus == 1:
+            return self.why_not(job, gpu_ids[0])
         for gpu_id in gpu_ids:
             refusal = self.why_not(job, gpu_id)
             if refusal is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from apiserver.build import NODE, cached
 from cluster import preflight
+from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
+from cluster.images import partita_image
+from cluster.pods import restricted_namespace
+from support.api import Api
 from support.clusters import ApiServer, check_for_tests
 
 TEST_SECONDS = 240
@@ -76,6 +80,22 @@ def api_server(cluster: Cluster) -> ApiServer:
         token=plane.token,
         certificate=plane.certificate,
     )
+
+
+@pytest.fixture(scope="session")
+def image(cluster: Cluster) -> Image:
+    """Partita's image of this work tree, known to the node."""
+    built = partita_image()
+    cluster.load(built.archive)
+    return built
+
+
+@pytest.fixture
+async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """A namespace whose Pods the API server holds to Pod Security `restricted`."""
+    name = await restricted_namespace(api)
+    yield name
+    await api.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.hookimpl(wrapper=True)

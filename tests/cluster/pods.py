@@ -58,11 +58,12 @@ async def logs(api: Api, namespace: str, name: str, **params: str) -> str:
     return str(answer.ok().body)
 
 
-async def restricted_namespace(api: Api, name: str) -> None:
+async def restricted_namespace(api: Api) -> str:
     """Make a namespace whose Pods the API server holds to Pod Security `restricted`."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    body = {"metadata": {"name": name, "labels": labels}}
-    (await api.post("/api/v1/namespaces", body)).ok()
+    body = {"metadata": {"generateName": "restricted-", "labels": labels}}
+    made = await api.post("/api/v1/namespaces", body)
+    return str(made.ok().body["metadata"]["name"])
 
 
 def restricted_pod(

@@ -6,16 +6,8 @@ import pytest
 
 from cluster.cluster import PAUSE, Cluster
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually, finished, logs, phase, restricted_namespace, restricted_pod
+from cluster.pods import eventually, finished, logs, phase, restricted_pod
 from support.api import Api
-
-
-@pytest.fixture
-async def restricted(api: Api, request: pytest.FixtureRequest):
-    name = f"restricted-{abs(hash(request.node.nodeid)) % 10**8}"
-    await restricted_namespace(api, name)
-    yield name
-    await api.delete(f"/api/v1/namespaces/{name}")
 
 
 async def run(api: Api, namespace: str, name: str, script: str) -> None:

@@ -1,0 +1,82 @@
+# Partita's image, for the operator and for the server Pods' agent: Python, Partita and what both
+# link to; no package manager, no torch. `make test-cluster` builds it from this file without a
+# container engine (tests/cluster/builder.py, which says what it understands) and runs it.
+#
+#   docker build --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) --tag partita .
+#
+# Python packages are those of requirements/base.txt, each with its hash. Debian's are the current
+# ones of its stable release: of a fixed version, the one with its security holes would be kept.
+
+FROM debian:trixie-slim AS base
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends binutils python3-venv
+# What Python needs of Debian; sh, because programs of the driver may be started by one. base-files
+# says which Debian this is, from which NVIDIA's runtime knows where libraries belong.
+RUN mkdir /packages /root-files \
+ && cd /packages \
+ && apt-get download --quiet --quiet \
+      base-files dash libbz2-1.0 libc6 libexpat1 libffi8 libgcc-s1 liblzma5 libpython3.13-minimal \
+      libpython3.13-stdlib libssl3t64 libstdc++6 libuuid1 libzstd1 python3.13-minimal zlib1g \
+ && for package in *.deb; do dpkg-deb --extract "$package" /root-files; done \
+ && cd /root-files \
+ && ln --symbolic --force python3.13 usr/bin/python3 \
+ && mkdir --parents dev proc run sys tmp var/tmp \
+ && chmod 1777 tmp var/tmp \
+ && echo 'root:x:0:0:root:/root:/usr/sbin/nologin' >etc/passwd \
+ && echo 'partita:x:65532:65532:Partita:/nonexistent:/usr/sbin/nologin' >>etc/passwd \
+ && printf 'root:x:0:\npartita:x:65532:\n' >etc/group \
+ && find usr/share/doc -type f ! -name copyright -delete \
+ && rm -rf usr/share/bash-completion usr/share/binfmts usr/share/info usr/share/lintian \
+      usr/share/man usr/share/menu usr/lib/x86_64-linux-gnu/gconv \
+      usr/lib/python3.13/pydoc_data usr/lib/python3.13/turtle.py
+
+FROM base AS dependencies
+COPY requirements/base.txt /source/requirements/
+RUN --mount=type=cache,target=/root/.cache/pip \
+    python3 -m venv /opt/build \
+ && python3 -m venv --without-pip /opt/partita \
+ && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
+      --require-hashes --only-binary :all: --requirement /source/requirements/base.txt
+# Half of what is installed is of no use here: tests, sources, symbols, onnxruntime's second copy of
+# itself (for programs in C) and its tools, extensions of CEL that no CRD has, the languages that
+# rich could colour, and kubernetes' class for each kind and group, of which Partita uses none
+# (partita/kube/client.py says why).
+RUN cp --archive /opt/partita /opt/build-partita \
+ && /opt/build/bin/pip --python /opt/partita/bin/python uninstall --quiet --yes \
+      hatchling pathspec pluggy tomlkit trove-classifiers \
+ && cd /opt/partita/lib/python3.13/site-packages \
+ && find . -depth -type d '(' -name tests -o -name test -o -name __pycache__ ')' \
+      -exec rm -rf {} + \
+ && find . -type f -regex '.*[.]\(a\|c\|h\|pxd\|pyi\|pyx\)' -delete \
+ && rm -rf bazel-project numpy/_pyinstaller numpy/f2py \
+      onnxruntime/backend onnxruntime/capi/libonnxruntime* onnxruntime/datasets \
+      onnxruntime/quantization onnxruntime/tools onnxruntime/transformers \
+      cel_expr_python/ext/ext_bindings.* cel_expr_python/ext/ext_encoders.* \
+      cel_expr_python/ext/ext_math.* cel_expr_python/ext/ext_proto.* numpy/_core/_simd.* \
+ && find kubernetes/client/api kubernetes/client/models kubernetes/aio/client/api \
+      kubernetes/aio/client/models -type f ! -name __init__.py -delete \
+ && find pygments/lexers -name '*.py' -regextype egrep \
+      ! -regex '.*/(__init__|_mapping|data|python|shell|special)[.]py' -delete \
+ && find . -name '*.so*' -exec strip --strip-unneeded {} +
+
+FROM dependencies AS partita
+COPY pyproject.toml README.md /source/
+COPY policies /source/policies
+COPY operator /source/operator
+COPY examples /source/examples
+RUN cd /source \
+ && /opt/build-partita/bin/python -m hatchling build --target wheel --directory /wheels \
+ && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile --no-deps \
+      --no-index --root /partita --prefix /opt/partita /wheels/*.whl
+COPY tools/bytecode.py /source/tools/
+RUN /opt/partita/bin/python /source/tools/bytecode.py /partita
+
+FROM scratch
+COPY --from=base /root-files /
+COPY --from=dependencies /opt/partita /opt/partita
+COPY --from=partita /partita /
+ENV PATH=/opt/partita/bin:/usr/bin
+# The operator's; the agent's containers say that they are root, and which of its rights they keep.
+USER 65532:65532
+WORKDIR /
+ENTRYPOINT ["partita"]

@@ -1,0 +1,34 @@
+"""The images of the tests' Pods, built as the repository's own are.
+
+As a command it builds Partita's image, which takes minutes the first time.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cluster.builder import Image, build
+
+__all__ = ["PARTITA", "ROOT", "main", "partita_image"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PARTITA = "localhost/partita:test"
+"""Operator and agent."""
+
+
+def partita_image() -> Image:
+    """Build Partita's image of this work tree."""
+    return build(ROOT, PARTITA)
+
+
+def main() -> int:
+    """Build the image and say what it weighs."""
+    image = partita_image()
+    print(f"{image.archive} {image.size() / 1e6:.1f} MB unpacked")  # noqa: T201 - the result
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

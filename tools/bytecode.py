@@ -1,0 +1,50 @@
+"""Compile what the operator and the agent import, and nothing else: the image's last step.
+
+Of all that is installed they use a small part. Not compiled, every start would take a second
+more; compiled whole, the image would take 30 MB more. Bytecode that names its source by a hash is
+the same in every build, unlike one that names a file's date.
+
+The target is a root in which Partita is installed and whose bytecode is written; what else Python
+imports is left as it is, and its bytecode, too, goes to its place below the target.
+"""
+
+import importlib
+import sys
+from importlib.util import cache_from_source
+from pathlib import Path
+from py_compile import PycInvalidationMode, compile  # noqa: A004 - named so there
+
+__all__ = ["main"]
+
+STARTED = (
+    "partita.agent.main",
+    "partita.cli.agent",
+    "partita.cli.run",
+    "partita.controller.operator",
+)
+"""What the containers' commands import."""
+
+
+def main(target: Path) -> int:
+    """Compile every module that importing `STARTED` loads; return the exit code."""
+    sys.dont_write_bytecode = True
+    sys.path[:0] = map(str, target.glob("opt/*/lib/python*/site-packages"))
+    for name in STARTED:
+        importlib.import_module(name)
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    sources = sorted(file for file in files if file and file.endswith(".py") and file != __file__)
+    for source in sources:
+        place = source.removeprefix(str(target))
+        compile(
+            source,
+            cfile=str(target) + cache_from_source(place),
+            dfile=place,
+            doraise=True,
+            invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
+        )
+    print(f"Compiled {len(sources)} modules")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -231,6 +231,7 @@ class _Cluster:
         self._cpu = np.zeros(len(row), np.int64)
         self._host_memory = np.zeros(len(row), np.int64)
         self._fragments = np.zeros(len(row))
+        self._total = np.zeros(len(row), np.int64)
         self._growth = np.zeros((len(target.rest), lack + 1))
         for node in range(len(row)):
             self._read_host(node)
@@ -312,7 +313,7 @@ class _Cluster:
 
     def _starvation(self, job: Job) -> _Floats:
         """Return how many more free parts of each node its CPU could not feed."""
-        each, total = self._target.cpu_per_part, self._free[self._members].sum(axis=1)
+        each, total = self._target.cpu_per_part, self._total
         size = job.gpus * (_PARTS if job.alone else self._target.parts(job.memory))
         before = np.maximum(total - self._cpu / each, 0.0)
         after = np.maximum(total - size - (self._cpu - job.cpu) / each, 0.0)
@@ -349,6 +350,7 @@ class _Cluster:
         then = target.fragments(levels[:, None], free, idle)
         now = then[target.level(self._cpu[nodes]), np.arange(len(nodes))]
         self._fragments[nodes] = now
+        self._total[nodes] = free.sum(axis=1)
         growth = (then - now)[..., None] - target.scraps[levels[:, None, None], free]
         growth += _TIGHTER * free
         if target.wants_idle:

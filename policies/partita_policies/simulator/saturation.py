@@ -117,7 +117,7 @@ def arrivals(
 
 
 def saturate(
-    policy: Policy, nodes: Sequence[TraceNode], order: Sequence[TraceTask], batch: int = 256
+    policy: Policy, nodes: Sequence[TraceNode], order: Sequence[TraceTask], batch: int = 512
 ) -> Saturation:
     """Let a policy place tasks as they arrive, until all have arrived.
 
@@ -169,24 +169,29 @@ class _Filling:
         self.allocated = 0
         """Bytes."""
         self.seconds = 0.0
-        self._hosts = {host.id: host for host in hosts}
-        """What the tasks without a GPU leave of them."""
-        self._left = {host.id: (host.cpu, host.memory) for host in hosts}
+        self._room = Room(gpus, hosts)
         self._count = {node.name: node.gpus for node in nodes}
+        self._hosts = {host.id: host for host in hosts}
+        """What the tasks without a GPU leave of the nodes."""
+        self._left = {host.id: (host.cpu, host.memory) for host in hosts}
+        """What all tasks leave of them."""
 
     def take_host(self, task: TraceTask) -> bool:
         """Find a node for a task without a GPU; say whether there was one."""
         fitting = [
-            (left[0] / self._count[name], name)
-            for name, left in self._left.items()
-            if task.cpu <= left[0] and task.memory <= left[1]
+            (cpu / self._count[name], name)
+            for name, (cpu, memory) in self._left.items()
+            if task.cpu <= cpu and task.memory <= memory
         ]
         if not fitting:
             return False
         _, name = max(fitting)
         host = self._hosts[name]
-        self._hosts[name] = replace(host, cpu=host.cpu - task.cpu, memory=host.memory - task.memory)
+        less = replace(host, cpu=host.cpu - task.cpu, memory=host.memory - task.memory)
+        self._hosts[name] = less
         self._take(name, task.cpu, task.memory)
+        if self._room.hosts is not None:
+            self._room.hosts.take(name, job_of(task, task.name))
         return True
 
     def decide(self, policy: Policy, waiting: list[Job]) -> list[Job]:
@@ -203,18 +208,16 @@ class _Filling:
         placements = policy.decide(snapshot)
         self.seconds += perf_counter() - start
         jobs = {job.id: job for job in waiting}
-        room = Room(gpus, hosts)
         for placement in placements:
-            job = jobs.pop(placement.job)
-            room.take(job, placement.gpus)
-            self._book(job, placement)
-        hopeless = [job for job in jobs.values() if room.first_fit(job) is None]
+            self._book(jobs.pop(placement.job), placement)
+        hopeless = [job for job in jobs.values() if self._room.first_fit(job) is None]
         for job in hopeless:
             del jobs[job.id]
         waiting[:] = jobs.values()
         return hopeless
 
     def _book(self, job: Job, placement: Placement) -> None:
+        self._room.take(job, placement.gpus)
         booking = Booking(job.id, job.memory, cpu=job.cpu, host_memory=job.host_memory)
         for gpu_id in placement.gpus:
             gpu = self.gpus[gpu_id]

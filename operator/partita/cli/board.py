@@ -7,9 +7,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from partita.cli.figures import gib
 from partita.cli.view import GPUView, PartitionView, WaitingView
 
-__all__ = ["Colours", "board", "duration", "gib"]
+__all__ = ["Colours", "board", "duration"]
 
 _PALETTE = (
     "#8fb8de",
@@ -38,11 +39,6 @@ class Colours:
     def of(self, uid: str) -> str:
         """Return the job's colour."""
         return self._of.setdefault(uid, _PALETTE[len(self._of) % len(_PALETTE)])
-
-
-def gib(memory: int) -> str:
-    """Write bytes in gibibytes without the unit."""
-    return f"{memory / (1 << 30):.1f}"
 
 
 def duration(seconds: float) -> str:

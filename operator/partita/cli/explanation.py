@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.board import duration, gib
+from partita.cli.board import duration
+from partita.cli.figures import gib
 from partita.cli.view import asks
 from partita.cli.whatif import Verdict
 from partita.models import Attempt, Phase, SharedGPUJob

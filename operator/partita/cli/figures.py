@@ -1,6 +1,11 @@
 """Numbers as a person reads them in a table."""
 
-__all__ = ["milliseconds", "percent", "seconds", "times"]
+__all__ = ["gib", "milliseconds", "percent", "seconds", "times"]
+
+
+def gib(memory: int) -> str:
+    """Write bytes in gibibytes without the unit."""
+    return f"{memory / (1 << 30):.1f}"
 
 
 def seconds(value: float) -> str:

@@ -36,12 +36,11 @@ class _GPUs(click.ParamType["Asked"]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "Asked":
         from partita.cli.workload import Asked
-        from partita.models.base import parse_memory
         from partita_policies.simulator.products import PRODUCTS
 
         product, *rest = str(value).split(":")
         try:
-            count, memory = int(rest[0]), parse_memory(rest[1]) if rest[1:] else 0
+            count, memory = int(rest[0]), _memory(rest[1]) if rest[1:] else 0
         except (IndexError, ValueError):
             count = memory = 0
         if not product or count < 1 or memory < 0 or rest[2:]:
@@ -54,6 +53,12 @@ class _GPUs(click.ParamType["Asked"]):
                 ctx,
             )
         return Asked(product, count, memory)
+
+
+def _memory(quantity: str) -> int:
+    from partita.models.base import parse_memory
+
+    return parse_memory(quantity)
 
 
 class _Speed(click.ParamType[tuple[str, float]]):

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.board import gib
-from partita.cli.figures import milliseconds, seconds, times
+from partita.cli.figures import gib, milliseconds, seconds, times
 from partita.cli.workload import Batch
 from partita_policies.simulator import Outcome, Result
 from partita_policies.simulator.results import dump_result

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from partita.cli.board import duration, gib
+from partita.cli.board import duration
+from partita.cli.figures import gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.scheduling.reasons import Reason, stalled
 from partita.scheduling.snapshot import server_state

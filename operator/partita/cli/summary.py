@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.board import duration, gib
+from partita.cli.board import duration
 from partita.cli.examples import Ending
+from partita.cli.figures import gib
 from partita.cli.story import Story, finished_at
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus

@@ -14,16 +14,8 @@ from partita.cli.explanation import explanation
 from partita.cli.view import as_json, partitions_view
 from partita.cli.whatif import ask_policies, put_back
 from partita.models import SharedGPUJob
-from partita_policies import registry
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def few_policies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a policy that is added leave these pictures as they are."""
-    found = [e for e in registry._entry_points() if e.name in {"fifo", "sjf", "tetris"}]
-    monkeypatch.setattr(registry, "_entry_points", lambda: found)
 
 
 def drawn(renderable, width: int) -> str:

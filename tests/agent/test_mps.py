@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -53,11 +52,11 @@ class World:
 
 
 @pytest.fixture
-async def world(fake_gpus: FakeGPUs) -> AsyncIterator[World]:
+async def world(fake_gpus: FakeGPUs) -> World:
     fake_gpus.start_driver()
     made = World(fake_gpus)
     made.start("-multiuser-server")
-    yield made
+    return made
 
 
 def ended(program: subprocess.Popen[str]) -> tuple[int, str]:

@@ -23,6 +23,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 DEVICE_UNAVAILABLE = 46
 INVALID_DEVICE = 101
@@ -110,6 +111,8 @@ class Driver:
                     case ["xid", number]:
                         with (self.folder / f"gpu-{gpu}.xids").open("a") as file:
                             file.write(f"{number}\n")
+                    case _:
+                        error = INVALID_VALUE
                 writer.write(f"{error}\n".encode() if error else f"ok {pid}\n".encode())
         except ConnectionError:
             pass

@@ -60,7 +60,7 @@ def build(folder: Path) -> Built:
     folder.mkdir(parents=True, exist_ok=True)
     gcc = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
     soname = "-Wl,-soname,libnvidia-ml.so.1"
-    made = {
+    made: dict[str, list[str | Path]] = {
         "libnvidia-ml.so.1": ["-shared", "-fPIC", soname, SOURCES / "nvml" / "nvml.c"],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
         "fake-cuda": [SOURCES / "cuda" / "cuda.c"],
@@ -91,7 +91,9 @@ class FakeGPUs:
             "memory": 40960 * MIB,
         }
         if path.exists():
-            now = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+            for line in path.read_text().splitlines():
+                key, _, value = line.partition(" ")
+                now[key] = value
         merged = {k: v for k, v in {**now, **figures}.items() if v is not None}
         self._write(path, "".join(f"{k} {v}\n" for k, v in merged.items()))
         return str(merged["uuid"])

@@ -34,7 +34,7 @@ def profile_name(application: str) -> str:
     A name that had to be changed carries a hash, so that two never become one.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
-    if name == application:
+    if name == application and len(name) <= _NAME:
         return name
     digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
     return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")

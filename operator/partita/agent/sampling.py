@@ -24,6 +24,10 @@ PROFILE_STEPS: Final = 64
 study's applications, and keep the object small."""
 
 
+_ROUNDING: Final = 1e-3
+"""Steps by which a sample at a step's very edge may be early: sums of tenths are not exact."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One look at a GPU. None stands for what the GPU cannot tell."""
@@ -167,7 +171,7 @@ class Trace:
             self.first = at
         self.peak = max(self.peak, use.memory)
         self.last = use
-        index = max(0, int((at - self.first) / self._width))
+        index = max(0, int((at - self.first) / self._width + _ROUNDING))
         while index >= self._room:
             self._halve()
             index //= 2
@@ -200,8 +204,8 @@ class Trace:
         for number, seen in enumerate(self._bins):
             since = min(max(0.0, offset + number * self._width), duration)
             until = min(max(0.0, offset + (number + 1) * self._width), duration)
-            first = min(count - 1, int(since / step))
-            last = min(count - 1, max(first, int((until - 1e-9) / step)))
+            first = min(count - 1, int(since / step + _ROUNDING))
+            last = min(count - 1, max(first, int(until / step - _ROUNDING)))
             for index in range(first, last + 1):
                 overlap = min(until, (index + 1) * step) - max(since, index * step)
                 # A stretch at the very edge still tells of its peak.

@@ -1,0 +1,143 @@
+"""A kubelet for device plugins: takes registrations, watches slots, asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from partita.agent.kubelet import kubelet_pb2 as api
+
+__all__ = ["Kubelet"]
+
+DEADLINE = 10
+
+
+@dataclass
+class Kubelet:
+    """One kubelet's device manager and PodResources server, in a folder."""
+
+    folder: Path
+    refuse: str = ""
+    """Answer registrations with this error."""
+    registrations: list[Any] = field(default_factory=list)
+    pods: list[Any] = field(default_factory=list)
+    """What the PodResources API tells."""
+    _server: grpc.aio.Server | None = None
+    _channels: list[grpc.aio.Channel] = field(default_factory=list)
+
+    @property
+    def plugins(self) -> Path:
+        return self.folder / "device-plugins"
+
+    @property
+    def pod_resources(self) -> Path:
+        return self.folder / "pod-resources" / "kubelet.sock"
+
+    async def start(self) -> None:
+        """Start, and as kubelet does delete all sockets of plugins first."""
+        self.plugins.mkdir(parents=True, exist_ok=True)
+        self.pod_resources.parent.mkdir(parents=True, exist_ok=True)
+        for path in self.plugins.glob("*.sock"):
+            path.unlink()
+        self.pod_resources.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "v1beta1.Registration",
+                    {
+                        "Register": grpc.unary_unary_rpc_method_handler(
+                            self._register,
+                            api.RegisterRequest.FromString,
+                            api.Empty.SerializeToString,
+                        )
+                    },
+                ),
+                grpc.method_handlers_generic_handler(
+                    "v1.PodResourcesLister",
+                    {
+                        "List": grpc.unary_unary_rpc_method_handler(
+                            self._list,
+                            api.Empty.FromString,
+                            api.ListPodResourcesResponse.SerializeToString,
+                        )
+                    },
+                ),
+            )
+        )
+        server.add_insecure_port(f"unix://{self.plugins / 'kubelet.sock'}")
+        server.add_insecure_port(f"unix://{self.pod_resources}")
+        await server.start()
+        self._server = server
+
+    async def stop(self) -> None:
+        for channel in self._channels:
+            await channel.close()
+        self._channels.clear()
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    def gives(self, pod: str, *devices: str, namespace: str = "partita-system") -> None:
+        """Tell that a Pod got these devices."""
+        got = api.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=devices)
+        container = api.ContainerResources(name="agent", devices=[got])
+        self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
+
+    async def _register(self, request: Any, context: Any) -> Any:
+        if self.refuse:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse)
+        self.registrations.append(request)
+        return api.Empty()
+
+    async def _list(self, request: Any, context: Any) -> Any:
+        return api.ListPodResourcesResponse(pod_resources=self.pods)
+
+    async def registered(self, count: int = 1) -> Any:
+        """Wait for so many registrations; return the last."""
+        async with asyncio.timeout(DEADLINE):
+            while len(self.registrations) < count:
+                await asyncio.sleep(0.01)
+        return self.registrations[-1]
+
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        channel = grpc.aio.insecure_channel(f"unix://{self.plugins / endpoint}")
+        self._channels.append(channel)
+        return channel
+
+    def watch(self, endpoint: str) -> Any:
+        """Watch a plugin's devices."""
+        call = self._channel(endpoint).unary_stream(
+            "/v1beta1.DevicePlugin/ListAndWatch",
+            request_serializer=api.Empty.SerializeToString,
+            response_deserializer=api.ListAndWatchResponse.FromString,
+        )
+        return call(api.Empty())
+
+    async def allocate(self, endpoint: str, *containers: list[str]) -> Any:
+        """Ask a plugin for devices."""
+        call = self._channel(endpoint).unary_unary(
+            "/v1beta1.DevicePlugin/Allocate",
+            request_serializer=api.AllocateRequest.SerializeToString,
+            response_deserializer=api.AllocateResponse.FromString,
+        )
+        requests = [api.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+        return await call(api.AllocateRequest(container_requests=requests), timeout=DEADLINE)
+
+    async def options(self, endpoint: str) -> Any:
+        call = self._channel(endpoint).unary_unary(
+            "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+            request_serializer=api.Empty.SerializeToString,
+            response_deserializer=api.DevicePluginOptions.FromString,
+        )
+        return await call(api.Empty(), timeout=DEADLINE)
+
+
+def health_of(answer: Any) -> dict[str, str]:
+    """Health by device."""
+    return {device.ID: device.health for device in answer.devices}

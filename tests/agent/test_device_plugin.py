@@ -1,0 +1,244 @@
+"""The device plugin, against a kubelet of the tests' own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from agent.kubelet import Kubelet, health_of
+from gpu.fake import FakeGPUs, uuid_of
+from partita.agent import device_plugin
+from partita.agent.device_plugin import DevicePlugin, Slots
+from partita.agent.discovery import assigned, check, find_gpu
+from partita.agent.errors import SetupError
+from partita.agent.nvml import GPU, Identity
+from partita.models import SharingMode
+from partita.pods.grant import device_resource
+
+UUID = uuid_of(0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_plugin, "_POLL", 0.02)
+
+
+@pytest.fixture
+async def kubelet() -> AsyncIterator[Kubelet]:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        made = Kubelet(Path(folder))
+        await made.start()
+        yield made
+        await made.stop()
+
+
+def slots(gpu: int = 0, **more: object) -> Slots:
+    facts = {
+        "server": f"gpus-{gpu}",
+        "uuid": uuid_of(gpu),
+        "count": 3,
+        "mode": SharingMode.MPS,
+        "injection": "Auto",
+    }
+    return Slots(**{**facts, **more})  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def serving(kubelet: Kubelet, *offered: Slots) -> AsyncIterator[list[DevicePlugin]]:
+    plugins = [DevicePlugin(one, kubelet.plugins) for one in offered]
+    tasks = [asyncio.create_task(plugin.run()) for plugin in plugins]
+    try:
+        yield plugins
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_it_registers_its_gpus_resource(kubelet: Kubelet):
+    async with serving(kubelet, slots()):
+        asked = await kubelet.registered()
+        assert asked.version == "v1beta1"
+        assert asked.resource_name == device_resource(UUID) == "gpu.partita.dev/00000001"
+        assert asked.endpoint == "partita-00000001.sock"
+        options = await kubelet.options(asked.endpoint)
+        assert not options.pre_start_required
+
+
+async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_not(
+    kubelet: Kubelet,
+):
+    async with serving(kubelet, slots()) as (plugin,):
+        asked = await kubelet.registered()
+        watch = kubelet.watch(asked.endpoint)
+        ids = {f"00000001-{n}" for n in range(3)}
+        assert health_of(await watch.read()) == dict.fromkeys(ids, "Unhealthy")
+        await plugin.tell(healthy=True)
+        assert health_of(await watch.read()) == dict.fromkeys(ids, "Healthy")
+        await plugin.tell(healthy=True)
+        await plugin.tell(healthy=False)
+        assert health_of(await watch.read()) == dict.fromkeys(ids, "Unhealthy")
+        watch.cancel()
+
+
+async def test_a_container_gets_the_pipes_and_the_shared_memory(kubelet: Kubelet):
+    async with serving(kubelet, slots()) as (plugin,):
+        asked = await kubelet.registered()
+        await plugin.tell(healthy=True)
+        answer = await kubelet.allocate(asked.endpoint, ["00000001-0"], ["00000001-1"])
+        assert len(answer.container_responses) == 2
+        for container in answer.container_responses:
+            assert {(m.container_path, m.host_path, m.read_only) for m in container.mounts} == {
+                (f"/run/partita/{UUID}/pipe", f"/run/partita/{UUID}/pipe", False),
+                ("/dev/shm", "/run/partita/shm/gpus-0", False),
+            }
+            assert not container.cdi_devices
+            assert not container.envs
+
+
+async def test_cdi_names_the_gpu_where_the_partition_wants_it():
+    assert [d.name for d in slots(injection="CDI").container().cdi_devices] == [
+        f"nvidia.com/gpu={UUID}"
+    ]
+    assert not slots(injection="RuntimeClass").container().cdi_devices
+
+
+async def test_without_mps_nothing_is_mounted():
+    assert not slots(mode=SharingMode.TIME_SLICING).container().mounts
+    assert not slots(mode=SharingMode.EXCLUSIVE).container().mounts
+
+
+async def test_an_unhealthy_gpu_is_given_to_nobody(kubelet: Kubelet):
+    async with serving(kubelet, slots()):
+        asked = await kubelet.registered()
+        with pytest.raises(grpc.aio.AioRpcError, match="conditions") as raised:
+            await kubelet.allocate(asked.endpoint, ["00000001-0"])
+        assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_it_registers_again_when_kubelet_has_restarted(kubelet: Kubelet):
+    async with serving(kubelet, slots()) as (plugin,):
+        await kubelet.registered()
+        await plugin.tell(healthy=True)
+        await kubelet.stop()
+        await kubelet.start()
+        asked = await kubelet.registered(2)
+        watch = kubelet.watch(asked.endpoint)
+        assert set(health_of(await watch.read()).values()) == {"Healthy"}
+        watch.cancel()
+
+
+async def test_it_waits_for_a_kubelet_that_is_not_there(kubelet: Kubelet):
+    await kubelet.stop()
+    (kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
+    async with serving(kubelet, slots()) as (plugin,):
+        async with asyncio.timeout(10):
+            while not (kubelet.plugins / "partita-00000001.sock").exists():
+                await asyncio.sleep(0.01)
+        assert not plugin.registered.is_set()
+        await kubelet.start()
+        await kubelet.registered()
+        await asyncio.wait_for(plugin.registered.wait(), 10)
+
+
+async def test_a_kubelet_that_refuses_is_asked_again(kubelet: Kubelet):
+    kubelet.refuse = "resource name is taken"
+    async with serving(kubelet, slots()) as (plugin,):
+        await asyncio.sleep(0.1)
+        assert not plugin.registered.is_set()
+        kubelet.refuse = ""
+        await kubelet.registered()
+
+
+async def test_several_gpus_of_a_node_have_a_plugin_each(kubelet: Kubelet):
+    async with serving(kubelet, slots(0), slots(1)) as (first, _):
+        await kubelet.registered(2)
+        by_resource = {r.resource_name: r.endpoint for r in kubelet.registrations}
+        assert by_resource == {
+            "gpu.partita.dev/00000001": "partita-00000001.sock",
+            "gpu.partita.dev/00000002": "partita-00000002.sock",
+        }
+        await first.tell(healthy=True)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await kubelet.allocate("partita-00000002.sock", ["00000002-0"])
+        await kubelet.allocate("partita-00000001.sock", ["00000001-0"])
+
+
+async def test_its_socket_goes_with_it(kubelet: Kubelet):
+    async with serving(kubelet, slots()):
+        await kubelet.registered()
+    assert list(kubelet.plugins.glob("partita-*")) == []
+
+
+async def test_kubelet_says_which_gpu_the_pod_got(
+    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: GPU, monkeypatch: pytest.MonkeyPatch
+):
+    fake_gpus.add(1)
+    kubelet.gives("somebody", uuid_of(0))
+    kubelet.gives("gpus-1", f"{uuid_of(1)}::4")
+    told = await assigned("gpus-1", "partita-system", kubelet.pod_resources)
+    assert told == [uuid_of(1)]
+    # kubelet's word counts more than the environment's.
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", uuid_of(0))
+    assert find_gpu(told).uuid() == uuid_of(1)
+    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == []
+    assert await assigned("gpus-1", "partita-system", kubelet.folder / "nothing") == []
+    assert find_gpu([]).uuid() == uuid_of(0)
+
+
+async def test_without_a_word_the_one_visible_gpu_is_it(
+    fake_gpus: FakeGPUs, gpu: GPU, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    assert find_gpu([]).uuid() == uuid_of(0)
+    fake_gpus.add(1)
+    with pytest.raises(SetupError, match="pod-resources") as raised:
+        find_gpu([])
+    assert raised.value.reason == "SeveralGPUs"
+    for gone in (0, 1):
+        (fake_gpus.folder / f"gpu-{gone}").unlink()
+    with pytest.raises(SetupError) as raised:
+        find_gpu([])
+    assert raised.value.reason == "NoGPU"
+
+
+def identity(**more: object) -> Identity:
+    facts = {
+        "uuid": UUID,
+        "product": "GPU",
+        "architecture": "",
+        "memory": 1,
+        "sm_count": 0,
+        "pcie_bandwidth": 0,
+        "capability": (8, 0),
+        "mig": False,
+    }
+    return Identity(**{**facts, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "driver", "reason"),
+    [
+        ({"mig": True}, "580.95.05", "MIGEnabled"),
+        ({}, "470.82.01", "DriverTooOld"),
+        ({}, "unknown", "DriverTooOld"),
+        ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
+    ],
+)
+def test_what_mps_cannot_share_is_told_with_a_remedy(facts, driver: str, reason: str):
+    with pytest.raises(SetupError) as raised:
+        check(identity(**facts), driver, SharingMode.MPS)
+    assert raised.value.reason == reason
+
+
+def test_time_slicing_shares_what_mps_cannot():
+    check(identity(capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
+    check(identity(capability=None), "580.1", SharingMode.MPS)
+    with pytest.raises(SetupError):
+        check(identity(mig=True), "580.1", SharingMode.EXCLUSIVE)

@@ -1,0 +1,77 @@
+"""The second line: who is above the booking, and which process goes."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.agent.bookings import Booking
+from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
+
+MIB = 1 << 20
+
+
+def booking(name: str = "train", memory: int = 1000) -> Booking:
+    return Booking(f"uid-{name}", "team-a", name, 1, memory * MIB)
+
+
+def test_a_process_within_its_booking_and_a_context_stays():
+    assert offences({1: 1300 * MIB}, {1: booking()}, 300 * MIB) == []
+
+
+def test_a_process_above_it_goes_and_its_neighbour_does_not():
+    mine, other = booking(), booking("other", 500)
+    (found,) = offences({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
+    assert (found.pid, found.booking, found.used) == (1, mine, 2000 * MIB)
+
+
+def test_of_a_jobs_processes_the_largest_goes_first():
+    mine = booking()
+    (found,) = offences(
+        {1: 900 * MIB, 2: 800 * MIB, 3: 10 * MIB}, dict.fromkeys((1, 2, 3), mine), 0
+    )
+    assert (found.pid, found.used) == (1, 1710 * MIB)
+
+
+def test_each_process_may_have_a_context():
+    mine = booking()
+    memory = {1: 800 * MIB, 2: 800 * MIB}
+    assert offences(memory, dict.fromkeys(memory, mine), 300 * MIB) == []
+    assert len(offences(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
+
+
+def test_nobodys_processes_are_left_alone():
+    assert offences({1: 9000 * MIB}, {}, 0) == []
+
+
+def test_the_context_is_the_smallest_that_was_seen_of_a_settled_process():
+    contexts = Contexts()
+    assert contexts.size == LARGEST_CONTEXT
+    contexts.see(0.0, {1: 20 * MIB})  # it is still being made
+    assert contexts.size == LARGEST_CONTEXT
+    contexts.see(SETTLED_AFTER, {1: 300 * MIB, 2: 10 * MIB})
+    assert contexts.size == 300 * MIB
+    contexts.see(SETTLED_AFTER + 1, {1: 5000 * MIB})
+    assert contexts.size == 300 * MIB
+
+
+def test_a_process_with_nothing_yet_tells_nothing_of_contexts():
+    contexts = Contexts()
+    contexts.see(0.0, {1: 0})
+    contexts.see(10.0, {1: 0})
+    assert contexts.size == LARGEST_CONTEXT
+
+
+@given(
+    st.dictionaries(st.integers(1, 20), st.integers(0, 5000), max_size=10),
+    st.integers(1, 4000),
+    st.integers(0, 600),
+)
+def test_ending_one_after_the_other_comes_to_an_end_within_the_booking(sizes, booked, context):
+    memory = {pid: size * MIB for pid, size in sizes.items()}
+    mine = booking(memory=booked)
+    while found := offences(memory, dict.fromkeys(memory, mine), context * MIB):
+        (one,) = found
+        assert memory[one.pid] == max(memory.values())
+        del memory[one.pid]
+    assert sum(memory.values()) <= (booked + context * len(memory)) * MIB

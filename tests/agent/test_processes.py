@@ -1,0 +1,64 @@
+"""From a process to its Pod, on nodes of either cgroup version and either driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partita.agent.processes import PodsOfProcesses, pod_uid
+
+UID = "0a1b2c3d-1111-4222-8333-444455556666"
+SLICE = UID.replace("-", "_")
+V1 = (
+    "9:name=systemd:/\n"
+    "8:pids:/kubepods/burstable/pod{uid}/abc123\n"
+    "4:memory:/kubepods/burstable/pod{uid}/abc123\n"
+    "0::/\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "uid"),
+    [
+        (V1.format(uid=UID), UID),
+        (f"0::/kubepods/besteffort/pod{UID}/cri-containerd-abc\n", UID),
+        (
+            (
+                "0::/kubepods.slice/kubepods-burstable.slice/"
+                f"kubepods-burstable-pod{SLICE}.slice/cri-containerd-abc.scope\n"
+            ),
+            UID,
+        ),
+        (f"0::/kubepods.slice/kubepods-pod{SLICE}.slice/crio-abc.scope\n", UID),
+        # cgroupsPerQOS: false, as in a test node.
+        (f"4:memory:/pod{UID}/abc\n", UID),
+        (f"0::/../../pod{UID}/abc\n", UID),
+        # A static Pod: its UID is a hash.
+        ("0::/kubepods/pod0123456789abcdef0123456789abcdef/abc\n", "0123456789abcdef" * 2),
+        # A node that is a Pod itself: the inner one is it.
+        (f"0::/kubepods/podffffffff-1111-4222-8333-444455556666/x/kubepods/pod{UID}/y\n", UID),
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", None),
+        ("0::/system.slice/docker-podman.service\n", None),
+        (f"0::/kubepods/pod{UID[:-1]}/abc\n", None),
+        ("", None),
+        ("garbage", None),
+    ],
+)
+def test_the_pod_is_read_from_the_cgroup(cgroup: str, uid: str | None):
+    assert pod_uid(cgroup) == uid
+
+
+def test_a_process_is_read_once_and_forgotten_when_it_leaves(tmp_path: Path):
+    def write(pid: int, uid: str) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{uid}/x\n")
+
+    pods = PodsOfProcesses(tmp_path)
+    write(7, UID)
+    assert pods.of({7, 8}) == {7: UID, 8: None}
+    other = UID.replace("0a", "ff")
+    write(7, other)
+    assert pods.of({7}) == {7: UID}
+    pods.of(set())
+    assert pods.of({7}) == {7: other}

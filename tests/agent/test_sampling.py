@@ -1,0 +1,108 @@
+"""Attribution of what the GPU tells, and traces of a bounded size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partita.agent.sampling import Reading, Trace, Use, attribute
+
+MIB = 1 << 20
+
+
+def test_memory_and_sm_use_are_each_jobs_own():
+    reading = Reading(
+        at=0,
+        memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB, 4: MIB},
+        utilization=90,
+        shares={1: 20, 2: 10, 3: 30},
+        occupancy=60,
+        pcie=600,
+    )
+    uses = attribute(reading, {1: "a", 2: "a", 3: "b"})
+    assert uses == {
+        "a": Use(12 * MIB, 30, 30, 300),
+        "b": Use(9 * MIB, 30, 30, 300),
+    }
+
+
+def test_without_the_drivers_word_use_is_shared_out_evenly():
+    reading = Reading(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
+    assert attribute(reading, {1: "a", 2: "b"})["b"] == Use(MIB, 40, 5, 50)
+    assert attribute(reading, {1: "a"})["a"] == Use(MIB, 80, 10, 100)
+
+
+def test_figures_that_the_gpu_cannot_tell_stay_out():
+    assert attribute(Reading(at=0, memory={1: MIB}), {1: "a"}) == {"a": Use(MIB)}
+
+
+def test_a_gpu_without_jobs_has_nothing_to_share_out():
+    assert attribute(Reading(at=0, memory={1: MIB}, utilization=50), {}) == {}
+
+
+samples = st.lists(
+    st.tuples(st.floats(0, 5000), st.integers(0, 1 << 40), st.one_of(st.none(), st.floats(0, 100))),
+    min_size=1,
+    max_size=300,
+).map(lambda rows: sorted(rows, key=lambda row: row[0]))
+
+
+@given(samples)
+@settings(max_examples=100, deadline=None)
+def test_a_trace_is_bounded_and_keeps_its_peak(taken):
+    trace = Trace(limit=8)
+    for at, memory, utilization in taken:
+        trace.add(at, Use(memory, utilization))
+    assert len(trace) <= 16
+    assert trace.peak == max(memory for _, memory, _ in taken)
+    steps = trace.steps(taken[0][0], taken[-1][0] + 1)
+    assert 1 <= len(steps) <= 8
+    assert max(step.memory for step in steps) == trace.peak
+    low = min((u for _, _, u in taken if u is not None), default=0)
+    high = max((u for _, _, u in taken if u is not None), default=0)
+    for step in steps:
+        if step.utilization is not None:
+            assert low - 1e-6 <= step.utilization <= high + 1e-6
+
+
+def test_a_figure_that_was_never_there_is_in_no_step():
+    trace = Trace(limit=4)
+    for n in range(100):
+        trace.add(n, Use(MIB, 50.0))
+    assert all(step.occupancy is None and step.pcie is None for step in trace.steps(0, 100))
+
+
+def test_the_shape_of_a_run_outlives_downsampling():
+    trace = Trace(limit=4)
+    for n in range(4096):
+        half = n >= 2048
+        trace.add(n / 10, Use((2 if half else 1) * MIB, 80.0 if half else 20.0))
+    steps = trace.steps(0, 409.6)
+    assert [step.memory // MIB for step in steps] == [1, 1, 2, 2]
+    assert [round(step.utilization or 0) for step in steps] == [20, 20, 80, 80]
+
+
+def test_time_before_the_gpu_was_first_used_is_idle():
+    trace = Trace(limit=4)
+    for n in range(200):
+        trace.add(20 + n / 10, Use(MIB, 50.0))
+    assert trace.first == 20
+    idle, _, _, busy = trace.steps(0, 40)
+    assert (idle.memory, idle.utilization) == (0, None)
+    assert (busy.memory, round(busy.utilization or 0)) == (MIB, 50)
+
+
+def test_a_short_run_has_as_many_steps_as_were_seen():
+    trace = Trace()
+    trace.add(5.0, Use(MIB, 10.0))
+    trace.add(5.1, Use(2 * MIB, 30.0))
+    steps = trace.steps(5.0, 5.2)
+    assert [step.memory for step in steps] == [MIB, 2 * MIB]
+
+
+@pytest.mark.parametrize("end", [4.0, 5.0])
+def test_a_run_that_ends_before_it_begins_is_still_one_step(end: float):
+    trace = Trace()
+    trace.add(5.0, Use(MIB, 10.0))
+    assert max(step.memory for step in trace.steps(5.0, end)) == MIB

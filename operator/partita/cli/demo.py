@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.policies import POLICY
+from partita.cli.policies import POLICY, chosen_policies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,8 @@ def command(*, serve: bool, policy: str | None, speed: float) -> None:
     from partita.cli.running import Stopped, run_until_stopped
 
     terminal.quiet_logs()
+    if policy is not None:
+        chosen_policies([policy], [])  # one that cannot be built is told before anything starts
     folder = Path(mkdtemp(prefix="partita-demo-"))
     try:
         problems = run_until_stopped(_demo(folder, policy, speed, serve=serve))

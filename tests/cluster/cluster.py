@@ -15,6 +15,7 @@ from typing import Any
 
 from apiserver.build import CONTROL_PLANE, NODE, cached
 from cluster import archives
+from cluster.gpus import write_runtime
 from cluster.node import Node
 from cluster.plane import NODE_NAME, ClusterControlPlane
 from cluster.preflight import plugin_folder
@@ -168,6 +169,12 @@ state = "{folder}/containerd-state"
   restrict_oom_score_adj = true
   enable_cdi = true
   cdi_spec_dirs = ["{folder}/cdi"]
+[plugins."io.containerd.cri.v1.runtime".containerd]
+  default_runtime_name = "nvidia"
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia.options]
+      BinaryName = "{write_runtime(folder)}"
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["{plugin_folder()}"]
   conf_dir = "{network}"

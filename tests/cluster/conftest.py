@@ -11,6 +11,7 @@ from apiserver.build import NODE, cached
 from cluster import preflight
 from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
+from cluster.gpus import NodeGPUs
 from cluster.images import partita_image
 from cluster.pods import restricted_namespace
 from support.api import Api
@@ -88,6 +89,14 @@ def image(cluster: Cluster) -> Image:
     built = partita_image()
     cluster.load(built.archive)
     return built
+
+
+@pytest.fixture(scope="session")
+def gpus(cluster: Cluster) -> NodeGPUs:
+    """Two GPUs of the node, as Kubernetes sees them: `nvidia.com/gpu`."""
+    found = NodeGPUs(cluster.node)
+    found.plug_in(2)
+    return found
 
 
 @pytest.fixture

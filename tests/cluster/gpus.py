@@ -1,0 +1,61 @@
+"""The node's GPUs: fake ones, under a driver, runtime and device plugin that stand for NVIDIA's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typing_extensions import override
+
+from apiserver.processes import poll
+from cluster import nvidia_plugin, nvidia_runtime
+from cluster.node import Node
+from gpu import fake
+
+__all__ = ["NodeGPUs", "write_runtime"]
+
+START_SECONDS = 20
+
+
+def write_runtime(folder: Path) -> Path:
+    """Write the command that containerd runs for runc; return it."""
+    command = folder / "nvidia-container-runtime"
+    hook = f"{sys.executable} -S {nvidia_runtime.__file__} {folder}/driver {folder}/gpus"
+    command.write_text(
+        "#!/bin/sh\n"
+        f'for word in "$@"; do [ "$word" = create ] && exec {hook} "$@"; done\n'
+        'exec runc "$@"\n'
+    )
+    command.chmod(0o755)
+    return command
+
+
+class NodeGPUs(fake.FakeGPUs):
+    """Fake GPUs whose programs run in Pods.
+
+    Their state is where the machine and the node both see it, so a test scripts them from here.
+    """
+
+    def __init__(self, node: Node) -> None:
+        folder = node.slot.folder
+        super().__init__(fake.build(folder / "driver"), folder / "gpus")
+        self._node = node
+        self.folder.mkdir(exist_ok=True)
+
+    def plug_in(self, count: int, **figures: object) -> list[str]:
+        """Give the node so many GPUs, and start what stands for NVIDIA's driver and plugin."""
+        self.install_driver()
+        uuids = [self.add(gpu, **figures) for gpu in range(count)]
+        environment = ("env", f"FAKE_GPU_DIR={self.folder}")
+        driver = [*environment, sys.executable, str(self.built.driver)]
+        self._node.start("gpu-driver", driver, (self.folder / "driver.sock").exists)
+        plugin = [*environment, sys.executable, nvidia_plugin.__file__]
+        socket = self._node.slot.folder / "kubelet" / "device-plugins" / nvidia_plugin.ENDPOINT
+        self._node.start("nvidia-plugin", plugin, socket.exists)
+        return uuids
+
+    @override
+    def until(self, holds: object, what: str = "") -> None:
+        """Wait for something of the fake's to hold."""
+        assert callable(holds)
+        assert poll(holds, START_SECONDS), what or "it never held"

@@ -1,0 +1,65 @@
+"""What NVIDIA's container runtime does, with the fake driver; runs on the node before runc.
+
+It gives a container the driver's files where ``NVIDIA_VISIBLE_DEVICES`` names GPUs, in the legacy
+mode of https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/
+docker-specialized.html: `void`, `none` or nothing brings none; ``NVIDIA_DRIVER_CAPABILITIES`` says
+which of the files, `utility` being NVML's and `compute` CUDA's and MPS's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_driver", "main"]
+
+STATE = "/var/lib/fake-gpu"
+"""Where the fake library and programs look for the driver's state."""
+
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+FILES = {
+    "utility": {"libnvidia-ml.so.1": LIBRARIES},
+    "compute": {
+        "nvidia-cuda-mps-control": "/usr/bin",
+        "nvidia-cuda-mps-control.py": "/usr/bin",
+        "nvidia-cuda-mps-server": "/usr/bin",
+    },
+}
+
+
+def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
+    """Add the driver's files to a container's OCI configuration, if it is to have them."""
+    environment = dict(v.partition("=")[::2] for v in config["process"].get("env", ()))
+    if environment.get("NVIDIA_VISIBLE_DEVICES", "void") in {"", "none", "void"}:
+        return
+    capabilities = environment.get("NVIDIA_DRIVER_CAPABILITIES", "utility").split(",")
+    mounts = [(state, STATE, "rw")]
+    for capability, files in FILES.items():
+        if capability in capabilities or "all" in capabilities:
+            mounts += [(driver / name, f"{folder}/{name}", "ro") for name, folder in files.items()]
+    config["mounts"] += [
+        {
+            "type": "bind",
+            "source": str(source),
+            "destination": target,
+            "options": ["rbind", "nosuid", "nodev", access],
+        }
+        for source, target, access in mounts
+    ]
+
+
+def main(driver: Path, state: Path, arguments: list[str]) -> None:
+    """Change the configuration of a container that is to be created; go on as runc."""
+    bundle = Path(arguments[arguments.index("--bundle") + 1])
+    path = bundle / "config.json"
+    config = json.loads(path.read_text())
+    add_driver(config, driver, state)
+    path.write_text(json.dumps(config))
+    os.execvp("runc", ["runc", *arguments])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -32,7 +32,7 @@ from partita_policies.forecast import (
     phases_of,
     typical_duration,
 )
-from partita_policies.interference import Load, slowdowns
+from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.lookahead import Lookahead, LookaheadParameters
 from partita_policies.simulator.engine import simulate
 from partita_policies.simulator.synthetic import random_tasks
@@ -189,7 +189,7 @@ def test_on_mixed_workloads_it_beats_the_others_clearly(seed) -> None:
 def test_more_search_finds_a_plan_at_least_as_good_in_its_own_model() -> None:
     """The exact profiles, and applications of the sensitivity that it assumes: no surprises."""
     tasks = random_tasks(5, 14, GPU_0, applications=5, noise=0.0)
-    tasks = [replace(task, truth=replace(task.truth, cache=0.25)) for task in tasks]
+    tasks = [replace(task, truth=replace(task.truth, cache=TYPICAL_CACHE)) for task in tasks]
     spans = [
         simulate(tasks, [GPU_0], Lookahead(LookaheadParameters(work=work))).makespan
         for work in (0, 40_000)

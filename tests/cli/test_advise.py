@@ -1,0 +1,168 @@
+"""`partita advise`, from files and from a cluster."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+DATA = Path(__file__).parent / "data"
+PROFILES = DATA / "profiles.yaml"
+WORKLOAD = """\
+applications:
+  - {name: quiet, duration: 100, steps: [{gpu: 5, memory: 500, core: 3}]}
+jobs:
+  - {application: quiet, count: 2, memory: 900}
+  - {application: vgg16}
+gpus:
+  - {product: mine, memory: 10000, max_jobs: 3}
+"""
+
+
+def test_the_tables_say_what_to_put_together(invoke, text_golden) -> None:
+    result = invoke("advise", PROFILES)
+    assert result.exit_code == 0
+    assert not result.stderr
+    text_golden("advise.txt", result.stdout)
+
+
+def test_a_script_reads_the_same_as_json(invoke, tmp_path) -> None:
+    printed = invoke("advise", PROFILES, "--json", "-")
+    report = json.loads(printed.stdout)
+    assert set(report) == {"gpus", "companyOfAtMost", "assumptions"}
+    (gpu,) = report["gpus"]
+    assert (gpu["product"], gpu["memory"]) == ("NVIDIA A10", 24 * 2**30 * 93 // 100)
+    assert [one["coreMeasured"] for one in gpu["applications"]] == [False, True, True]
+    verdicts = {tuple(one["applications"]): one["verdict"] for one in gpu["pairs"]}
+    assert verdicts["light", "light"] == "Together"
+    assert verdicts["blind", "blind"] == "Unknown"
+    assert verdicts["large", "large"] == "NoRoom"
+    (none,) = [one for one in gpu["pairs"] if one["applications"] == ["large", "large"]]
+    assert none["speedup"] is none["slowdowns"] is None
+    written = invoke("advise", PROFILES, "--json", tmp_path / "advice.json")
+    assert json.loads((tmp_path / "advice.json").read_text()) == report
+    assert "Pairs" in written.stdout
+
+
+def test_profiles_as_json_say_the_same(invoke, tmp_path) -> None:
+    path = tmp_path / "profiles.json"
+    path.write_text(json.dumps(yaml.safe_load(PROFILES.read_text())))
+    assert invoke("advise", path).stdout == invoke("advise", PROFILES).stdout
+
+
+def test_other_gpus_can_be_named_and_the_assumption_is_told(invoke) -> None:
+    result = invoke("advise", PROFILES, "--gpu", "l4", "--gpu", "tiny:4Gi", "--reserve", "0")
+    assert "l4, 24.0 GiB to book" in result.stdout
+    assert "tiny, 4.0 GiB to book" in result.stdout
+    said = " ".join(result.stdout.split())
+    assert "measured on another product takes the same shares here: blind (on NVIDIA A10)" in said
+    assert "Not known: the PCIe bandwidth" in said
+    assert "Not known: the SM occupancy of blind" in said
+
+
+def test_a_workload_brings_its_applications_and_its_gpu(invoke, tmp_path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(WORKLOAD)
+    report = json.loads(invoke("advise", path, "--json", "-").stdout)
+    (gpu,) = report["gpus"]
+    assert (gpu["product"], gpu["memory"]) == ("mine", 10000 << 20)
+    assert [one["name"] for one in gpu["applications"]] == ["quiet", "vgg16"]
+    assert gpu["applications"][0]["memory"] == 900 << 20
+    assert [(one["name"], one["fitting"]) for one in gpu["copies"]] == [("quiet", 3), ("vgg16", 1)]
+    more = invoke("advise", path, "--jobs-per-gpu", "9", "--json", "-")
+    assert json.loads(more.stdout)["gpus"][0]["copies"][0]["fitting"] == 9
+
+
+def test_a_workload_of_the_study_is_known_by_name(invoke) -> None:
+    result = invoke("advise", "gpu-light", "--rows", "2")
+    assert result.exit_code == 0
+    assert "1 between them left out: --rows shows them." in result.stdout
+
+
+def test_an_application_of_two_namespaces_is_named_with_them(invoke, tmp_path) -> None:
+    document = yaml.safe_load(PROFILES.read_text())
+    first = document["items"][0]
+    other = json.loads(json.dumps(first))
+    other["metadata"]["namespace"] = "team-z"
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump_all([first, other]))
+    report = json.loads(invoke("advise", path, "--json", "-").stdout)
+    names = [one["name"] for one in report["gpus"][0]["applications"]]
+    assert names == ["light", "team-z/light"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("jobs: [", "f.yaml:1: expected YAML"),
+        ("jobs: []", "f.yaml:1: jobs: is empty"),
+        ("jobs:\n  - {application: nope}", "f.yaml:2: jobs[0].application: nope: unknown"),
+        ("kind: List\nitems: []", "there is no ApplicationProfile with a measurement in the files"),
+        (
+            PROFILES.read_text().replace("gpuUtilization: 99", "gpuUtilization: 199"),
+            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuUtilization",
+        ),
+        (
+            PROFILES.read_text().replace(
+                "steps:\n      - {gpuUtilization: 99, gpuMemory: 6Gi}", "steps: []"
+            ),
+            "f.yaml:25: ApplicationProfile/blind: spec.measurements[0].steps",
+        ),
+        (
+            PROFILES.read_text().replace("gpuMemory: 6Gi", "gpuMemory: -6Gi"),
+            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuMemory: -6442450944: expected 0 or more",
+        ),
+    ],
+)
+def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, text, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("f.yaml").write_text(text)
+    result = invoke("advise", "f.yaml")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["nowhere.yaml"], 1, "cannot be read: No such file or directory; name a file, or one of"),
+        (["random", "--gpu", "mine"], 2, "say how much memory it has, as in mine:24Gi"),
+        (["random", "--gpu", "mine:"], 2, "no quantity"),
+        (["random", "--gpu", "mine:-1Gi"], 2, "write PRODUCT, or NAME:MEMORY"),
+        (["random", "--namespace", "team"], 2, "leave out SOURCES"),
+        (["--kubeconfig", "/nowhere"], 2, "there is no file /nowhere"),
+    ],
+)
+def test_wrong_usage_says_what_to_write(invoke, args, code, said) -> None:
+    result = invoke("advise", *args)
+    assert result.exit_code == code
+    assert said in result.stderr
+
+
+def test_profiles_that_do_not_say_where_they_are_from_need_a_gpu(invoke, tmp_path) -> None:
+    document = yaml.safe_load(PROFILES.read_text())["items"][0]
+    document["spec"]["measurements"][0]["environment"] = {}
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(document))
+    assert "write --gpu" in invoke("advise", path).stderr
+    assert invoke("advise", path, "--gpu", "a10").exit_code == 0
+
+
+async def test_the_profiles_of_a_cluster_are_taken(partita, api) -> None:
+    (await api.post("/api/v1/namespaces", {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "advised"},
+    })).ok()  # fmt: skip
+    body = yaml.safe_load(PROFILES.read_text())["items"][0]
+    body["metadata"] = {"name": "light", "namespace": "advised"}
+    path = "/apis/partita.dev/v1alpha1/namespaces/advised/applicationprofiles"
+    (await api.post(path, body)).ok()
+    try:
+        result = await partita("advise", "--namespace", "advised")
+        assert result.exit_code == 0, result.stderr
+        assert "NVIDIA A10, 22.3 GiB to book" in result.stdout
+        none = await partita("advise", "--namespace", "nobody")
+        assert none.exit_code == 1
+        assert "no ApplicationProfile with a measurement in namespace nobody" in none.stderr
+    finally:
+        (await api.delete(f"{path}/light")).ok()

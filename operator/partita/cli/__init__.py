@@ -13,7 +13,9 @@ from typing_extensions import override
 
 from partita import __version__
 from partita.cli import (
+    advise,
     apiserver,
+    cost,
     crds,
     demo,
     explain,
@@ -60,5 +62,18 @@ def main() -> None:
     """  # noqa: D301 - \b is click's sign for "leave these lines as they are"
 
 
-for _module in (demo, validate, top, explain, simulate, replay, run, crds, apiserver, nodes):
+for _module in (
+    demo,
+    validate,
+    top,
+    explain,
+    simulate,
+    replay,
+    advise,
+    cost,
+    run,
+    crds,
+    apiserver,
+    nodes,
+):
     main.add_command(_module.command)

@@ -5,7 +5,11 @@ for Cluster Schedulers", SIGCOMM 2014 (https://doi.org/10.1145/2619239.2626334):
 room takes, of the tasks that fit on every resource, the one with the highest score. The score is
 the dot product of the task's demands and the machine's free resources, both as shares of the
 machine, less epsilon times the work that remains (duration times demands, summed over the
-resources), where epsilon brings the averages of the two terms to one scale.
+resources). Epsilon is the mean of the first term over the mean of the second, so that they weigh
+alike. The paper's text was not at hand for this: the rule is that of an implementation made for
+an ICPP 2024 paper, "average as recommended by paper" (`scheduler/tetris.py` of
+https://github.com/DonneyF/icpp-2024-mris), which takes the means over the tasks at hand, as here.
+It adds the inverse of the remaining work instead.
 
 The resources here: GPU memory and MPS threads as requested, and from the application's profile,
 where there is one, GPU utilisation, SM occupancy and PCIe throughput. Departures from the paper:
@@ -14,6 +18,8 @@ where there is one, GPU utilisation, SM occupancy and PCIe throughput. Departure
   utilisation for some step, so that by their peaks no two would ever share.
 - Threads never forbid (MPS lets their sum exceed 100 %, and 100 is the default); profiled
   resources forbid only beside others, so no job is too large for an idle GPU.
+- A node's CPU and memory forbid, where they are known, and are no part of the score.
+- The mean alignment that sets epsilon is that with an idle GPU.
 - Only the first `window` kinds of jobs that have room are weighed, and of these only the highest
   priority; no fairness knob, for the queue's order is fair already.
 - A job on several GPUs is weighed by one of them.
@@ -23,22 +29,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from math import inf
-from operator import itemgetter
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from partita_policies.kinds import Kind, Kinds
-from partita_policies.room import Free, Room, RoomError
+from partita_policies.room import Room, RoomError
 from partita_policies.types import GPU, Booking, Job, Parameters, Placement, Profile, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
 
-_SCORE = itemgetter(0)
 _WHOLE = -1
 _PATIENCE = 4
 """Windows of kinds looked through for those that also fit by their profile."""
 _IDLE = (0.0, 0.0, 0.0)
+
+_Use = tuple[int, float, float, float, float | None]
+"""What a job asks of a GPU beside memory: threads, GPU, core, PCIe; and its duration."""
+_Need = tuple[int, int, float, float, float, float, int]
+"""What the scoring of a kind needs: memory (`_WHOLE` when alone), threads, GPU, core, PCIe,
+epsilon times the work that remains, priority. Plain tuples: thousands are unpacked."""
 
 
 class TetrisParameters(Parameters):
@@ -63,26 +73,6 @@ class TetrisParameters(Parameters):
     )
 
 
-class _Use(NamedTuple):
-    """What a job asks of a GPU beside memory, and for how long."""
-
-    threads: int
-    gpu: float
-    core: float
-    pcie: float
-    duration: float | None
-
-
-class _Need(NamedTuple):
-    """What the jobs of one kind ask for, at hand for the scoring."""
-
-    memory: int
-    """`_WHOLE` when they must be alone."""
-    use: _Use
-    penalty: float
-    """Epsilon times the work that remains."""
-
-
 @dataclass(slots=True)
 class _Left:
     """What is left of a GPU beside memory; below zero when more is asked of it."""
@@ -93,13 +83,11 @@ class _Left:
     pcie: float
 
     def take(self, use: _Use) -> None:
-        self.threads -= use.threads
-        self.gpu -= use.gpu
-        self.core -= use.core
-        self.pcie -= use.pcie
-
-
-_Scored = tuple[float, Kind[_Use]]
+        threads, gpu, core, pcie, _ = use
+        self.threads -= threads
+        self.gpu -= gpu
+        self.core -= core
+        self.pcie -= pcie
 
 
 class Tetris:
@@ -135,52 +123,66 @@ class _Decision:
         jobs = sorted(waiting, key=lambda job: -job.priority)
         self.kinds = Kinds(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
+        self._least = [min((need[of] for need in self._needs), default=0.0) for of in (2, 3, 4)]
+        """The least that any kind asks of GPU, core and PCIe."""
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
         """Place jobs on a GPU, the best score first, until none of them has room."""
         free = self._room[gpu.id]
         stream = self.kinds.fitting(self._room, gpu.id)
-        scored = self._scored(islice(stream, _PATIENCE * window), free, window)
-        while scored:
-            best = max(self._most_urgent(scored), key=_SCORE)
-            placement = self._start(best[1], gpu)
-            if placement is None:
-                scored.remove(best)
-                continue
-            yield placement
-            if not (free.slots and free.clients):
+        known: list[Kind[_Use]] = []
+        while free.slots and free.clients:
+            more = islice(stream, _PATIENCE * window)
+            known, best = self._weigh(chain(known, more), gpu, window)
+            if best is None:
                 return
-            known = [kind for _, kind in scored if kind.waiting]
-            scored = self._scored(chain(known, islice(stream, _PATIENCE * window)), free, window)
+            placement = self._start(best, gpu)
+            if placement is not None:
+                yield placement
+            if placement is None or not best.waiting:
+                known.remove(best)
 
-    def _scored(self, kinds: Iterable[Kind[_Use]], free: Free, window: int) -> list[_Scored]:
-        """Return the scores of the first kinds that fit what is left of a GPU."""
-        gpu, room, shared, left = free.gpu, free.memory, bool(free.holders), self._left[free.gpu.id]
-        by_memory = room / gpu.memory**2 if gpu.memory else 0.0
+    def _weigh(
+        self, kinds: Iterable[Kind[_Use]], gpu: GPU, window: int
+    ) -> tuple[list[Kind[_Use]], Kind[_Use] | None]:
+        """Return the first kinds that fit what is left of a GPU, and of the most urgent the best.
+
+        Kinds come by priority.
+        """
+        free, left, hosts = self._room[gpu.id], self._left[gpu.id], self._room.hosts
+        # What is left for those beside others; an idle GPU takes anybody.
+        busy_left, core_left, pcie_left = (
+            (left.gpu, left.core, left.pcie) if free.holders else (inf, inf, inf)
+        )
+        least_busy, least_core, least_pcie = self._least
+        if least_busy > busy_left or least_core > core_left or least_pcie > pcie_left:
+            return [], None
+        room, whole = free.memory, gpu.memory
+        by_memory = room / whole**2 if whole else 0.0
         by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
         by_gpu = max(left.gpu, 0.0) / 1e4
         by_pcie = max(left.pcie, 0.0) / gpu.pcie_bandwidth**2 if gpu.pcie_bandwidth else 0.0
-        scored: list[_Scored] = []
+        found: list[Kind[_Use]] = []
+        best: Kind[_Use] | None = None
+        highest, urgent = -inf, 0
         needs = self._needs
         for kind in kinds:
-            memory, (threads, busy, core, pcie, _), penalty = needs[kind.order]
-            if memory > room or (
-                shared and (busy > left.gpu or core > left.core or pcie > left.pcie)
-            ):
+            memory, threads, busy, core, pcie, penalty, priority = needs[kind.order]
+            if memory > room or busy > busy_left or core > core_left or pcie > pcie_left:
                 continue
-            fit = (gpu.memory if memory == _WHOLE else memory) * by_memory + threads * by_threads
-            fit += busy * by_gpu + core * by_core + pcie * by_pcie
-            scored.append((fit - penalty, kind))
-            if len(scored) == window:
+            if hosts is not None and not hosts.has(gpu.node, kind.waiting[-1]):
+                continue
+            if not found:
+                urgent = priority
+            found.append(kind)
+            if priority == urgent:
+                score = (whole if memory == _WHOLE else memory) * by_memory - penalty
+                score += threads * by_threads + busy * by_gpu + core * by_core + pcie * by_pcie
+                if score > highest:
+                    highest, best = score, kind
+            if len(found) == window:
                 break
-        return scored
-
-    @staticmethod
-    def _most_urgent(scored: list[_Scored]) -> list[_Scored]:
-        highest = scored[0][1].waiting[-1].priority
-        if scored[-1][1].waiting[-1].priority == highest:
-            return scored
-        return [some for some in scored if some[1].waiting[-1].priority == highest]
+        return found, best
 
     def _start(self, kind: Kind[_Use], gpu: GPU) -> Placement | None:
         job = kind.waiting[-1]
@@ -195,28 +197,27 @@ class _Decision:
         return Placement(job.id, gpu_ids)
 
     def _needs_of(self, gpus: Sequence[GPU], weight: float) -> list[_Need]:
-        memory = max((gpu.memory for gpu in gpus), default=0) or 1
-        pcie = max((gpu.pcie_bandwidth for gpu in gpus), default=0) or inf
+        whole = max((gpu.memory for gpu in gpus), default=0) or 1
+        bandwidth = max((gpu.pcie_bandwidth for gpu in gpus), default=0) or inf
         works: list[float | None] = []
         total = 0.0
         for kind in self.kinds:
-            job, use = kind.waiting[-1], kind.trait
+            job, (threads, busy, core, pcie, duration) = kind.waiting[-1], kind.trait
             # In shares of the largest GPU: how well it aligns with that when nobody is there.
-            size = 1.0 if job.alone else job.memory / memory
-            size += (use.threads + use.gpu + use.core) / 100 + use.pcie / pcie
+            size = 1.0 if job.alone else job.memory / whole
+            size += (threads + busy + core) / 100 + pcie / bandwidth
             total += size
-            works.append(None if job.duration is None else job.duration * size * job.gpus)
+            works.append(None if duration is None else duration * size * job.gpus)
         known = [work for work in works if work]
         mean_work = sum(known) / len(known) if known else 1.0
         epsilon = weight * total / max(len(works), 1) / mean_work
-        return [
-            _Need(
-                _WHOLE if kind.waiting[-1].alone else kind.waiting[-1].memory,
-                kind.trait,
-                epsilon * (mean_work if work is None else work),
-            )
-            for kind, work in zip(self.kinds, works, strict=True)
-        ]
+        needs: list[_Need] = []
+        for kind, work in zip(self.kinds, works, strict=True):
+            job, (threads, busy, core, pcie, _) = kind.waiting[-1], kind.trait
+            penalty = epsilon * (mean_work if work is None else work)
+            memory = _WHOLE if job.alone else job.memory
+            needs.append((memory, threads, busy, core, pcie, penalty, job.priority))
+        return needs
 
     def _left_of(self, gpu: GPU) -> _Left:
         left = _Left(100.0, 100.0, 100.0, gpu.pcie_bandwidth or inf)
@@ -227,7 +228,7 @@ class _Decision:
     def _use(self, job: Job | Booking) -> _Use:
         threads = 100 if job.alone else job.thread_percent
         measured = self._measured(job.profile) if job.profile else _IDLE
-        return _Use(threads, *measured, job.duration)
+        return (threads, *measured, job.duration)
 
     def _measured(self, profile: Profile) -> tuple[float, float, float]:
         known = self._profiled.get(id(profile))

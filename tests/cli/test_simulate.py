@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable
+from math import sqrt
+from statistics import mean, stdev
 
 import pytest
 
@@ -97,7 +99,8 @@ def test_the_json_has_everything_and_can_be_loaded(invoke, tmp_path):
     assert "Makespan" in result.stdout
     document = json.loads(path.read_text())
     (entry,) = document["policies"]
-    loaded = load_result(json.dumps(entry["result"]))
+    (run,) = entry["runs"]
+    loaded = load_result(json.dumps(run["result"]))
     assert loaded.makespan == entry["makespan"] > 0
     assert len(loaded.jobs) == document["jobs"] == entry["notSlowed"] == 4
     assert document["gpus"] == [{"id": "gpu-0", "product": "titan-xp", "memory": 12 << 30}]
@@ -135,6 +138,27 @@ def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
     assert made("--gpu", "a10:2", "--gpus-per-node", "2") == ("a10,a10", 300)
 
 
+def test_of_several_runs_the_means_are_shown_with_their_interval(invoke, tmp_path):
+    path = tmp_path / "runs.json"
+    args = ("random", "-p", "tetris", "-p", "sjf", "--noise", 0.2, "--seed", 5)
+    result = invoke("simulate", *args, "--runs", 3, "--json", path)
+    (tetris, sjf) = json.loads(path.read_text())["policies"]
+    assert [run["seed"] for run in sjf["runs"]] == [5, 6, 7]
+    spans = [run["makespan"] for run in sjf["runs"]]
+    assert sjf["makespan"] == pytest.approx(mean(spans))
+    half = 4.303 * stdev(spans) / sqrt(3)
+    assert sjf["makespanInterval"] == pytest.approx(half)
+    assert sjf["maxSlowdown"] == max(run["maxSlowdown"] for run in sjf["runs"])
+    assert re.search(rf"^sjf +{mean(spans):,.0f} s ±{half:,.0f} ", result.stdout, re.MULTILINE)
+    assert "Means of 3 runs" in result.stdout
+    (alone,) = results_of(invoke("simulate", *args, "--json", "-").stdout)["tetris"]["runs"]
+    same = {key: value for key, value in tetris["runs"][0].items() if "ecision" not in key}
+    del same["result"]["seconds"]
+    assert {key: value for key, value in alone["result"].items() if key != "seconds"} == (
+        same["result"]
+    )
+
+
 def test_jobs_are_drawn(invoke):
     result = invoke("simulate", "synthetic", "--jobs", "5", "-p", "fifo")
     assert "synthetic: 5 jobs on 1 x titan-xp, MPS" in result.stdout
@@ -153,7 +177,7 @@ def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
     result = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo", "--json", "-")
     assert "1 of 4 tasks have no GPU, or no times" in result.stderr
     (entry,) = results_of(result.stdout).values()
-    jobs = {job["job"]: job for job in entry["result"]["jobs"]}
+    jobs = {job["job"]: job for job in entry["runs"][0]["result"]["jobs"]}
     assert {name: job["submitted"] for name, job in jobs.items()} == {
         "half": 0,
         "picky": 0,
@@ -203,6 +227,7 @@ def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
         (["random", "--gpu", "t4:0"], 2, "write PRODUCT:COUNT"),
         (["random", "--gpu", "mine:2"], 2, "say how much memory it has, as in mine:2:24Gi"),
         (["random", "--speed", "t4=-1"], 2, "write PRODUCT=FACTOR"),
+        (["random", "--runs", "3"], 2, "without --noise each run is like the first"),
         (["random", "--picture", "a.bmp"], 2, "end its name in .png, .svg, .pdf"),
         (["random", "--picture", "/nowhere/a.png"], 2, "there is no folder /nowhere"),
         (["random", "-p", "fifo", "--json", "/nowhere/a"], 1, "/nowhere/a cannot be written"),
@@ -290,3 +315,8 @@ def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke,
     assert result.exit_code == 1
     assert result.stderr == "Error: a picture needs matplotlib: pip install 'partita[plot]'\n"
     assert not result.stdout
+
+
+def test_thousands_of_jobs_are_counted_in_full(invoke):
+    result = invoke("simulate", "synthetic", "--jobs", 1200, "--gpu", "h200:64", "-p", "sjf")
+    assert "1,200 of 1,200" in result.stdout

@@ -1,5 +1,6 @@
 """`partita simulate`: a workload on simulated GPUs under several policies."""
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from partita.cli.policies import Parameter, chosen_policies, policy_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from partita.cli.progress import Report
     from partita.cli.workload import Asked, Batch
     from partita_policies.simulator import Result, Simulation
     from partita_policies.types import Policy
@@ -154,6 +156,14 @@ class _Speed(click.ParamType[tuple[str, float]]):
     help="How far the profiles that policies see may be from the truth; above 0 the order of the "
     "jobs is drawn, too.",
 )
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="Run so many times, with this seed and those after it, and show the means.",
+)
 @json_option
 @click.option(
     "--picture",
@@ -176,6 +186,7 @@ def command(
     jobs: int | None,
     seed: int,
     noise: float,
+    runs: int,
     output: Path | None,
     picture: Path | None,
 ) -> None:
@@ -201,6 +212,7 @@ def command(
     Examples:
       partita simulate random
       partita simulate random --policy tetris --policy sjf --picture random.png
+      partita simulate random --noise 0.2 --runs 10
       partita simulate synthetic --jobs 300 --gpu a100-40gb:8 --seed 7
       partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 --json -
       partita simulate pods.csv --gpus nodes.csv --policy fgd
@@ -217,59 +229,78 @@ def command(
     place = place_in(nodes) if nodes is not None else None
     if gpus:
         place = place_asked(gpus, jobs_per_gpu=jobs_per_gpu, gpus_per_node=gpus_per_node)
-    batch = load(
-        workload,
-        place=place,
-        sharing=Sharing(sharing),
-        speeds=dict(speeds),
-        jobs=jobs,
-        seed=seed,
-        noise=noise,
-    )
-    results, failures = _simulate(batch, wanted)
+    if runs > 1 and not noise and workload != "synthetic":
+        raise click.UsageError("--runs: without --noise each run is like the first")
+    batches = {
+        number: load(
+            workload,
+            place=place,
+            sharing=Sharing(sharing),
+            speeds=dict(speeds),
+            jobs=jobs,
+            seed=number,
+            noise=noise,
+        )
+        for number in range(seed, seed + runs)
+    }
+    first = batches[seed]
+    results, failures = _simulate(list(batches.values()), wanted)
     if output is not None:
         facts = {"seed": seed, "noise": noise}
-        terminal.write_json(as_json(batch, results, failures) | facts, output)
+        terminal.write_json(as_json(batches, results, failures) | facts, output)
     if output is None or str(output) != "-":
-        terminal.display(report(batch, results))
+        terminal.display(report(first, results))
     if picture is not None and results:
-        _draw(picture, batch, results)
+        _draw(picture, first, {name: found[0] for name, found in results.items()})
     if failures:
         said = "; ".join(f"{name} failed: {failure}" for name, failure in failures.items())
         raise terminal.UserError(said)
 
 
 def _simulate(
-    batch: "Batch", policies: "Mapping[str, Policy]"
-) -> "tuple[dict[str, Result], dict[str, str]]":
-    """Return the results, the best first, and why other policies have none."""
+    batches: "Sequence[Batch]", policies: "Mapping[str, Policy]"
+) -> "tuple[dict[str, list[Result]], dict[str, str]]":
+    """Return the results of all runs, the best policy first, and why others have none."""
     from partita.cli.progress import progress
     from partita.cli.simulate_report import rank
-    from partita_policies.simulator import Simulation
 
-    results, failures = {}, {}
+    results: dict[str, list[Result]] = {}
+    failures: dict[str, str] = {}
     with progress() as tell:
         for index, (name, policy) in enumerate(policies.items()):
-            try:
-                simulation = Simulation(
-                    batch.tasks,
-                    batch.place.gpus,
-                    sharing=batch.sharing,
-                    speeds=batch.speeds,
-                    nodes=batch.place.nodes,
-                )
-            except ValueError as error:
-                raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error
-
-            def told(share: float, index: int = index, name: str = name) -> None:
-                tell(name, (index + share) / len(policies))
-
-            try:
-                results[name] = _run(simulation, policy, told)
-            except Exception as error:  # noqa: BLE001 - a policy's fault, which is reported
-                at = f"at {simulation.now:g} s it raised"
-                failures[name] = f"{at} {type(error).__name__}: {error}"
+            found = []
+            for number, batch in enumerate(batches):
+                simulation = _simulation(batch)
+                done = (index + number / len(batches)) / len(policies)
+                part = 1 / len(batches) / len(policies)
+                try:
+                    found.append(_run(simulation, policy, partial(_tell, tell, name, done, part)))
+                except Exception as error:  # noqa: BLE001 - a policy's fault, which is reported
+                    at = f"at {simulation.now:g} s it raised"
+                    failures[name] = f"{at} {type(error).__name__}: {error}"
+                    break
+            else:
+                results[name] = found
     return dict(sorted(results.items(), key=lambda item: rank(*item))), failures
+
+
+def _tell(report: "Report", name: str, done: float, part: float, share: float) -> None:
+    report(name, done + part * share)
+
+
+def _simulation(batch: "Batch") -> "Simulation":
+    from partita_policies.simulator import Simulation
+
+    try:
+        return Simulation(
+            batch.tasks,
+            batch.place.gpus,
+            sharing=batch.sharing,
+            speeds=batch.speeds,
+            nodes=batch.place.nodes,
+        )
+    except ValueError as error:
+        raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error
 
 
 def _run(simulation: "Simulation", policy: "Policy", tell: "Callable[[float], None]") -> "Result":

@@ -11,66 +11,42 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.figures import gib, milliseconds, seconds, times
+from partita.cli.simulate_figures import TOLERANCE, figures_of, half_width, mean_figures
 from partita.cli.workload import Batch
 from partita_policies.simulator import Outcome, Result
 from partita_policies.simulator.results import dump_result
 from partita_policies.types import Job
 
-__all__ = ["as_json", "figures_of", "rank", "report"]
+__all__ = ["Runs", "as_json", "rank", "report"]
 
-TOLERANCE = 0.05
-"""Slowdown up to which a job counts as not slowed down."""
+Runs = Mapping[str, Sequence[Result]]
+"""Results by policy, one a run."""
 _SHOWN = 5
 """Jobs that are named where some did not finish."""
 
 
-def figures_of(result: Result) -> dict[str, float | int | None]:
-    """Sum up a simulation. Times are in seconds, utilisation in percent."""
-    waits = [job.wait for job in result.finished if job.wait is not None]
-    slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
-    decisions = sorted(result.seconds)
-    return {
-        "makespan": result.makespan,
-        "meanCompletion": result.mean_completion,
-        "meanWait": fmean(waits) if waits else None,
-        "meanSlowdown": fmean(slowdowns) if slowdowns else None,
-        "maxSlowdown": max(slowdowns, default=None),
-        "notSlowed": result.unslowed(TOLERANCE),
-        "gpuUtilisation": result.gpu_utilisation,
-        "memoryUtilisation": result.memory_utilisation,
-        "outOfMemory": result.kills,
-        "finished": len(result.finished),
-        "neverFits": _count(result, Outcome.NEVER_FITS),
-        "neverPlaced": _count(result, Outcome.NEVER_PLACED),
-        "decisions": result.decisions,
-        "rejected": result.rejected,
-        "meanDecision": fmean(decisions) if decisions else None,
-        "p99Decision": decisions[-(len(decisions) // 100) - 1] if decisions else None,
-    }
+def report(batch: Batch, runs: Runs) -> RenderableType:
+    """Draw the comparison, and say what did not go well.
 
-
-def _count(result: Result, outcome: Outcome) -> int:
-    return sum(job.outcome is outcome for job in result.jobs)
-
-
-def report(batch: Batch, results: Mapping[str, Result]) -> RenderableType:
-    """Draw the comparison, and say what did not go well."""
+    Parameters
+    ----------
+    batch
+        The first run's.
+    """
     parts: list[RenderableType] = [Text(batch.title, style="bold"), Text()]
-    if results:
-        parts.append(_table(batch, results))
-        parts.append(Text())
-        parts.append(
-            Text(
-                "Slowdown: run time against the time alone on the same GPU; not slowed: at most "
-                f"{TOLERANCE:.0%}. Decision: time on this machine.",
-                style="dim",
-            )
+    if runs:
+        count = len(next(iter(runs.values())))
+        mean = f"Means of {count} runs; ± is the mean's 95 % interval. " if count > 1 else ""
+        said = (
+            f"{mean}Slowdown: run time against the time alone on the same GPU; not slowed: at most "
+            f"{TOLERANCE:.0%}. Decision: time on this machine."
         )
-        parts += _trouble(batch, results)
+        parts += [_table(batch, runs), Text(), Text(said, style="dim")]
+        parts += _trouble(batch, {name: results[0] for name, results in runs.items()})
     return Group(*parts)
 
 
-def _table(batch: Batch, results: Mapping[str, Result]) -> Table:
+def _table(batch: Batch, runs: Runs) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold", vertical="bottom")
     for heading in (
@@ -86,33 +62,39 @@ def _table(batch: Batch, results: Mapping[str, Result]) -> Table:
         "\np99",
     ):
         table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
-    done = [r for r in results.values() if len(r.finished) == len(batch.tasks)]
-    best = min((result.makespan for result in done), default=None)
-    for name, result in results.items():
-        figures = figures_of(result)
-        whole = len(result.finished) == len(batch.tasks)
+    best = next(iter(runs))
+    for name, results in runs.items():
+        figures = mean_figures(results)
+        spans = [result.makespan for result in results]
+        width = f" ±{half_width(spans):,.0f}" if len(spans) > 1 else ""
+        whole = all(len(result.finished) == len(batch.tasks) for result in results)
         table.add_row(
             name,
             Text(
-                seconds(result.makespan) + ("" if whole else " *"),
-                style="bold green" if whole and result.makespan == best else "default",
+                f"{seconds(fmean(spans))}{width}{'' if whole else ' *'}",
+                style="bold green" if whole and name == best else "default",
             ),
             _maybe(figures["meanWait"], seconds),
             _maybe(figures["meanSlowdown"], times),
             _maybe(figures["maxSlowdown"], times),
-            f"{figures['notSlowed']} of {len(batch.tasks)}",
-            f"{result.gpu_utilisation:.1f} %",
-            f"{result.memory_utilisation:.1f} %",
-            str(result.kills) if result.kills else "-",
+            f"{_maybe(figures['notSlowed'], _number)} of {len(batch.tasks):,}",
+            _maybe(figures["gpuUtilisation"], "{:.1f} %".format),
+            _maybe(figures["memoryUtilisation"], "{:.1f} %".format),
+            _maybe(figures["outOfMemory"] or None, _number),
             _maybe(figures["meanDecision"], milliseconds),
             _maybe(figures["p99Decision"], milliseconds),
         )
     return table
 
 
-def rank(name: str, result: Result) -> tuple[int, float, str]:
-    """Order results: those that finished the most jobs first, then the shortest makespan."""
-    return (-len(result.finished), result.makespan, name)
+def rank(name: str, results: Sequence[Result]) -> tuple[int, float, str]:
+    """Order policies: those that finished the most jobs first, then the shortest makespan."""
+    finished = sum(len(result.finished) for result in results)
+    return (-finished, fmean(result.makespan for result in results), name)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def _maybe(value: float | None, write: Any) -> str:
@@ -159,9 +141,16 @@ def _names(jobs: Sequence[str]) -> str:
 
 
 def as_json(
-    batch: Batch, results: Mapping[str, Result], failures: Mapping[str, str]
+    batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return all there is to tell: under `result` what `simulator.results.load_result` reads."""
+    """Return all there is to tell: under `result` what `simulator.results.load_result` reads.
+
+    Parameters
+    ----------
+    batches
+        By seed, in the order of the runs.
+    """
+    batch = next(iter(batches.values()))
     return {
         "workload": batch.name,
         "jobs": len(batch.tasks),
@@ -169,8 +158,20 @@ def as_json(
         "speeds": dict(batch.speeds),
         "gpus": [{"id": g.id, "product": g.product, "memory": g.memory} for g in batch.place.gpus],
         "policies": [
-            {"policy": name, **figures_of(result), "result": json.loads(dump_result(result))}
-            for name, result in results.items()
+            {
+                "policy": name,
+                **mean_figures(results),
+                "makespanInterval": half_width([result.makespan for result in results]),
+                "runs": [
+                    {
+                        "seed": seed,
+                        **figures_of(result),
+                        "result": json.loads(dump_result(result)),
+                    }
+                    for seed, result in zip(batches, results, strict=True)
+                ],
+            }
+            for name, results in runs.items()
         ],
         "failures": dict(failures),
     }

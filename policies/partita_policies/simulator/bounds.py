@@ -21,7 +21,7 @@ This holds of each of these:
   d / (1 + k d), add up to at most 1; switches only add.
 - Memory: what is booked never exceeds a GPU, and a pace is at most v. Under MPS a job that
   finishes has booked at least its real peak.
-- Slots and MPS clients: likewise; a job that must be alone takes all of a GPU.
+- Slots and MPS clients: likewise. A job that must be alone takes all of a GPU, of each.
 
 Where the share of a job depends on the GPU, the smallest counts. A job on several GPUs counts as
 often. Of jobs that arrive over time, those that arrive from some moment on can only be worked on
@@ -136,8 +136,11 @@ def _needs(
 def _shares(task: Task, gpus: Sequence[GPU], sharing: Sharing) -> dict[str, float]:
     """Return the mean share of each resource of a GPU that a job's work needs, at least."""
     job, truth = task.job, task.truth
-    if job.alone or sharing is Sharing.EXCLUSIVE:
+    if sharing is Sharing.EXCLUSIVE:
         return {"whole GPUs": 1.0}
+    if job.alone:
+        kernels = "sm" if sharing is Sharing.MPS else "kernels"
+        return dict.fromkeys(("memory", "slots", "clients", "pcie", kernels), 1.0)
     memory = max(job.memory, truth.peak_memory) if sharing is Sharing.MPS else job.memory
     shares = {
         "memory": min(_part(memory, gpu.memory) for gpu in gpus),

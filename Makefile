@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver bench-operator picture lint format crds lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster bench-operator bench-policies picture lint format crds lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -34,8 +34,15 @@ test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real on
 	@$(PY) tests/apiserver/build.py
 	@$(PY) -m pytest --server apiserver $(ARGS)
 
+test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
+	@$(PY) tests/apiserver/build.py --node
+	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
+
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
+
+bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md (about an hour; ARGS="--only times" for a part)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m bench.policies $(ARGS)
 
 picture: $(DEV) ## Draw README's picture from a run of the demo
 	@$(PY) tools/picture.py

@@ -95,7 +95,7 @@ class Device:
             run.set_pace(self, slowdown / self.speed, now)
 
     def neighbours(self) -> "list[Device]":
-        """Return the other GPUs of the jobs that run here."""
+        """Return the GPUs of those jobs that run here and elsewhere: their paces change, too."""
         return [other for run in self.runs if len(run.devices) > 1 for other in run.devices]
 
     def next_event(self) -> float:

@@ -30,6 +30,7 @@ __all__ = ["Asked", "Batch", "Place", "load", "place_asked", "place_in"]
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_JOBS = 100
+_PRODUCTS_NAMED = 3
 REFERENCE = "titan-xp"
 """What synthetic jobs run on where nobody says: the GPU of the DqnGPU study."""
 
@@ -67,6 +68,8 @@ class Batch:
         """Say in a line what it is."""
         products = Counter(gpu.product or "GPU" for gpu in self.place.gpus)
         gpus = ", ".join(f"{count} x {product}" for product, count in products.items())
+        if len(products) > _PRODUCTS_NAMED:
+            gpus = f"{products.total():,} GPUs of {len(products)} products"
         return f"{self.name}: {len(self.tasks):,} jobs on {gpus}, {self.sharing}"
 
 

@@ -1,6 +1,7 @@
 """The whole picture: a block per policy, all with the same axes, so that they compare."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpecFromSubplotSpec, SubplotSpec
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from partita.cli.charts.colours import BUSY, INK, KILLED, MEMORY, colours_of
 from partita.cli.charts.panels import heat, jobs_on, plain, queue, use_of
@@ -26,6 +28,8 @@ _LEGEND = 16
 """Applications named in the legend."""
 _ENTRY = 1.25
 """Inches of an entry there."""
+_UNITS = ((1, "seconds", 10_000), (3600, "hours", 100), (86400, "days", inf))
+"""Of the time axis: seconds, name, and up to how many of them it is taken."""
 
 
 def draw(results: Mapping[str, Result], title: str) -> Figure:
@@ -134,7 +138,7 @@ class _Picture:
                 heat(axes, result, busy=busy, end=self._end)
                 if first:
                     name = "how busy" if busy else "how full"
-                    _label(axes, f"{len(self._gpus)} GPUs:\n{name}")
+                    _label(axes, f"{len(self._gpus):,}\nGPUs:\n{name}")
         queue(panels[-1], result, self._waiting)
         if first:
             _label(panels[-1], "jobs that\nwait")
@@ -143,9 +147,17 @@ class _Picture:
             axes.axvline(result.end, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
             if axes is not panels[-1]:
                 axes.tick_params(labelbottom=False, bottom=False)
-        panels[-1].set_xlabel("seconds", fontsize=7, color=INK)
+        self._time_axis(panels[-1])
         panels[0].set_title(policy, fontsize=10, fontweight="bold", loc="left", color=INK)
         panels[0].set_title(_figures(result), fontsize=8, loc="right", color=INK)
+
+    def _time_axis(self, axes: Axes) -> None:
+        span = self._end - self._start
+        unit, name = next((unit, name) for unit, name, most in _UNITS if span <= most * unit)
+        ticks = MaxNLocator(6).tick_values(self._start / unit, self._end / unit)
+        inside = [tick for tick in ticks if self._start <= tick * unit <= self._end]
+        axes.set_xticks([tick * unit for tick in inside], [f"{tick:g}" for tick in inside])
+        axes.set_xlabel(name, fontsize=7, color=INK)
 
     def _per_gpu(self, panels: Sequence[Axes], result: Result, *, first: bool) -> None:
         colours = {job: self._colours[name] for job, name in self._applications.items()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from partita.controller import recorder as module
@@ -24,6 +25,7 @@ DECISION = Decision("fifo", (Placement("job", ("gpu",)),))
 
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    structlog.reset_defaults()  # a command's test before us may have made it quiet
     monkeypatch.setattr(module, "REST", 0.0)
 
 

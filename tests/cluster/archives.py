@@ -7,6 +7,7 @@ Changeset Format"), which ``ctr images import`` takes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["busybox", "write_archive", "write_busybox"]
+__all__ = ["busybox", "write_archive", "write_busybox", "write_layer"]
 
 APPLETS = (
     "cat",
@@ -76,26 +77,55 @@ def write_archive(
         _add(archive, "manifest.json", json.dumps(manifest).encode())
 
 
+def write_layer(path: Path, folder: Path, *, date: int = 0) -> None:
+    """Write a folder's content as a layer: one date, one owner, one order, whoever made it when."""
+    with tarfile.open(path, "w") as tar:
+        for file in sorted(folder.rglob("*")):
+            info = tar.gettarinfo(file, str(file.relative_to(folder)))
+            info.mtime, info.uid, info.gid, info.uname, info.gname = date, 0, 0, "", ""
+            with contextlib.ExitStack() as stack:
+                content = stack.enter_context(file.open("rb")) if info.isreg() else None
+                tar.addfile(info, content)
+
+
 def write_busybox(
-    path: Path, name: str, entrypoint: Sequence[str], files: Mapping[str, Path] | None = None
+    path: Path,
+    name: str,
+    entrypoint: Sequence[str],
+    *,
+    programs: Sequence[Path] = (),
+    base: Path | None = None,
 ) -> None:
-    """Write an image of busybox, and of ``files`` at their places in it."""
-    layer = path.with_suffix(".layer")
-    with tarfile.open(layer, "w") as tar:
-        for folder in ("bin", "dev", "etc", "proc", "sys", "tmp"):
+    """Write an image of busybox and of other programs.
+
+    Parameters
+    ----------
+    programs
+        Put into ``/usr/bin``.
+    base
+        Folder of a layer below, with the libraries that they need.
+    """
+    layers = []
+    if base is not None:
+        layers.append(path.with_suffix(".base"))
+        write_layer(layers[0], base)
+    layers.append(path.with_suffix(".layer"))
+    with tarfile.open(layers[-1], "w") as tar:
+        for folder in () if base is not None else ("dev", "etc", "proc", "sys", "tmp", "usr/bin"):
             info = tarfile.TarInfo(folder)
             info.type = tarfile.DIRTYPE
             info.mode = 0o1777 if folder == "tmp" else 0o755
             tar.addfile(info)
-        for place, source in {"bin/busybox": busybox(), **(files or {})}.items():
-            _add(tar, place, source.read_bytes(), mode=0o755)
+        for program in (busybox(), *programs):
+            _add(tar, f"usr/bin/{program.name}", program.read_bytes(), mode=0o755)
         for applet in APPLETS:
-            info = tarfile.TarInfo(f"bin/{applet}")
+            info = tarfile.TarInfo(f"usr/bin/{applet}")
             info.type = tarfile.SYMTYPE
             info.linkname = "busybox"
             tar.addfile(info)
-    write_archive(path, name, [layer], {"Entrypoint": list(entrypoint), "Env": ["PATH=/bin"]})
-    layer.unlink()
+    write_archive(path, name, layers, {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/bin"]})
+    for layer in layers:
+        layer.unlink()
 
 
 def busybox() -> Path:

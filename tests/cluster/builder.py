@@ -7,7 +7,6 @@ done by debootstrap; the last stage has to be ``FROM scratch`` with nothing but 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
@@ -15,13 +14,12 @@ import os
 import shutil
 import stat
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.archives import write_archive
+from cluster.archives import write_archive, write_layer
 from cluster.dockerfile import Copy, DockerfileError, Ignored, Run, Stage, parse
 
 __all__ = ["BuildError", "Image", "build"]
@@ -113,13 +111,7 @@ class _Build:
         tars = []
         for number, layer in enumerate(layers):
             tars.append(parts / f"{number}.tar")
-            with tarfile.open(tars[-1], "w") as tar:
-                for path in sorted(layer.rglob("*")):
-                    info = tar.gettarinfo(path, str(path.relative_to(layer)))
-                    info.mtime, info.uid, info.gid, info.uname, info.gname = date, 0, 0, "", ""
-                    with contextlib.ExitStack() as stack:
-                        content = stack.enter_context(path.open("rb")) if info.isreg() else None
-                        tar.addfile(info, content)
+            write_layer(tars[-1], layer, date=date)
         made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(date))
         written = parts / "image.tar"
         write_archive(written, name, tars, config, made=made)

@@ -143,7 +143,7 @@ def running_cluster() -> Iterator[Cluster]:
         cluster = Cluster(slot, node, plane, binaries)
         cluster.start_containerd()
         pause = slot.folder / "pause.tar"
-        archives.write_busybox(pause, PAUSE, ["/bin/busybox", "sleep", "2147483647"])
+        archives.write_busybox(pause, PAUSE, ["/usr/bin/sleep", "2147483647"])
         cluster.load(pause)
         cluster.start_kubelet()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from cluster import preflight
 from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
-from cluster.images import partita_image
+from cluster.images import partita_image, write_job_image
+from cluster.jobs import install
 from cluster.pods import restricted_namespace
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
+from support.kubectl import Kubectl
 
 TEST_SECONDS = 240
 """Of one test, a cluster's start included; the slowest takes a fifth of that on 2 cores."""
@@ -97,6 +100,27 @@ def gpus(cluster: Cluster) -> NodeGPUs:
     found = NodeGPUs(cluster.node)
     found.plug_in(2)
     return found
+
+
+@pytest.fixture(scope="session")
+def partita(
+    cluster: Cluster,
+    image: Image,
+    gpus: NodeGPUs,
+    api_server: ApiServer,
+    kubectl: Kubectl,
+) -> Cluster:
+    """The cluster with Partita in it, and an image for jobs."""
+    archive = cluster.slot.folder / "job.tar"
+    write_job_image(archive, gpus.built, image)
+    cluster.load(archive)
+
+    async def install_all() -> None:
+        async with api_server.session() as session:
+            await install(cluster, api_server.api(session), kubectl)
+
+    asyncio.run(install_all())
+    return cluster
 
 
 @pytest.fixture

@@ -8,19 +8,28 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from cluster.archives import write_busybox
 from cluster.builder import Image, build
+from gpu.fake import Built
 
-__all__ = ["PARTITA", "ROOT", "main", "partita_image"]
+__all__ = ["JOB", "PARTITA", "ROOT", "main", "partita_image", "write_job_image"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PARTITA = "localhost/partita:test"
 """Operator and agent."""
+JOB = "localhost/job:test"
+"""A user's job: busybox, and a program that uses a GPU through CUDA."""
 
 
 def partita_image() -> Image:
     """Build Partita's image of this work tree."""
     return build(ROOT, PARTITA)
+
+
+def write_job_image(archive: Path, gpu: Built, partita: Image) -> None:
+    """Write the jobs' image: the C library is that of Partita's."""
+    write_busybox(archive, JOB, ["fake-cuda"], programs=[gpu.program], base=partita.layers[0])
 
 
 def main() -> int:

@@ -36,6 +36,9 @@ def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
     if environment.get("NVIDIA_VISIBLE_DEVICES", "void") in {"", "none", "void"}:
         return
     capabilities = environment.get("NVIDIA_DRIVER_CAPABILITIES", "utility").split(",")
+    if "compute" in capabilities:
+        # The fake MPS daemon's own; a job's variables are left as they are.
+        config["process"]["env"].append(f"FAKE_GPU_DIR={STATE}")
     mounts = [(state, STATE, "rw")]
     for capability, files in FILES.items():
         if capability in capabilities or "all" in capabilities:

@@ -1,0 +1,152 @@
+"""Partita in the cluster, its partitions and jobs, as tests see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import yaml
+
+from cluster.cluster import Cluster
+from cluster.images import JOB, ROOT
+from cluster.pods import eventually, restricted_pod
+from support.api import Api
+from support.kubectl import Kubectl
+
+__all__ = ["Jobs", "all_ready", "install", "make_partition", "server_path", "servers"]
+
+GROUP = "partita.dev/v1alpha1"
+SYSTEM = "partita-system"
+
+Json = dict[str, Any]
+
+
+async def install(cluster: Cluster, api: Api, kubectl: Kubectl) -> None:
+    """Install the CRDs and run the operator; return when it is ready."""
+    (await kubectl("apply", f"--filename={ROOT / 'crds'}")).ok()
+    objects = list(yaml.safe_load_all((ROOT / "tests" / "cluster" / "partita.yaml").read_text()))
+    # No DNS serves the name by which kopf reaches the API server from within.
+    aliases = [{"ip": cluster.slot.api_server, "hostnames": ["kubernetes.default.svc"]}]
+    objects[-1]["spec"]["template"]["spec"]["hostAliases"] = aliases
+    (await kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(objects))).ok()
+    await eventually(
+        api,
+        f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/partita-operator",
+        lambda deployment: deployment["status"].get("readyReplicas") == 1,
+    )
+
+
+def server_path(name: str = "") -> str:
+    """Return the API's path of a GPUServer, or of all."""
+    return f"/apis/{GROUP}/gpuservers/{name}".rstrip("/")
+
+
+async def servers(api: Api) -> list[Json]:
+    """Return all GPUServers."""
+    answer = await api.get(server_path())
+    items: list[Json] = answer.ok().body["items"]
+    return items
+
+
+def is_true(obj: Json, condition: str) -> bool:
+    """Say whether an object has a condition."""
+    conditions = obj.get("status", {}).get("conditions", ())
+    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+
+
+def all_ready(count: int) -> Callable[[Json], bool]:
+    """Return what holds for a list of as many GPUServers, all of them ready."""
+
+    def holds(found: Json) -> bool:
+        ready = [server for server in found["items"] if is_true(server, "Ready")]
+        return len(found["items"]) == len(ready) == count
+
+    return holds
+
+
+async def make_partition(api: Api, name: str, gpus: int, **spec: Any) -> None:
+    """Make a partition and wait until all of its GPUs are ready, and no others are there."""
+    body = {
+        "apiVersion": GROUP,
+        "kind": "GPUPartition",
+        "metadata": {"name": name},
+        "spec": {"gpus": gpus, **spec},
+    }
+    (await api.post(f"/apis/{GROUP}/gpupartitions", body)).ok()
+    await eventually(api, server_path(), all_ready(gpus))
+
+
+class Jobs:
+    """The jobs of one restricted namespace in one partition."""
+
+    def __init__(self, api: Api, namespace: str, partition: str) -> None:
+        self._api = api
+        self._partition = partition
+        self.namespace = namespace
+
+    def path(self, name: str = "") -> str:
+        """Return the API's path of a job."""
+        return f"/apis/{GROUP}/namespaces/{self.namespace}/sharedgpujobs/{name}".rstrip("/")
+
+    def pod_path(self, name: str) -> str:
+        """Return the API's path of a Pod."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+    async def submit(self, name: str, *steps: str, memory: str = "1Gi", **spec: Any) -> None:
+        """Submit a job whose program takes these steps, see `gpu/cuda/cuda.c`."""
+        await self.submit_command(name, ["fake-cuda", *steps], memory=memory, **spec)
+
+    async def submit_command(
+        self, name: str, command: Sequence[str], *, memory: str = "1Gi", **spec: Any
+    ) -> None:
+        """Submit a job of user 1000 that `restricted` admits."""
+        pod = restricted_pod(name, JOB, command)["spec"]
+        del pod["restartPolicy"]
+        body = {
+            "apiVersion": GROUP,
+            "kind": "SharedGPUJob",
+            "metadata": {"name": name},
+            "spec": {
+                "partition": self._partition,
+                "application": name,
+                "gpuMemory": memory,
+                "template": {"spec": pod},
+                **spec,
+            },
+        }
+        (await self._api.post(self.path(), body)).ok()
+
+    async def until(
+        self, name: str, condition: Callable[[Json], Any], *, seconds: float = 60
+    ) -> Json:
+        """Return a job's status as soon as ``condition`` holds for it."""
+        job = await eventually(
+            self._api,
+            self.path(name),
+            lambda job: condition(job.get("status", {})),
+            seconds=seconds,
+        )
+        status: Json = job["status"]
+        return status
+
+    async def reaches(self, name: str, phase: str, *, seconds: float = 60) -> Json:
+        """Return a job's status once it is in a phase."""
+        return await self.until(name, lambda status: status.get("phase") == phase, seconds=seconds)
+
+    async def running(self, name: str, attempt: int = 1) -> str:
+        """Wait until a job's Pod runs its container; return the container's ID."""
+        pod = await eventually(
+            self._api,
+            self.pod_path(f"{name}-{attempt}"),
+            lambda pod: (
+                (pod["status"].get("containerStatuses") or [{}])[0].get("state", {}).get("running")
+            ),
+        )
+        return str(pod["status"]["containerStatuses"][0]["containerID"])
+
+    async def delete(self, *names: str) -> None:
+        """Delete jobs, and wait until their Pods are gone."""
+        for name in names:
+            await self._api.delete(self.path(name))
+        for name in names:
+            await self._api.gone(self.pod_path(f"{name}-1"))

@@ -1,0 +1,262 @@
+"""From YAML to jobs that share GPUs, on a true kubelet; only the GPUs are fake.
+
+The tests stand in the order of a cluster's life, but each can run alone.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from cluster import nvidia_runtime
+from cluster.cluster import Cluster
+from cluster.gpus import NodeGPUs
+from cluster.jobs import SYSTEM, Jobs, all_ready, make_partition, server_path, servers
+from cluster.plane import NODE_NAME
+from cluster.pods import eventually, logs
+from gpu.fake import uuid_of
+from support.api import Api
+from support.kubectl import Kubectl
+
+EXCLUSIVE_PROCESS = 3
+"""`nvmlComputeMode_t`."""
+
+DRIVER_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+DRIVER_STATE = nvidia_runtime.STATE
+"""What NVIDIA's runtime brings."""
+
+CONTAINER = {
+    "/",
+    "/dev",
+    "/dev/mqueue",
+    "/dev/shm",
+    "/dev/termination-log",
+    "/etc/hostname",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/proc",
+    "/sys",
+    "/var/run/secrets/kubernetes.io/serviceaccount",
+}
+"""What kubelet mounts into every container; the server's /dev/shm takes the place of its own."""
+
+KUBERNETES = {"HOME", "HOSTNAME", "PATH", "PWD", "SHLVL"}
+"""What the shell and every container have; and what begins with KUBERNETES_."""
+
+
+@pytest.fixture
+async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
+    """A partition of both GPUs, shared by MPS."""
+    if (await api.get("/apis/partita.dev/v1alpha1/gpupartitions/shared")).status == 404:
+        await make_partition(api, "shared", 2)
+    await eventually(api, server_path(), all_ready(2))
+    return "shared"
+
+
+@pytest.fixture
+async def jobs(api: Api, restricted: str, shared: str):
+    yield Jobs(api, restricted, shared)
+    await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
+    await eventually(
+        api,
+        server_path(),
+        lambda found: not any(s.get("status", {}).get("allocations") for s in found["items"]),
+    )
+
+
+async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
+    cluster: Cluster, gpus: NodeGPUs, api: Api, shared: str
+):
+    found = await servers(api)
+    assert {server["status"]["uuid"] for server in found} == {uuid_of(0), uuid_of(1)}
+    assert [gpus.mode(0), gpus.mode(1)] == [EXCLUSIVE_PROCESS] * 2
+    await eventually(
+        api,
+        f"/api/v1/nodes/{NODE_NAME}",
+        lambda node: (
+            [node["status"]["allocatable"].get(f"gpu.partita.dev/0000000{n}") for n in (1, 2)]
+            == ["16", "16"]
+        ),
+    )
+
+
+async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    script = (
+        "id -u; while read -r _ _ _ _ at _; do echo mount $at; done </proc/self/mountinfo; "
+        "echo; env; fake-cuda alloc:900 compute:4000"
+    )
+    names = ["one", "two", "three"]
+    for number, name in enumerate(names, start=1):
+        await jobs.submit_command(
+            name, ["sh", "-c", script], memory=f"{number}Gi", threadPercent=10 * number
+        )
+    for name in names:
+        await jobs.running(name)
+    gpus.until(lambda: sorted(map(len, (gpus.pids(0), gpus.pids(1)))) == [0, 3], "they share one")
+    for number, name in enumerate(names, start=1):
+        status = await jobs.reaches(name, "Succeeded")
+        (uuid,) = status["attempts"][0]["gpus"]
+        check_inside(await logs(api, jobs.namespace, f"{name}-1"), number, uuid)
+
+
+def check_inside(said: str, number: int, uuid: str) -> None:
+    """Hold what a job saw, user, mounts and variables, against what it was to see."""
+    first, _, rest = said.partition("\n\n")
+    user, *mounts = first.splitlines()
+    assert user == "1000"
+    variables = dict(line.split("=", 1) for line in rest.splitlines() if "=" in line)
+    assert {
+        name: value
+        for name, value in variables.items()
+        if name not in KUBERNETES and not name.startswith("KUBERNETES_")
+    } == {
+        "NVIDIA_VISIBLE_DEVICES": uuid,
+        "CUDA_MPS_PIPE_DIRECTORY": f"/run/partita/{uuid}/pipe",
+        "CUDA_MPS_LOG_DIRECTORY": f"/run/partita/{uuid}/log",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={1024 * number}M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(10 * number),
+    }
+    places = {line.removeprefix("mount ") for line in mounts}
+    assert {place for place in places if place not in CONTAINER and not inner(place)} == {
+        f"/run/partita/{uuid}/pipe",
+        DRIVER_STATE,
+        DRIVER_LIBRARY,
+    }
+
+
+def inner(place: str) -> bool:
+    """Say whether a mount is one of the container's own file systems' parts."""
+    return place.startswith(("/dev/pts", "/proc/", "/sys/"))
+
+
+async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
+    container = await jobs.running("neighbour")
+    await jobs.submit("greedy", "alloc:900", "alloc:600", "compute:500", memory="1Gi")
+    status = await jobs.reaches("greedy", "Succeeded", seconds=90)
+    first, second = status["attempts"]
+    assert first["outcome"] == "OutOfMemory"
+    assert "out of memory" in first["message"]
+    assert second["outcome"] == "Succeeded"
+    assert (first["memory"], second["memory"]) == ("1Gi", "1536Mi")
+    assert await jobs.running("neighbour") == container
+    assert (await jobs.reaches("neighbour", "Running"))["attempts"][0]["number"] == 1
+
+
+async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_not(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
+    container = await jobs.running("neighbour")
+    gpus.until(lambda: clients(gpus) == 1)
+    await jobs.submit(
+        "thief", "unset", "alloc:2048", "forever", memory="1Gi", retry={"outOfMemory": {"limit": 0}}
+    )
+    await jobs.running("thief")
+    status = await jobs.reaches("thief", "Failed")
+    assert status["attempts"][0]["outcome"] == "OutOfMemory"
+    assert await jobs.running("neighbour") == container
+    assert clients(gpus) == 1
+    told = await api.get(f"/api/v1/namespaces/{jobs.namespace}/events")
+    about = [event for event in told.body["items"] if event["regarding"]["name"] == "thief"]
+    assert about, "its job tells of it by an Event"
+
+
+def clients(gpus: NodeGPUs) -> int:
+    """Return how many programs use the GPUs, by the driver's count."""
+    return sum(len(gpus.pids(gpu)) for gpu in range(2))
+
+
+async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    """Both GPUs are in use; the fault is one of the GPU that the faulty job is on."""
+    await jobs.submit("elsewhere", "alloc:100", "forever", memory="36Gi")
+    elsewhere = await jobs.running("elsewhere")
+    await jobs.submit("beside", "alloc:900", "forever", memory="4Gi")
+    await jobs.running("beside")
+    once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
+    await jobs.submit_command("faulty", ["sh", "-c", once], memory="4Gi")
+    await jobs.reaches("faulty", "Succeeded", seconds=120)
+    await jobs.running("beside", attempt=2)
+    status = await jobs.reaches("beside", "Running")
+    assert [attempt.get("outcome") for attempt in status["attempts"]] == ["GPUFault", None]
+    assert await jobs.running("elsewhere") == elsewhere
+    await eventually(api, server_path(), all_ready(2))
+
+
+@pytest.mark.parametrize("what", ["kubelet", "containerd", "agent", "operator"])
+async def test_jobs_live_on_when_something_is_started_anew(
+    what: str, cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    await jobs.submit("lasting", "alloc:900", "forever", memory="1Gi")
+    container = await jobs.running("lasting")
+    gpus.until(lambda: clients(gpus) == 1)
+    (pid,) = [*gpus.pids(0), *gpus.pids(1)]
+    if what in {"kubelet", "containerd"}:
+        cluster.restart(what, how=signal.SIGKILL)
+    else:
+        await kill_container(cluster, api, what)
+    await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
+    await jobs.reaches("next", "Succeeded", seconds=120)
+    assert await jobs.running("lasting") == container
+    assert pid in {*gpus.pids(0), *gpus.pids(1)}
+    await eventually(api, server_path(), all_ready(2))
+
+
+async def kill_container(cluster: Cluster, api: Api, name: str) -> None:
+    """Kill the first process of every container of this name in Partita's namespace."""
+    pods = (await api.get(f"/api/v1/namespaces/{SYSTEM}/pods")).ok().body["items"]
+    found = [
+        status["containerID"].removeprefix("containerd://")
+        for pod in pods
+        for status in pod["status"]["containerStatuses"]
+        if status["name"] == name
+    ]
+    assert found
+    for container in found:
+        cluster.ctr("tasks", "kill", "--signal=SIGKILL", container)
+
+
+async def test_a_drained_node_gives_its_jobs_back_and_takes_them_again(
+    gpus: NodeGPUs, api: Api, jobs: Jobs, kubectl: Kubectl
+):
+    await jobs.submit("moved", "alloc:900", "forever", memory="1Gi")
+    await jobs.running("moved")
+    selector = "--pod-selector=partita.dev/component"
+    (await kubectl("drain", NODE_NAME, "--force", "--ignore-daemonsets", selector)).ok()
+    status = await jobs.until("moved", lambda status: status.get("phase") == "Queued")
+    assert status["attempts"][0]["outcome"] != "Failed"
+    assert status["message"], "it says why it waits"
+    gpus.until(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], "the compute mode is DEFAULT again")
+    (await kubectl("uncordon", NODE_NAME)).ok()
+    await jobs.running("moved", attempt=2)
+    assert [len(gpus.pids(0)) + len(gpus.pids(1))] == [1]
+
+
+async def test_nothing_is_left_of_a_partition_that_is_deleted(
+    cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    await jobs.submit("last", "alloc:900", "forever", memory="1Gi")
+    await jobs.running("last")
+    await jobs.delete("last")
+    await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/shared")
+    await eventually(api, server_path(), lambda found: not found["items"])
+    await eventually(
+        api,
+        f"/api/v1/namespaces/{SYSTEM}/pods",
+        lambda pods: (
+            not [pod for pod in pods["items"] if "partita.dev/server" in pod["metadata"]["labels"]]
+        ),
+    )
+    assert [gpus.mode(0), gpus.mode(1)] == [0, 0]
+    assert clients(gpus) == 0
+    directory = cluster.run / "partita"
+    left = [path for path in directory.rglob("*") if not path.is_dir() and path.suffix != ".log"]
+    assert left == []
+    assert "/run/partita" not in cluster.node.run("cat", "/proc/self/mountinfo")

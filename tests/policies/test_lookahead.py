@@ -158,6 +158,14 @@ def test_without_predictions_to_make_it_still_places_by_a_rule() -> None:
     assert decide([job("a", HEAVY), job("b", LIGHT)], work=0) == {"a": ("g0",), "b": ("g0",)}
 
 
+def test_the_rule_has_its_way_where_no_plan_is_clearly_better(monkeypatch) -> None:
+    jobs = [task.job for task in random_tasks(3, 14, GPU_0, applications=5)]
+    searched, by_rule = decide(jobs), decide(jobs, work=0)
+    assert searched != by_rule
+    monkeypatch.setattr("partita_policies.lookahead._MARGIN", 9.0)
+    assert decide(jobs) == by_rule
+
+
 def test_the_predictions_of_a_decision_are_bounded_whatever_the_queue(monkeypatch) -> None:
     made = []
     original = Forecast.__init__

@@ -6,6 +6,7 @@ The tests stand in the order of a cluster's life, but each can run alone.
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
@@ -15,7 +16,7 @@ from cluster.gpus import NodeGPUs
 from cluster.jobs import SYSTEM, Jobs, all_ready, make_partition, server_path, servers
 from cluster.plane import NODE_NAME
 from cluster.pods import eventually, logs
-from gpu.fake import uuid_of
+from gpu.fake import MIB, uuid_of
 from support.api import Api
 from support.kubectl import Kubectl
 
@@ -40,6 +41,9 @@ CONTAINER = {
     "/var/run/secrets/kubernetes.io/serviceaccount",
 }
 """What kubelet mounts into every container; the server's /dev/shm takes the place of its own."""
+
+STOPPED_SECONDS = 2
+"""Within which a program that takes what is not its own is to be stopped (issue 5)."""
 
 KUBERNETES = {"HOME", "HOSTNAME", "PATH", "PWD", "SHLVL"}
 """What the shell and every container have; and what begins with KUBERNETES_."""
@@ -154,22 +158,31 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("neighbour")
     gpus.until(lambda: clients(gpus) == 1)
+    steps = ["unset", "alloc:2048", "forever"]
     await jobs.submit(
-        "thief", "unset", "alloc:2048", "forever", memory="1Gi", retry={"outOfMemory": {"limit": 0}}
+        "thief", *steps, memory="1Gi", retry={"limit": 0, "outOfMemory": {"limit": 0}}
     )
-    await jobs.running("thief")
+    gpus.until(lambda: 2048 * MIB in (memory for _, memory in uses(gpus)))
+    taken = time.monotonic()
+    gpus.until(lambda: clients(gpus) == 1)
+    assert time.monotonic() - taken < STOPPED_SECONDS
     status = await jobs.reaches("thief", "Failed")
-    assert status["attempts"][0]["outcome"] == "OutOfMemory"
+    assert "terminated" in status["attempts"][0]["message"]
     assert await jobs.running("neighbour") == container
-    assert clients(gpus) == 1
-    told = await api.get(f"/api/v1/namespaces/{jobs.namespace}/events")
-    about = [event for event in told.body["items"] if event["regarding"]["name"] == "thief"]
-    assert about, "its job tells of it by an Event"
+    assert [memory for _, memory in uses(gpus)] == [900 * MIB]
+    events = await api.get(f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events")
+    reasons = {e["reason"] for e in events.ok().body["items"] if e["regarding"]["name"] == "thief"}
+    assert "AboveBooking" in reasons, "its job's Event says what happened"
+
+
+def uses(gpus: NodeGPUs) -> list[tuple[int, int]]:
+    """Return the PIDs of programs on the GPUs, and how much memory each has."""
+    return [use for gpu in range(2) for use in gpus.pids(gpu).items()]
 
 
 def clients(gpus: NodeGPUs) -> int:
     """Return how many programs use the GPUs, by the driver's count."""
-    return sum(len(gpus.pids(gpu)) for gpu in range(2))
+    return len(uses(gpus))
 
 
 async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
@@ -178,8 +191,12 @@ async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
     """Both GPUs are in use; the fault is one of the GPU that the faulty job is on."""
     await jobs.submit("elsewhere", "alloc:100", "forever", memory="36Gi")
     elsewhere = await jobs.running("elsewhere")
-    await jobs.submit("beside", "alloc:900", "forever", memory="4Gi")
+    # It takes a while to end, as programs do that have much to clean up.
+    await jobs.submit_command(
+        "beside", ["sh", "-c", "fake-cuda alloc:900 forever; sleep 5; exit 1"], memory="4Gi"
+    )
     await jobs.running("beside")
+    gpus.until(lambda: clients(gpus) == 2)
     once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
     await jobs.submit_command("faulty", ["sh", "-c", once], memory="4Gi")
     await jobs.reaches("faulty", "Succeeded", seconds=120)
@@ -188,6 +205,23 @@ async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
     assert [attempt.get("outcome") for attempt in status["attempts"]] == ["GPUFault", None]
     assert await jobs.running("elsewhere") == elsewhere
     await eventually(api, server_path(), all_ready(2))
+
+
+@pytest.mark.xfail(
+    strict=False,
+    reason="an attempt that ends before its GPU is reported as faulted is taken for its own failure",
+)
+async def test_a_job_that_dies_of_a_neighbours_fault_at_once_has_not_failed(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    await jobs.submit("beside", "alloc:900", "forever", memory="1Gi")
+    await jobs.running("beside")
+    gpus.until(lambda: clients(gpus) == 1)
+    once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
+    await jobs.submit_command("faulty", ["sh", "-c", once], memory="1Gi")
+    await jobs.running("beside", attempt=2)
+    status = await jobs.reaches("beside", "Running")
+    assert status["attempts"][0]["outcome"] == "GPUFault"
 
 
 @pytest.mark.parametrize("what", ["kubelet", "containerd", "agent", "operator"])
@@ -257,6 +291,6 @@ async def test_nothing_is_left_of_a_partition_that_is_deleted(
     assert [gpus.mode(0), gpus.mode(1)] == [0, 0]
     assert clients(gpus) == 0
     directory = cluster.run / "partita"
-    left = [path for path in directory.rglob("*") if not path.is_dir() and path.suffix != ".log"]
-    assert left == []
+    left = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert not {name for name in left if not name.endswith((".lock", ".log", ".log.old"))}
     assert "/run/partita" not in cluster.node.run("cat", "/proc/self/mountinfo")

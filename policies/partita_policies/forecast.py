@@ -13,6 +13,7 @@ still has `OVERDUE` of its work to do.
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 
@@ -118,6 +119,14 @@ def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple
     profile
         With at least one step.
     """
+    return _phases(profile, gpu.memory, gpu.pcie_bandwidth, thread_percent)
+
+
+@lru_cache(maxsize=4096)
+def _phases(
+    profile: Profile, memory: int, pcie_bandwidth: int, thread_percent: int
+) -> tuple[Phase, ...]:
+    gpu = GPU("", "", memory, 1, pcie_bandwidth=pcie_bandwidth)
     seconds = max(profile.duration, _ENOUGH) / len(profile.steps)
     merged: list[Phase] = []
     for step in profile.steps:

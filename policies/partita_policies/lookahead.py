@@ -66,7 +66,7 @@ class LookaheadParameters(Parameters):
         default=128, ge=1, description="How many waiting jobs are planned for a group of GPUs."
     )
     work: int = Field(
-        default=40_000,
+        default=30_000,
         ge=0,
         description="Predictions in one decision; with 0 there is no search, only a rule.",
     )

@@ -49,7 +49,7 @@ class SJF:
         for job in sorted(snapshot.jobs, key=_urgency):
             if room.full or (self._exclusive and not room.has_idle):
                 break
-            wanted = replace(job, alone=True) if self._exclusive else job
+            wanted = replace(job, alone=True) if self._exclusive and not job.alone else job
             gpu_ids = room.first_fit(wanted)
             if gpu_ids is not None:
                 room.take(wanted, gpu_ids)

@@ -46,9 +46,9 @@ _IDLE = (0.0, 0.0, 0.0)
 
 _Use = tuple[int, float, float, float, float | None]
 """What a job asks of a GPU beside memory: threads, GPU, core, PCIe; and its duration."""
-_Need = tuple[int, int, float, float, float, float, int]
-"""What the scoring of a kind needs: memory (`_WHOLE` when alone), threads, GPU, core, PCIe,
-epsilon times the work that remains, priority. Plain tuples: thousands are unpacked."""
+_Need = tuple[int, int, int, int, float, float, float, float, int]
+"""What the scoring of a kind needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
+core, PCIe, epsilon times the work that remains, priority. Plain: thousands are unpacked."""
 
 
 class TetrisParameters(Parameters):
@@ -123,7 +123,7 @@ class _Decision:
         jobs = sorted(waiting, key=lambda job: -job.priority)
         self.kinds = Kinds(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
-        self._least = [min((need[of] for need in self._needs), default=0.0) for of in (2, 3, 4)]
+        self._least = [min((need[of] for need in self._needs), default=0.0) for of in (4, 5, 6)]
         """The least that any kind asks of GPU, core and PCIe."""
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
@@ -131,12 +131,14 @@ class _Decision:
         free = self._room[gpu.id]
         stream = self.kinds.fitting(self._room, gpu.id)
         known: list[Kind[_Use]] = []
-        while free.slots and free.clients:
-            more = islice(stream, _PATIENCE * window)
-            known, best = self._weigh(chain(known, more), gpu, window)
+        patience = _PATIENCE * window
+        while free.slots and free.clients and not free.alone:
+            known, best = self._weigh(chain(known, islice(stream, patience)), gpu, window)
             if best is None:
                 return
             placement = self._start(best, gpu)
+            # Once one was refused, no others join the rest until one of these has started.
+            patience = 0 if placement is None else _PATIENCE * window
             if placement is not None:
                 yield placement
             if placement is None or not best.waiting:
@@ -158,6 +160,7 @@ class _Decision:
         if least_busy > busy_left or least_core > core_left or least_pcie > pcie_left:
             return [], None
         room, whole = free.memory, gpu.memory
+        slots_left, clients_left = free.slots, free.clients
         by_memory = room / whole**2 if whole else 0.0
         by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
         by_gpu = max(left.gpu, 0.0) / 1e4
@@ -167,8 +170,10 @@ class _Decision:
         highest, urgent = -inf, 0
         needs = self._needs
         for kind in kinds:
-            memory, threads, busy, core, pcie, penalty, priority = needs[kind.order]
-            if memory > room or busy > busy_left or core > core_left or pcie > pcie_left:
+            memory, slots, clients, threads, busy, core, pcie, penalty, priority = needs[kind.order]
+            if memory > room or slots > slots_left or clients > clients_left:
+                continue
+            if busy > busy_left or core > core_left or pcie > pcie_left:
                 continue
             if hosts is not None and not hosts.has(gpu.node, kind.waiting[-1]):
                 continue
@@ -216,7 +221,8 @@ class _Decision:
             job, (threads, busy, core, pcie, _) = kind.waiting[-1], kind.trait
             penalty = epsilon * (mean_work if work is None else work)
             memory = _WHOLE if job.alone else job.memory
-            needs.append((memory, threads, busy, core, pcie, penalty, job.priority))
+            asked = (memory, job.slots, job.clients, threads)
+            needs.append((*asked, busy, core, pcie, penalty, job.priority))
         return needs
 
     def _left_of(self, gpu: GPU) -> _Left:

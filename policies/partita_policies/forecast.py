@@ -117,7 +117,7 @@ def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple
     Parameters
     ----------
     profile
-        With at least one step.
+        With at least one step. An amount below 0, which no run can have used, counts as 0.
     """
     return _phases(profile, gpu.memory, gpu.pcie_bandwidth, thread_percent)
 
@@ -130,7 +130,8 @@ def _phases(
     seconds = max(profile.duration, _ENOUGH) / len(profile.steps)
     merged: list[Phase] = []
     for step in profile.steps:
-        phase = Phase(seconds, load_of(step, gpu, thread_percent=thread_percent))
+        load = load_of(step, gpu, thread_percent=thread_percent)
+        phase = Phase(seconds, Load(*[max(amount, 0.0) for amount in load]))
         if merged and _distance(merged[-1], phase, gpu) < _SIMILAR:
             phase = _joined(merged.pop(), phase)
         merged.append(phase)

@@ -222,6 +222,13 @@ def test_phases_keep_the_duration_and_the_mean_of_a_profile(steps, seconds) -> N
         assert value == pytest.approx(sum(load[i] for load in loads) / len(loads), abs=1e-9)
 
 
+def test_a_profile_with_amounts_below_zero_breaks_no_decision() -> None:
+    wrong = Profile("wrong", 100.0, (Step(-50.0, -9 * GIB, -5.0, -1e9), Step(90.0, -GIB)))
+    for phase in phases_of(wrong, GPU_0):
+        assert all(amount >= 0 for amount in phase.load)
+    assert decide([job("a", wrong), job("b", HEAVY), job("c", wrong)])
+
+
 def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
     loads = [Load(0.8, 0.8, 0.0, 1.0, 0.0), Load(0.6, 0.6, 0.0, 1.0, 0.0)]
     phases = [(Phase(100.0, loads[0]),), (Phase(50.0, loads[1]), Phase(1.0, loads[1]))]

@@ -224,6 +224,7 @@ def test_wrong_parameters_are_named():
         ("fifo", {"backfill": False}),
         ("sjf", {}),
         ("sjf", {"exclusive": False}),
+        ("fgd", {}),
         ("tetris", {}),
         ("tetris", {"usage": "peak", "remaining_work": 0, "window": 1}),
     ],

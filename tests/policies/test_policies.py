@@ -11,6 +11,7 @@ from partita_policies import (
     GPU,
     Booking,
     Job,
+    Node,
     Profile,
     Room,
     Snapshot,
@@ -244,3 +245,34 @@ def test_tetris_stops_when_the_gpu_is_full_of_jobs():
     assert decide("tetris", [job(f"j{i}", 1) for i in range(6)], [gpu()]) == [
         (f"j{i}", "g0") for i in range(4)
     ]
+
+
+def test_tetris_tries_few_kinds_on_a_gpu_that_takes_nobody_else(monkeypatch):
+    tried = []
+    take = Room.take
+
+    def counted(room, wanted, gpu_ids):
+        tried.append(wanted.id)
+        take(room, wanted, gpu_ids)
+
+    monkeypatch.setattr(Room, "take", counted)
+    jobs = [job(f"p{n}", 0, gpus=2, alone=True, duration=1.0 + n) for n in range(500)]
+    gpus = [gpu(f"g{n}", node=f"n{n // 2}") for n in range(8)]
+    assert len(decide("tetris", jobs, gpus)) == 4
+    assert len(tried) == 4
+
+
+def test_tetris_looks_past_kinds_for_which_the_node_has_too_little_cpu():
+    jobs = [job(f"hungry-{n}", cpu=4000, duration=1.0 + n) for n in range(20)]
+    nodes = (Node("n0", 3000, GIB),)
+    snapshot = Snapshot("p", 0.0, (*jobs, job("modest", cpu=3000)), (gpu(),), nodes=nodes)
+    answer = create_cached("tetris").decide(snapshot)
+    assert [placement.job for placement in answer] == ["modest"]
+
+
+def test_sjf_gives_a_job_that_would_share_a_gpu_of_a_node_with_cpu_enough():
+    nodes = (Node("n0", 3000, GIB),)
+    gpus = (gpu("g0"), gpu("g1", node="n1"))
+    snapshot = Snapshot("p", 0.0, (job("a", cpu=4000, duration=1.0),), gpus, nodes=nodes)
+    answer = create_cached("sjf").decide(snapshot)
+    assert [(placement.job, *placement.gpus) for placement in answer] == [("a", "g1")]

@@ -95,7 +95,7 @@ class Kubelet:
         self.registrations.append(request)
         return api.Empty()
 
-    async def _list(self, request: Any, context: Any) -> Any:
+    async def _list(self, _request: Any, _context: Any) -> Any:
         return api.ListPodResourcesResponse(pod_resources=self.pods)
 
     async def registered(self, count: int = 1) -> Any:

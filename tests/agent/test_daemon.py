@@ -189,7 +189,7 @@ async def test_clients_outlive_the_agent(world: World):
     assert program.poll() is None
 
 
-async def test_clients_outlive_an_agent_that_was_killed_in_its_farewell(world: World):
+async def test_clients_outlive_an_agent_whose_word_is_gone(world: World):
     assert world.lock.take()
     world.hand_over()
     world.start()
@@ -205,8 +205,10 @@ async def test_it_ends_when_the_agent_gives_the_gpu_back_and_leaves_no_pipes(wor
     world.hand_over()
     world.start()
     server = await world.active()
-    world.paths.handover.unlink()
+    Handover("", 0, os.getpid()).write(world.paths.handover)
     await world.until(lambda: not alive(server) and not world.pipes.exists())
+    await asyncio.sleep(0.1)
+    assert not world.pipes.exists()  # and no other is started
 
 
 async def test_stopped_it_leaves_no_process_and_no_pipes(world: World):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +23,13 @@ from partita.models.server import GPUServerStatus
 MIB = 1 << 20
 GIB = 1 << 30
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-READY = Verdict(True, "AgentReporting", "", None)
-LOST = Verdict(False, "MPSFault", "lost", Trouble("MPSFault", "lost", faulted=True))
+READY = Verdict(ready=True, reason="AgentReporting", message="", fault=None)
+LOST = Verdict(
+    ready=False,
+    reason="MPSFault",
+    message="lost",
+    fault=Trouble("MPSFault", "lost", faulted=True),
+)
 
 
 def picture(**more: Any) -> Picture:
@@ -47,7 +53,7 @@ class Kube:
         self.patches: list[dict[str, Any]] = []
         self.down = False
 
-    async def patch(self, kind, name, patch, *, subresource):
+    async def patch(self, _kind, _name, patch, *, subresource):
         if self.down:
             raise UnavailableError("patch", 503, "no")
         assert subresource == "status"
@@ -113,7 +119,7 @@ def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
     assert set(by_type) == {"Ready", "Faulted", "Other"}
     assert by_type["Ready"]["reason"] == by_type["Faulted"]["reason"] == "MPSFault"
     assert by_type["Ready"]["lastTransitionTime"].startswith("2026-01-03")
-    hotter = Verdict(False, "TooHot", "", LOST.fault)
+    hotter = replace(LOST, reason="TooHot")
     again = status_patch(picture(verdict=hotter), {"conditions": conditions}, NOW)["conditions"]
     assert {c["type"]: c for c in again}["Ready"]["lastTransitionTime"].startswith("2026-01-03")
 

@@ -114,7 +114,7 @@ class Driver:
                     case _:
                         error = INVALID_VALUE
                 writer.write(f"{error}\n".encode() if error else f"ok {pid}\n".encode())
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             self.close(gpu, process)

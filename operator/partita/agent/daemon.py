@@ -6,8 +6,9 @@ server, so that it is known to work before the first client comes. All users' cl
 server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
 jobs run under different UIDs, and otherwise would wait for each other's end.
 
-It ends the daemon and starts another when that one exits, when the agent asks for it, or when the
-GPU is another one; never because the agent is gone, for clients run on without it.
+It ends the daemon and starts another when that one exits or the agent asks for it, and ends it for
+good when the agent gives the GPU back; never because the agent is gone, for clients run on without
+it.
 """
 
 import asyncio
@@ -81,7 +82,7 @@ class Wrapper:
         said = False
         while not self._stop.is_set():
             handover = Handover.read(self._paths.handover)
-            if handover is not None and handover.agent == lock.holder():
+            if handover is not None and handover.uuid and handover.agent == lock.holder():
                 return handover
             if not said:
                 said = True
@@ -120,10 +121,7 @@ class Wrapper:
         try:
             while not ended.done() and not self._stop.is_set():
                 now = Handover.read(self._paths.handover)
-                if now is None and Lock(self._paths.agent_lock).holder() is None:
-                    # Nobody says anything: the agent was killed in the midst of its farewell.
-                    now = handover
-                if now is None or (now.uuid, now.restarts) != (uuid, handover.restarts):
+                if now is not None and (now.uuid, now.restarts) != (uuid, handover.restarts):
                     self._log.info("MPS is to end", why="the agent asks for it")
                     return
                 await asyncio.wait({ended}, timeout=_POLL)

@@ -131,6 +131,6 @@ class Health:
         fault = next((trouble for trouble in found if trouble.faulted), None)
         if found:
             first = fault or found[0]
-            return Verdict(False, first.reason, first.message, fault)  # noqa: FBT003 - a dataclass
+            return Verdict(ready=False, reason=first.reason, message=first.message, fault=fault)
         reason = "Recovered" if self._was_faulted else "AgentReporting"
-        return Verdict(True, reason, "", None)  # noqa: FBT003
+        return Verdict(ready=True, reason=reason, message="", fault=None)

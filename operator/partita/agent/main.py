@@ -87,18 +87,25 @@ class Agent:
         self._gpu_watch = GPUWatch(self.health, self.jobs.released)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until stopped, then give the GPU back if its Pod goes."""
+        """Serve until stopped, then give the GPU back if its Pod goes.
+
+        Cancelled, or by an error of its own, it leaves all as it is: its jobs run on.
+        """
         self.health.note(Source.SETUP, Trouble("AgentStarting", "the agent has just started"))
         work = asyncio.create_task(self._work())
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        work.cancel()
         try:
-            with suppress(asyncio.CancelledError):
-                await work
-        finally:
+            try:
+                await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopped.cancel()
+                work.cancel()
+                await asyncio.wait({work, stopped})
+            if not work.cancelled():
+                await work  # it never ends but by an error
             await self._farewell()
+        finally:
+            self._claim.release()
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -327,7 +334,6 @@ class Agent:
                 self._log.error("the GPU was not given back", why=str(error))
             await self._reporter.report(self.picture(), time.monotonic())
             self._log.info("the GPU is given back")
-        self._claim.release()
 
     async def _pod_goes(self) -> bool:
         """Tell whether the Pod is being deleted; what cannot be told counts as that.

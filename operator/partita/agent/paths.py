@@ -64,6 +64,7 @@ class Handover:
     """What the wrapper must know before it starts MPS."""
 
     uuid: str
+    """The GPU; empty once it is given back."""
     memory: int
     """MiB that a client may have at most: the GPU's, since the jobs' own limits are below it."""
     agent: int
@@ -130,15 +131,21 @@ class Lock:
         except BlockingIOError:
             file.close()
             return False
+        if not _is_at(file, self._path):
+            # Its last holder took it away between our opening it and our having it.
+            file.close()
+            return False
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         self._file = file
         return True
 
-    def release(self) -> None:
-        """Give it back."""
+    def release(self, *, remove: bool = False) -> None:
+        """Give it back; and take its file away where nobody will want it."""
         if self._file is not None:
+            if remove:
+                self._path.unlink(missing_ok=True)
             self._file.close()
             self._file = None
 
@@ -154,3 +161,11 @@ class Lock:
         except FileNotFoundError:
             pass
         return None
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Tell whether an open file is still the one of its name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

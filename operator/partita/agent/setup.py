@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from partita.agent import compute_mode
@@ -23,6 +25,9 @@ __all__ = ["Claim", "Claimed"]
 _LOCK_TRIES: Final = 10
 _LOCK_PAUSE: Final = 0.1
 """The MPS wrapper looks at the lock, for an instant, several times a second."""
+
+_MPS_ENDS_WITHIN: Final = 15.0
+"""Seconds for MPS to end, within the 30 s that a Pod has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class Claim:
         self._server_lock = Lock(settings.paths.agent_lock)
         self._gpu_lock: Lock | None = None
         self._handover: Handover | None = None
+        self._given_back = False
 
     async def identify(self) -> Claimed:
         """Find the GPU.
@@ -127,21 +133,41 @@ class Claim:
             self._handover.write(self._settings.paths.handover)
 
     async def give_back(self, gpu: GPU) -> None:
-        """Let MPS end, and anybody use the GPU again.
+        """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
 
         Raises
         ------
         AgentError
             If the compute mode cannot be restored.
         """
-        self._settings.paths.handover.unlink(missing_ok=True)
-        await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
+        paths, old = self._settings.paths, self._handover
+        try:
+            if old is not None:
+                Handover("", 0, old.agent, old.restarts).write(paths.handover)
+                await _gone(paths.pipes(old.uuid))
+                shutil.rmtree(paths.gpu(old.uuid), ignore_errors=True)
+                # It is mounted, so it stays; what clients left in it does not.
+                for left in paths.shm().glob("*"):
+                    with suppress(OSError):
+                        left.unlink()
+            paths.handover.unlink(missing_ok=True)
+        finally:
+            await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
+            self._given_back = True
 
     def release(self) -> None:
         """Give the locks back."""
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
-                lock.release()
+                lock.release(remove=self._given_back)
+
+
+async def _gone(directory: Path) -> None:
+    """Wait until the MPS wrapper has ended its daemon; not for ever."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_MPS_ENDS_WITHIN):
+            while directory.exists():  # noqa: ASYNC110, ASYNC240 - another process removes it
+                await asyncio.sleep(_LOCK_PAUSE)
 
 
 async def _take(lock: Lock, otherwise: str) -> None:

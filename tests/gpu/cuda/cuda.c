@@ -6,6 +6,7 @@
  *   free             give all of it back
  *   compute:<ms>[:<percent>]   keep the GPU busy
  *   sleep:<ms>       hold what it has
+ *   wait:<ms>        do so without touching the GPU
  *   unset            forget the MPS variables, as a program may that was given them
  *   fault            an illegal access: fatal for all that share the GPU
  *   forever          compute until it is ended
@@ -189,6 +190,10 @@ static void run(const char *step) {
             fprintf(stderr, "%s is %s\n", name, is ? is : "unset");
             exit(3);
         }
+        return;
+    }
+    if (IS("wait")) {
+        usleep((unsigned)atol(value) * 1000);
         return;
     }
     if (driver < 0) open_gpu(0);

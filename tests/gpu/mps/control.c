@@ -6,9 +6,11 @@
  * command, is as people meet it; no document lists it.
  */
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,6 +24,7 @@ static int start(int argc, char **argv) {
     const char *python = getenv("FAKE_MPS_PYTHON");
     char *next[16] = {python ? (char *)python : "python3", "-I", "-S", daemon};
     for (int i = 1; i < argc && i < 12; i++) next[i + 3] = argv[i];
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* unlike NVIDIA's: nothing of a test outlives it */
     execvp(next[0], next);
     perror("python3");
     return 1;

@@ -160,7 +160,7 @@ class Daemon:
                     writer.write(f"ok {self.limit(server)}\n".encode())
                 elif line == "fault" and server is not None:
                     self.fault(server)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -212,7 +212,7 @@ class Daemon:
                     writer.write(answer.encode())
             finally:
                 self.busy = False
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()

@@ -1,0 +1,306 @@
+"""A node for the agent: fake GPU, kubelet, MPS wrapper, and an API server that the test plays
+the operator to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from agent.kubelet import Kubelet
+from gpu.fake import MIB, FakeGPUs, uuid_of
+from partita.agent.daemon import Wrapper
+from partita.agent.main import Agent
+from partita.agent.paths import Paths
+from partita.agent.settings import AgentSettings
+from partita.kube.client import Kube
+from partita.kube.connect import connect
+from partita.models import SharingMode
+from support.api import Api
+from support.clusters import ApiServer
+
+__all__ = ["Node", "condition"]
+
+GROUP = "/apis/partita.dev/v1alpha1"
+DEADLINE = 20
+
+Body = dict[str, Any]
+
+
+def condition(body: Body, kind: str) -> tuple[str, str]:
+    """Status and reason of a condition."""
+    for entry in body.get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry["status"], entry.get("reason", "")
+    return "", ""
+
+
+class Node:
+    """One GPU's node, and the cluster as far as its agent sees it."""
+
+    def __init__(
+        self, api: Api, server: ApiServer, namespace: str, gpus: FakeGPUs, gpu: int = 0
+    ) -> None:
+        self.api = api
+        self.gpus = gpus
+        self.gpu = gpu
+        self.uuid = uuid_of(gpu)
+        self.namespace = namespace
+        self.name = f"gpus-{uuid4().hex[:8]}"
+        self.kubelet = Kubelet(gpus.folder / f"kubelet-{gpu}")
+        self.proc = gpus.folder / "proc"
+        self.paths = Paths(self.name, gpus.folder / "run")
+        self.agent: Agent | None = None
+        self._server = server
+        self._stop = asyncio.Event()
+        self._stop_mps = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._mode = "MPS"
+
+    @property
+    def path(self) -> str:
+        return f"{GROUP}/gpuservers/{self.name}"
+
+    @property
+    def pipes(self) -> Path:
+        return self.paths.pipes(self.uuid)
+
+    async def create(self, mode: str = "MPS") -> None:
+        """Make the GPUServer and its Pod, as the operator does."""
+        self._mode = mode
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "GPUServer",
+            "metadata": {"name": self.name},
+            "spec": {"partition": "gpus", "mode": mode, "maxJobs": 4},
+        }
+        (await self.api.post(f"{GROUP}/gpuservers", body)).ok()
+        await self.make_pod(self.name)
+        await self.kubelet.start()
+        self.kubelet.gives(self.name, self.uuid, namespace=self.namespace)
+
+    async def make_pod(self, name: str, limits: Body | None = None, **annotations: str) -> Body:
+        """Make a Pod."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "annotations": {
+                    f"partita.dev/{k.replace('_', '-')}": v for k, v in annotations.items()
+                },
+            },
+            "spec": {
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "example.org/image:1",
+                        "resources": {"limits": limits or {}},
+                    }
+                ]
+            },
+        }
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return dict((await self.api.post(path, body)).ok().body)
+
+    def settings(self, **more: Any) -> AgentSettings:
+        facts: Body = {
+            "server": self.name,
+            "mode": SharingMode(self._mode),
+            "max_jobs": 4,
+            "node": "node-a",
+            "pod": self.name,
+            "namespace": self.namespace,
+            "paths": self.paths,
+            "device_plugins": self.kubelet.plugins,
+            "pod_resources": self.kubelet.pod_resources,
+            "proc": self.proc,
+        }
+        return AgentSettings(**{**facts, **more})
+
+    def start_mps(self) -> None:
+        """Start the Pod's other container."""
+        self._stop_mps = asyncio.Event()
+        self._tasks.append(
+            asyncio.create_task(Wrapper(self.paths, self._stop_mps).run(), name="mps")
+        )
+
+    def start_agent(self, **more: Any) -> asyncio.Task[None]:
+        """Start the agent."""
+        self._stop = asyncio.Event()
+        stop, settings = self._stop, self.settings(**more)
+
+        async def run() -> None:
+            async with connect(str(self._server.kubeconfig)) as api:
+                self.agent = Agent(settings, Kube(api))
+                await self.agent.run(stop)
+
+        task = asyncio.create_task(run(), name="agent")
+        self._tasks.append(task)
+        return task
+
+    async def stop_agent(self) -> None:
+        """SIGTERM."""
+        self._stop.set()
+        await self._ended("agent")
+
+    async def kill_agent(self) -> None:
+        """SIGKILL: nothing is said; the locks go with the process."""
+        (task,) = [t for t in self._tasks if t.get_name() == "agent"]
+        self._tasks.remove(task)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def stop_mps(self) -> None:
+        self._stop_mps.set()
+        await self._ended("mps")
+
+    async def _ended(self, name: str) -> None:
+        for task in [t for t in self._tasks if t.get_name() == name]:
+            self._tasks.remove(task)
+            async with asyncio.timeout(DEADLINE):
+                await task
+
+    async def close(self) -> None:
+        await self.stop_agent()
+        await self.stop_mps()
+        await self.kubelet.stop()
+        await self.api.delete(self.path)
+
+    # What the test sees
+
+    async def body(self) -> Body:
+        return dict((await self.api.get(self.path)).ok().body)
+
+    async def until(self, holds: Callable[[Body], Any]) -> Body:
+        """Wait for the GPUServer to be so."""
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                body = await self.body()
+                if holds(body):
+                    return body
+                await asyncio.sleep(0.05)
+
+    async def is_ready(self) -> Body:
+        return await self.until(lambda b: condition(b, "Ready")[0] == "True")
+
+    async def says(self, reason: str, kind: str = "Ready", status: str = "False") -> Body:
+        return await self.until(lambda b: condition(b, kind) == (status, reason))
+
+    # What the test plays
+
+    async def book(self, name: str, memory: int, application: str = "", attempt: int = 1) -> Job:
+        """Book a job and create its Pod, as the operator does."""
+        uid = f"uid-{name}"
+        allocation = {
+            "namespace": self.namespace,
+            "name": name,
+            "attempt": attempt,
+            "memory": f"{memory}Mi",
+            "since": datetime.now(UTC).isoformat(),
+        }
+        patch = {"status": {"allocations": {uid: allocation}}}
+        (await self.api.patch(f"{self.path}/status", patch)).ok()
+        annotations = {"job_uid": uid, **({"application": application} if application else {})}
+        resource = f"gpu.partita.dev/{self.uuid[4:12]}"
+        pod = await self.make_pod(f"{name}-{attempt}", {resource: "1"}, **annotations)
+        return Job(self, name, uid, pod, memory)
+
+
+class Job:
+    """A job of a test: booked, with a Pod, whose programs are real processes."""
+
+    def __init__(self, node: Node, name: str, uid: str, pod: Body, memory: int) -> None:
+        self.node = node
+        self.name = name
+        self.uid = uid
+        self.pod = pod
+        self.memory = memory
+        self.started = datetime.now(UTC)
+
+    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        """Start a program in the Pod."""
+        environment = {
+            "NVIDIA_VISIBLE_DEVICES": self.node.uuid,
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipes),
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={self.memory}M",
+        }
+        # Its cgroup is there before it reaches the GPU, as kubelet has it.
+        program = self.node.gpus.run("wait:50", *steps, **(environment | more))
+        folder = self.node.proc / str(program.pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        uid = self.pod["metadata"]["uid"]
+        (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/main\n")
+        return program
+
+    async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
+        """Play kubelet: the Pod is over."""
+        now = datetime.now(UTC)
+        state = {
+            "exitCode": code,
+            "startedAt": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        status = {
+            "phase": phase,
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "example.org/image:1",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": state},
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{self.node.namespace}/pods/{self.pod['metadata']['name']}"
+        (await self.node.api.patch(f"{path}/status", {"status": status})).ok()
+
+    async def release(self) -> None:
+        """Play the operator: the booking goes."""
+        patch = {"status": {"allocations": {self.uid: None}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
+    def used(self, body: Body) -> Body:
+        """What the GPUServer says that it uses."""
+        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
+
+    async def events(self) -> list[Body]:
+        path = f"/api/v1/namespaces/{self.node.namespace}/events"
+        items = (await self.node.api.get(path)).ok().body["items"]
+        return [e for e in items if e["involvedObject"]["uid"] == self.uid]
+
+
+def wait(program: subprocess.Popen[str], seconds: float = DEADLINE) -> tuple[int, str]:
+    """Wait for a program's end; return its code and what it said."""
+    _, said = program.communicate(timeout=seconds)
+    return program.returncode, said
+
+
+async def ended(program: subprocess.Popen[str]) -> tuple[int, str, float]:
+    """Wait for a program's end without holding up the agent; return how long it took, too."""
+    start = time.monotonic()
+    code, said = await asyncio.to_thread(wait, program)
+    return code, said, time.monotonic() - start
+
+
+@contextlib.asynccontextmanager
+async def node_for_test(
+    api: Api, server: ApiServer, namespace: str, gpus: FakeGPUs
+) -> AsyncIterator[Node]:
+    """A node with nothing started yet."""
+    gpus.start_driver()
+    gpus.add(0, context=300 * MIB)
+    made = Node(api, server, namespace, gpus)
+    yield made
+    await made.close()

@@ -162,7 +162,7 @@ def test_the_rule_has_its_way_where_no_plan_is_clearly_better(monkeypatch) -> No
     jobs = [task.job for task in random_tasks(3, 14, GPU_0, applications=5)]
     searched, by_rule = decide(jobs), decide(jobs, work=0)
     assert searched != by_rule
-    monkeypatch.setattr("partita_policies.lookahead._MARGIN", 9.0)
+    monkeypatch.setattr("partita_policies.lookahead.policy._MARGIN", 9.0)
     assert decide(jobs) == by_rule
 
 

@@ -117,7 +117,7 @@ def mixture_bound(
     ValueError
         The GPUs are not of one kind, or a job asks for more than one.
     """
-    from ortools.linear_solver import (  # type: ignore[import-untyped] # noqa: PLC0415 - dev only
+    from ortools.linear_solver import (  # noqa: PLC0415 - a dev dependency
         pywraplp,
     )
 

@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from partita_policies.company import Company, Rule
 from partita_policies.forecast import Running
+from partita_policies.lookahead.company import Company, Rule
 from partita_policies.room import Free, Room
 from partita_policies.types import GPU, Booking, Job, Sharing
 

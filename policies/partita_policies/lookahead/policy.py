@@ -17,8 +17,8 @@ a GPU has room it takes, of the jobs that go well together with those on it,
 - `FASTEST`: the one with which the most work is done in a second,
 
 and `FULLEST` has its way where no plan is clearly better. Jobs go well together
-(`partita_policies.company`) when they finish sooner than by taking turns; what is then started now
-is looked at once more, as far as the running jobs have come.
+(`partita_policies.lookahead.company`) when they finish sooner than by taking turns; what is then
+started now is looked at once more, as far as the running jobs have come.
 
 Bounds, for the operator gives a policy 2 s: predictions are counted (`work`), GPUs are planned in
 groups of `GROUP`, each with its share of the queue's first jobs, and where the queue is too long
@@ -32,9 +32,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.company import Rule
 from partita_policies.forecast import typical_duration
-from partita_policies.plans import Outcome, Plan, Plans, Start
+from partita_policies.lookahead.company import Rule
+from partita_policies.lookahead.plans import Outcome, Plan, Plans, Start
 from partita_policies.room import Room
 from partita_policies.types import GPU, Job, Parameters, Placement, Snapshot
 

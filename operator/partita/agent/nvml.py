@@ -7,14 +7,14 @@ for long: call them in a thread.
 `NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec
+from typing import Any, Final
 
 import pynvml
 
-from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError, NVMLError
+from partita.agent.errors import GPULostError, NVMLError
+from partita.agent.nvml_calls import UNSUPPORTED, call, maybe, number, translated
 
 __all__ = [
     "GPU",
@@ -27,32 +27,6 @@ __all__ = [
     "gpus",
     "open_library",
 ]
-
-P = ParamSpec("P")
-
-_NO_DRIVER: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
-        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-    }
-)
-_LOST: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_GPU_IS_LOST,
-        pynvml.NVML_ERROR_RESET_REQUIRED,
-        pynvml.NVML_ERROR_GPU_NOT_FOUND,
-    }
-)
-_UNSUPPORTED: Final = frozenset(
-    {
-        pynvml.NVML_ERROR_NOT_SUPPORTED,
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_NO_DATA,
-        pynvml.NVML_ERROR_NOT_FOUND,
-        pynvml.NVML_ERROR_DEPRECATED,
-    }
-)
 
 _ARCHITECTURES: Final = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
@@ -94,24 +68,24 @@ def open_library() -> None:
     NoDriverError
         If there is no driver, or its library is of another version.
     """
-    _call(pynvml.nvmlInitWithFlags, 0)
+    call(pynvml.nvmlInitWithFlags, 0)
 
 
 def close_library() -> None:
     """Let go of the driver; GPUs that were found before cannot be reached any more."""
     with suppress(NVMLError):
-        _call(pynvml.nvmlShutdown)
+        call(pynvml.nvmlShutdown)
 
 
 def driver_version() -> str:
     """Return the driver's version, such as `580.95.05`."""
-    return str(_call(pynvml.nvmlSystemGetDriverVersion))
+    return str(call(pynvml.nvmlSystemGetDriverVersion))
 
 
 def gpus() -> list["GPU"]:
     """Return all GPUs that this process sees."""
-    count: int = _call(pynvml.nvmlDeviceGetCount)
-    return [GPU(_call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+    count: int = call(pynvml.nvmlDeviceGetCount)
+    return [GPU(call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +151,7 @@ class GPU:
             If it is not there.
         """
         try:
-            return cls(_call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
+            return cls(call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
         except GPULostError:
             raise
         except NVMLError as error:
@@ -185,21 +159,21 @@ class GPU:
 
     def uuid(self) -> str:
         """Return its UUID."""
-        return str(_call(pynvml.nvmlDeviceGetUUID, self._handle))
+        return str(call(pynvml.nvmlDeviceGetUUID, self._handle))
 
     def identity(self) -> Identity:
         """Read what it is."""
         handle = self._handle
-        architecture = _maybe(pynvml.nvmlDeviceGetArchitecture, handle)
-        mig = _maybe(pynvml.nvmlDeviceGetMigMode, handle)
-        capability = _maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-        generation = _maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
-        width = _maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+        architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
+        mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
+        capability = maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        generation = maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+        width = maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
         return Identity(
             uuid=self.uuid(),
-            product=str(_call(pynvml.nvmlDeviceGetName, handle)),
+            product=str(call(pynvml.nvmlDeviceGetName, handle)),
             architecture=_ARCHITECTURES.get(architecture, ""),
-            memory=int(_call(pynvml.nvmlDeviceGetMemoryInfo, handle).total),
+            memory=int(call(pynvml.nvmlDeviceGetMemoryInfo, handle).total),
             sm_count=self._sm_count(capability),
             pcie_bandwidth=_LANE_BYTES.get(generation or 0, 0) * (width or 0),
             capability=capability,
@@ -207,10 +181,10 @@ class GPU:
         )
 
     def _sm_count(self, capability: tuple[int, int] | None) -> int:
-        attributes = _maybe(pynvml.nvmlDeviceGetAttributes, self._handle)
+        attributes = maybe(pynvml.nvmlDeviceGetAttributes, self._handle)
         if attributes is not None and attributes.multiprocessorCount:
             return int(attributes.multiprocessorCount)
-        cores = _maybe(pynvml.nvmlDeviceGetNumGpuCores, self._handle)
+        cores = maybe(pynvml.nvmlDeviceGetNumGpuCores, self._handle)
         per_sm = _CORES_PER_SM.get(capability) if capability else None
         return cores // per_sm if cores and per_sm else 0
 
@@ -222,8 +196,8 @@ class GPU:
         NVMLError
             If the driver cannot list them at all: nothing could be attributed.
         """
-        found = {p.pid: p.usedGpuMemory for p in _call(_processes, self._handle)}
-        for process in _maybe(_mps_processes, self._handle) or ():
+        found = {p.pid: p.usedGpuMemory for p in call(_processes, self._handle)}
+        for process in maybe(_mps_processes, self._handle) or ():
             known = found.get(process.pid)
             memory = process.usedGpuMemory
             found[process.pid] = memory if known is None else max(known, memory or 0)
@@ -231,11 +205,11 @@ class GPU:
 
     def memory_used(self) -> int:
         """Bytes in use, the driver's own included."""
-        return int(_call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+        return int(call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
 
     def utilization(self) -> int | None:
         """Percent of the last sample period in which a kernel ran."""
-        rates = _maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
         return None if rates is None else int(rates.gpu)
 
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
@@ -256,9 +230,9 @@ class GPU:
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
                 return {}, since
-            if error.value in _UNSUPPORTED:
+            if error.value in UNSUPPORTED:
                 return None
-            raise _ours(error) from error
+            raise translated(error) from error
         seen: dict[int, list[int]] = {}
         for sample in samples:
             if sample.timeStamp > since:
@@ -273,7 +247,7 @@ class GPU:
         slow, and a sample of a sample.
         """
         ways = [
-            _maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
+            maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
             for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         ]
         known = [way for way in ways if way is not None]
@@ -285,23 +259,23 @@ class GPU:
         None at the first, and where the GPU has no performance monitor (GPM, Hopper and later).
         """
         if self._occupancy is None:
-            support = _maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
+            support = maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
             self._occupancy = _Occupancy(bool(support and support.isSupportedDevice))
         return self._occupancy.since_last(self._handle)
 
     def temperature(self) -> int | None:
         """Degrees Celsius."""
         kind = pynvml.NVML_TEMPERATURE_GPU
-        return _number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
+        return number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
 
     def shutdown_temperature(self) -> int | None:
         """Degrees at which the GPU shuts down."""
         kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
-        return _number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
+        return number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
 
     def uncorrected_errors(self) -> int | None:
         """Memory errors that ECC could not correct, since the driver was loaded."""
-        return _number(
+        return number(
             pynvml.nvmlDeviceGetTotalEccErrors,
             self._handle,
             pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -310,7 +284,7 @@ class GPU:
 
     def compute_mode(self) -> int | None:
         """One of pynvml's `NVML_COMPUTEMODE_*`."""
-        return _number(pynvml.nvmlDeviceGetComputeMode, self._handle)
+        return number(pynvml.nvmlDeviceGetComputeMode, self._handle)
 
     def set_compute_mode(self, mode: int) -> None:
         """Change it.
@@ -320,7 +294,7 @@ class GPU:
         NotPermittedError
             If this process is not the node's administrator.
         """
-        _call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
+        call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
 
     def events(self) -> "Events":
         """Record its events from now on."""
@@ -331,13 +305,13 @@ class Events:
     """Events of one GPU since this was made."""
 
     def __init__(self, handle: Any) -> None:
-        self._set = _call(pynvml.nvmlEventSetCreate)
+        self._set = call(pynvml.nvmlEventSetCreate)
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
-        supported = _maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+        supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
         """Whether the GPU tells of any; an old one does not."""
         if self.supported:
-            _call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
+            call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
 
     def wait(self, milliseconds: int) -> Event | None:
         """Wait for the next one; None when none came.
@@ -352,13 +326,13 @@ class Events:
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_TIMEOUT:
                 return None
-            raise _ours(error) from error
+            raise translated(error) from error
         is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
         return Event(int(data.eventData) if is_xid else 0)
 
     def close(self) -> None:
         """Stop recording."""
-        _maybe(pynvml.nvmlEventSetFree, self._set)
+        maybe(pynvml.nvmlEventSetFree, self._set)
 
 
 class _Occupancy:
@@ -372,7 +346,7 @@ class _Occupancy:
         if not self._samples:
             return None
         last, new = self._samples
-        _call(pynvml.nvmlGpmSampleGet, handle, new)
+        call(pynvml.nvmlGpmSampleGet, handle, new)
         self._samples.reverse()
         self._taken += 1
         if self._taken == 1:
@@ -382,7 +356,7 @@ class _Occupancy:
         asked.numMetrics = 1
         asked.sample1, asked.sample2 = last, new
         asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
-        answer = _maybe(pynvml.nvmlGpmMetricsGet, asked)
+        answer = maybe(pynvml.nvmlGpmMetricsGet, asked)
         if answer is None or answer.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
             return None
         return float(answer.metrics[0].value)
@@ -394,35 +368,3 @@ def _processes(handle: Any) -> list[Any]:
 
 def _mps_processes(handle: Any) -> list[Any]:
     return list(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle))
-
-
-def _call(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except pynvml.NVMLError as error:
-        raise _ours(error) from error
-
-
-def _maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """Return None for what is not supported, and for what only an administrator may see."""
-    try:
-        return function(*args, **kwargs)
-    except pynvml.NVMLError as error:
-        if error.value in _UNSUPPORTED or error.value == pynvml.NVML_ERROR_NO_PERMISSION:
-            return None
-        raise _ours(error) from error
-
-
-def _number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:
-    value = _maybe(function, *args, **kwargs)
-    return None if value is None else int(value)
-
-
-def _ours(error: pynvml.NVMLError) -> NVMLError:
-    if error.value in _NO_DRIVER:
-        return NoDriverError(str(error))
-    if error.value in _LOST:
-        return GPULostError(str(error))
-    if error.value == pynvml.NVML_ERROR_NO_PERMISSION:
-        return NotPermittedError(str(error))
-    return NVMLError(str(error))

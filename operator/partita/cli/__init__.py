@@ -14,6 +14,7 @@ from typing_extensions import override
 from partita import __version__
 from partita.cli import (
     advise,
+    agent,
     apiserver,
     cost,
     crds,
@@ -75,5 +76,6 @@ for _module in (
     crds,
     apiserver,
     nodes,
+    agent,
 ):
     main.add_command(_module.command)

@@ -118,7 +118,12 @@ def command(
     It runs in the server Pods that the operator makes, which set all of this. It finds the Pod's
     GPU, claims it, offers its slots to kubelet, watches GPU, MPS and jobs, and reports to the
     GPUServer. Nothing of it is needed while jobs run: they outlive a restart.
-    """
+
+    \b
+    Example, on a node with a GPU and a kubelet, as root:
+      partita agent --kubeconfig /etc/partita/kubeconfig --server gpus-0 --node "$(hostname)" &
+      partita agent mps --server gpus-0
+    """  # noqa: D301
     if ctx.invoked_subcommand is not None:
         return
     if server is None:

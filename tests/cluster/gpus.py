@@ -54,6 +54,11 @@ class NodeGPUs(fake.FakeGPUs):
         self._node.start("nvidia-plugin", plugin, socket.exists)
         return uuids
 
+    def figure(self, name: str, gpu: int = 0) -> str:
+        """Return a figure of a GPU as it is now."""
+        lines = (self.folder / f"gpu-{gpu}").read_text().splitlines()
+        return dict(line.split(" ", 1) for line in lines)[name]
+
     @override
     def until(self, holds: object, what: str = "") -> None:
         """Wait for something of the fake's to hold."""

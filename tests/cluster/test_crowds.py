@@ -1,0 +1,115 @@
+"""Many small jobs on one GPU: `studies/containers-and-mps.txt`, `tensorflow-memory-mode.txt`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cluster.cluster import Cluster
+from cluster.gpus import NodeGPUs
+from cluster.jobs import Jobs, make_partition, server_path
+from cluster.pods import eventually
+from gpu.fake import MIB
+from support.api import Api
+
+CROWD_SECONDS = 200
+"""For all of a crowd to start: kubelet and containerd take half a second a Pod on 2 cores."""
+
+PARTITIONS = "/apis/partita.dev/v1alpha1/gpupartitions"
+
+Carve = Callable[..., Awaitable[Jobs]]
+
+
+@pytest.fixture
+async def carve(
+    partita: Cluster, gpus: NodeGPUs, api: Api, restricted: str
+) -> AsyncIterator[Carve]:
+    """Makes a partition of one GPU, of this memory (MiB); both are as before at the end."""
+    whole = gpus.figure("memory")
+
+    async def make(memory: int, **spec: Any) -> Jobs:
+        for gpu in range(2):
+            gpus.add(gpu, memory=memory * MIB)
+        await make_partition(api, "crowd", 1, **spec)
+        return Jobs(api, restricted, "crowd")
+
+    yield make
+    await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
+    await api.delete(f"{PARTITIONS}/crowd")
+    await eventually(api, server_path(), lambda found: not found["items"], seconds=CROWD_SECONDS)
+    await api.gone("/api/v1/namespaces/partita-system/pods/crowd-0")
+    for gpu in range(2):
+        gpus.add(gpu, memory=whole)
+
+
+async def phases(api: Api, jobs: Jobs) -> list[dict[str, Any]]:
+    """Return the status of every job."""
+    found = (await api.get(jobs.path())).ok().body["items"]
+    return [job.get("status", {}) for job in found]
+
+
+async def settled(api: Api, jobs: Jobs, running: int, queued: int) -> list[dict[str, Any]]:
+    """Wait until so many jobs run and so many wait; return the status of those that wait."""
+
+    def holds(found: dict[str, Any]) -> bool:
+        now = [job.get("status", {}).get("phase") for job in found["items"]]
+        return (now.count("Running"), now.count("Queued")) == (running, queued)
+
+    await eventually(api, jobs.path(), holds, seconds=CROWD_SECONDS)
+    return [status for status in await phases(api, jobs) if status["phase"] == "Queued"]
+
+
+async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api: Api, carve: Carve):
+    jobs = await carve(40960, sharing={"maxJobsPerGPU": 25})
+    steps = [
+        "expect:TF_FORCE_GPU_ALLOW_GROWTH=true",
+        "expect:CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M",
+        "alloc:800",
+        "compute:3600000:5",
+    ]
+    names = [f"small-{number}" for number in range(25)]
+    await asyncio.gather(*(jobs.submit(n, *steps, framework="TensorFlow") for n in names))
+    await settled(api, jobs, running=25, queued=0)
+    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 25, "all use it at once")
+    assert [len(status["attempts"]) for status in await phases(api, jobs)] == [1] * 25
+
+
+async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_say_why_not(
+    gpus: NodeGPUs, api: Api, carve: Carve
+):
+    """98 MiB each on a GPU of 6 GiB, of which 5713 MiB may be booked: 58 jobs."""
+    jobs = await carve(6144, sharing={"mode": "TimeSlicing", "maxJobsPerGPU": 60})
+    names = [f"slice-{number}" for number in range(60)]
+    await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))
+    waiting = await settled(api, jobs, running=58, queued=2)
+    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
+    assert all("memory" in status["message"].lower() for status in waiting), waiting
+    assert [len(status.get("attempts", ())) for status in waiting] == [0, 0]
+
+
+async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_so(
+    gpus: NodeGPUs, api: Api, carve: Carve
+):
+    """Each job has four processes, so 12 of them have all 48 clients; memory is left."""
+    jobs = await carve(6144, sharing={"maxJobsPerGPU": 48})
+    names = [f"client-{number}" for number in range(15)]
+    steps = ["alloc:20", "forever"]
+    await asyncio.gather(*(jobs.submit(n, *steps, memory="98Mi", processes=4) for n in names))
+    waiting = await settled(api, jobs, running=12, queued=3)
+    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 12)
+    assert all("48" in s["message"] and "client" in s["message"] for s in waiting), waiting
+
+
+async def test_more_jobs_than_mps_has_clients_cannot_be_asked_for(partita: Cluster, api: Api):
+    body = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUPartition",
+        "metadata": {"name": "crowd"},
+        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": 60}},
+    }
+    answer = await api.post(PARTITIONS, body)
+    assert answer.status == 422
+    assert "MPS serves at most 48 clients on a GPU" in answer.body["message"]

@@ -149,8 +149,8 @@ def running_cluster() -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
-            # The API server waits for its clients to leave.
-            node.stop("kubelet", how=signal.SIGKILL)
+            # The API server, when it is stopped, waits for its clients to leave.
+            node.end()
 
 
 def _containerd_config(folder: Path, socket: Path, network: Path) -> str:

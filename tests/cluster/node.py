@@ -66,7 +66,11 @@ class Node:
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = self._process
+        self.end()
+
+    def end(self) -> None:
+        """End all that runs inside; once more does no harm."""
+        process, self._process = self._process, None
         if process is None:
             return
         assert process.stdin is not None

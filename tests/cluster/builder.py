@@ -24,6 +24,9 @@ from cluster.dockerfile import Copy, DockerfileError, Ignored, Run, Stage, parse
 
 __all__ = ["BuildError", "Image", "build"]
 
+STEP_SECONDS = 900
+"""For one step of the Dockerfile; the longest, debootstrap's, took 80 s on 2 cores."""
+
 DEBIAN = "debian:"
 EMPTY = "empty"
 
@@ -275,6 +278,7 @@ def _unshared(command: Sequence[str], title: str, environment: Mapping[str, str]
         stdin=subprocess.DEVNULL,
         text=True,
         check=False,
+        timeout=STEP_SECONDS,
     )
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-30:])

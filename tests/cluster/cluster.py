@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ PAUSE = "localhost/pause:1"
 """What holds a Pod's namespaces: busybox, asleep."""
 
 
+LOG = ("logs", "--namespace=partita-system", "--all-containers", "--tail=15")
+
+
 class Cluster:
     """A running cluster.
 
@@ -40,10 +44,13 @@ class Cluster:
         Its control plane; ``plane.url``, ``plane.token`` and ``plane.certificate`` lead to it.
     """
 
-    def __init__(self, slot: Slot, node: Node, plane: ClusterControlPlane, binaries: Path) -> None:
+    def __init__(
+        self, slot: Slot, node: Node, plane: ClusterControlPlane, assets: Path, binaries: Path
+    ) -> None:
         self.slot = slot
         self.node = node
         self.plane = plane
+        self._assets = assets
         self._binaries = binaries
         self._containerd = slot.folder / "containerd.sock"
 
@@ -65,6 +72,27 @@ class Cluster:
         """Run containerd's own client on the node's containers."""
         ctr = [str(self._binaries / "ctr"), f"--address={self._containerd}", "-n", "k8s.io"]
         return self.node.run(*ctr, *arguments)
+
+    def report(self) -> list[tuple[str, str]]:
+        """Return what tells most about a failure: titles and texts."""
+        kubectl = [str(self._assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
+        asked = {
+            "objects": ["get", "gpart,gsrv,sgj,pods", "--all-namespaces"],
+            "the end of the operator's log": [*LOG, "--selector=app=partita-operator"],
+            "the end of the agents' logs": [*LOG, "--selector=partita.dev/server"],
+        }
+        sections = []
+        for title, arguments in asked.items():
+            done = subprocess.run(
+                [*kubectl, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=30,
+            )
+            sections.append((title, done.stdout or done.stderr))
+        servers = ("kubelet", "containerd")
+        return sections + [(f"the end of {name}'s log", self.node.tail(name)) for name in servers]
 
     def start_containerd(self) -> None:
         """Write containerd's configuration and start it."""
@@ -140,7 +168,7 @@ def running_cluster() -> Iterator[Cluster]:
         ClusterControlPlane(assets, binaries, slot) as plane,
     ):
         slot.make_cgroup()
-        cluster = Cluster(slot, node, plane, binaries)
+        cluster = Cluster(slot, node, plane, assets, binaries)
         cluster.start_containerd()
         pause = slot.folder / "pause.tar"
         archives.write_busybox(pause, PAUSE, ["/usr/bin/sleep", "2147483647"])

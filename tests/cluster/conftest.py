@@ -21,7 +21,7 @@ from support.clusters import ApiServer, check_for_tests
 from support.kubectl import Kubectl
 
 TEST_SECONDS = 240
-"""Of one test, a cluster's start included; the slowest takes a fifth of that on 2 cores."""
+"""Of one test; what all of them share, a cluster and images, has its own limits."""
 
 FOLDER = Path(__file__).parent
 
@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
 
 
 @pytest.fixture(scope="session")
@@ -135,10 +135,9 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what the node's servers said last."""
+    """Show with a failure how the cluster stood, and what its servers said last."""
     report = yield
     running = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(running, Cluster):
-        for name in ("kubelet", "containerd"):
-            report.sections.append((f"the end of {name}'s log", running.node.tail(name)))
+        report.sections += running.report()
     return report

@@ -15,6 +15,7 @@ PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 TOOLS = {
     "runc": "runc",
+    "gcc": "gcc libc6-dev",
     "busybox": "busybox-static",
     "debootstrap": "debootstrap",
     "ip": "iproute2",
@@ -22,7 +23,7 @@ TOOLS = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
 }
-"""Commands and the Debian package of each."""
+"""Commands and the Debian packages of each."""
 
 CONTROLLERS = frozenset({"cpu", "cpuset", "memory", "pids"})
 """What a kubelet limits by cgroup."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -420,3 +421,55 @@ async def test_two_gpus_of_a_node_have_an_agent_each(
         assert one.uid not in body["status"]["usage"]["jobs"]
     finally:
         await second.close()
+
+
+async def test_twenty_five_small_programs_share_one_gpu(node: Node):
+    """Like TensorFlow's, each with 5 % of the GPU's memory booked and less in use."""
+    await serve(node)
+    jobs = [await node.book(f"small-{n}", 2048) for n in range(25)]
+    programs = [job.run("alloc:900", "forever") for job in jobs]
+    await node.until(lambda b: [job.used(b).get("memory") for job in jobs] == ["1200Mi"] * 25)
+    await node.until(lambda b: b["status"]["mps"]["clients"] == 25)
+    assert all(program.poll() is None for program in programs)
+    assert condition(await node.body(), "Ready")[0] == "True"
+
+
+async def test_a_driver_that_does_not_answer_is_told_and_forgiven(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(main, "SILENT_AFTER", 0.5)
+    monkeypatch.setattr(threads_module, "WITHIN", 0.5)
+    await serve(node)
+    node.gpus.add(0, hang=1)
+    body = await node.says("NVMLHangs")
+    assert condition(body, "Faulted")[0] == "False"
+    node.gpus.add(0, hang=None)
+    await node.is_ready()
+
+
+async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
+    await node.create()
+    common = {
+        "PARTITA_SERVER": node.name,
+        "PARTITA_RUN_DIRECTORY": str(node.paths.run),
+        "PARTITA_KUBELET_DIRECTORY": str(node.kubelet.folder),
+        "PARTITA_NODE": "node-a",
+        "PARTITA_POD": node.name,
+        "PARTITA_NAMESPACE": node.namespace,
+        "PARTITA_MAX_JOBS": "4",
+        "KUBECONFIG": str(node.kubeconfig),
+    }
+    agent = node.gpus.start(sys.executable, "-m", "partita", "agent", **common)
+    mps = node.gpus.start(sys.executable, "-m", "partita", "agent", "mps", **common)
+    await node.is_ready()
+    assert node.gpus.mode() == 3
+    path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
+    await node.api.delete(path, {"gracePeriodSeconds": 0})
+    for process in (agent, mps):
+        process.terminate()
+    for process in (agent, mps):
+        code, said, _ = await ended(process)
+        assert (code, "Traceback" in said) == (0, False), said
+    assert node.gpus.mode() == 0
+    assert condition(await node.body(), "Ready") == ("False", "AgentStopped")
+    assert [p for p in node.paths.run.rglob("*") if p.is_file()] == []

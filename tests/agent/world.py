@@ -65,6 +65,10 @@ class Node:
         self._mode = "MPS"
 
     @property
+    def kubeconfig(self) -> Path:
+        return self._server.kubeconfig
+
+    @property
     def path(self) -> str:
         return f"{GROUP}/gpuservers/{self.name}"
 

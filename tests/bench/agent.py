@@ -1,0 +1,131 @@
+"""`make bench-agent`: what the agent costs its node, with 16 clients on its GPU.
+
+The agent is a process of its own, on the fake GPU, with an API server and a kubelet. Its time is
+that of all its threads and of the commands that it runs; a real driver's calls cost more than the
+fake's, so the figure is the agent's own share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from agent.world import Node
+from gpu.fake import MIB, FakeGPUs, build
+from partita.agent.main import run_agent
+from partita.agent.paths import Paths
+from partita.agent.settings import AgentSettings
+from partita.models import SharingMode
+from support.clusters import embedded_server
+from support.crds import install_crds
+
+CLIENTS = 16
+CPU_TARGET = 1.0
+"""Percent of a core."""
+MEMORY_TARGET = 60.0
+"""MB of resident memory."""
+NAMESPACE = "default"
+
+
+def serve(folder: Path, name: str, kubeconfig: str) -> None:
+    """Be the agent: what `partita agent` does, with the fake node's processes."""
+    settings = AgentSettings(
+        server=name,
+        mode=SharingMode.MPS,
+        max_jobs=CLIENTS,
+        node="node-a",
+        pod=name,
+        namespace=NAMESPACE,
+        paths=Paths(name, folder / "run"),
+        device_plugins=folder / "kubelet-0" / "device-plugins",
+        pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
+        proc=folder / "proc",
+    )
+    asyncio.run(run_agent(settings, asyncio.Event(), kubeconfig))
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time of a process, its threads and the children that it has waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int) -> dict[str, float]:
+    """Resident memory, all of it and what no file backs, MB."""
+    lines = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    return {key: int(lines[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "RssAnon")}
+
+
+async def measure(seconds: float) -> tuple[float, dict[str, float]]:
+    """Return percent of a core and memory."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as text:
+        folder = Path(text)
+        os.environ["FAKE_GPU_DIR"] = text
+        built = build(folder / "built")
+        os.environ["PATH"] = f"{built.folder}{os.pathsep}{os.environ['PATH']}"
+        gpus = FakeGPUs(built, folder)
+        with embedded_server(folder) as server:
+            async with server.session() as session:
+                api = server.api(session)
+                await install_crds(api)
+                gpus.install_driver()
+                gpus.add(0, context=300 * MIB)
+                gpus.start_driver()
+                node = Node(api, server, NAMESPACE, gpus)
+                await node.create()
+                agent = gpus.start(
+                    sys.executable, "-m", "bench.agent", "--serve", folder, node.name,
+                    server.kubeconfig, PYTHONPATH=str(Path(__file__).parents[1]),
+                )  # fmt: skip
+                node.start_mps()
+                try:
+                    return await _measure(node, agent, seconds)
+                finally:
+                    await asyncio.to_thread(gpus.close)
+                    await node.close()
+
+
+async def _measure(
+    node: Node, agent: subprocess.Popen[str], seconds: float
+) -> tuple[float, dict[str, float]]:
+    await node.is_ready()
+    for n in range(CLIENTS):
+        job = await node.book(f"job-{n}", 1000)
+        job.run(f"alloc:{100 + n}", "forever")
+    await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
+    await asyncio.sleep(5)
+    began, at = cpu_seconds(agent.pid), time.monotonic()
+    await asyncio.sleep(seconds)
+    used, took = cpu_seconds(agent.pid) - began, time.monotonic() - at
+    return 100 * used / took, memory(agent.pid)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        folder, name, kubeconfig = arguments.serve
+        serve(Path(folder), name, kubeconfig)
+        return
+    cpu, resident = asyncio.run(measure(arguments.seconds))
+    sys.stdout.write(
+        f"The agent at 10 samples a second with {CLIENTS} clients, over {arguments.seconds:g} s:\n"
+        f"  processor  {cpu:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
+        f"  memory     {resident['VmRSS']:6.1f} MB resident  (target {MEMORY_TARGET:g} MB), of "
+        f"which {resident['RssAnon']:.1f} MB are its own\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

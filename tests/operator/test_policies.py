@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import TensorProto, helper
 
+from partita_policies.dqn.observation import (
+    CANDIDATE_FEATURES,
+    FEATURE_VERSION,
+    STATE_FEATURES,
+)
+from partita_policies.dqn.served import KIND
 from partita_policies.registry import available
 from support.history import GROUP_PATH
 from support.operator import Job, System, condition
@@ -238,6 +245,68 @@ async def test_a_policy_that_cannot_be_built_is_named_with_its_reason(system: Sy
 async def test_a_model_that_is_missing_is_named_by_its_file(system: System) -> None:
     policy = {"name": "learned", "model": "/models/missing.onnx"}
     await falls_back(system, policy, "learned", "/models/missing.onnx")
+
+
+def model_file(path: Path, *, kind: str = KIND, estimate: float = 0.0) -> Path:
+    """Write a model that estimates the same for every combination."""
+    rows: dict[str, list[Any]] = {
+        "states": ["G", STATE_FEATURES],
+        "candidates": ["G", "A", CANDIDATE_FEATURES],
+        "legal": ["G", "A"],
+        "estimates": ["G", "A"],
+    }
+    of = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, r) for n, r in rows.items()}
+    nodes = [
+        helper.make_node("Mul", ["legal", "none"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "estimate"], ["estimates"]),
+    ]
+    constants = [
+        helper.make_tensor(name, TensorProto.FLOAT, [], [value])
+        for name, value in (("none", 0.0), ("estimate", estimate))
+    ]
+    *inputs, output = of.values()
+    graph = helper.make_graph(nodes, "constant", inputs, [output], constants)
+    opset = helper.make_opsetid("", 17)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[opset])
+    helper.set_model_props(model, {"kind": kind, "features": str(FEATURE_VERSION)})
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("missing", "No such file"),
+        ("empty", "it is no ONNX model"),
+        ("corrupt", "it is no ONNX model"),
+        ("another", "its metadata say kind 'another'"),
+    ],
+)
+async def test_a_model_file_that_will_not_do_is_named_and_the_fallback_goes_on(
+    system: System, tmp_path: Path, trouble: str, said: str
+) -> None:
+    path = tmp_path / f"{trouble}.onnx"
+    if trouble != "missing":
+        whole = model_file(path, kind=trouble).read_bytes()
+        kept = {"empty": 0, "corrupt": len(whole) // 2, "another": len(whole)}[trouble]
+        path.write_bytes(whole[:kept])
+    await falls_back(system, {"name": "dqn", "model": str(path)}, f"model file {path}", said)
+
+
+async def test_a_network_that_answers_nonsense_falls_back_and_says_so(
+    system: System, tmp_path: Path
+) -> None:
+    path = model_file(tmp_path / "nan.onnx", estimate=float("nan"))
+    await falls_back(system, {"name": "dqn", "model": str(path)}, "no finite number")
+
+
+async def test_a_model_of_one_s_own_decides(system: System, tmp_path: Path) -> None:
+    policy = {"name": "dqn", "model": str(model_file(tmp_path / "own.onnx"))}
+    async with system.running(1):
+        partition = await system.partition(policy=policy)
+        await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
+        status = await system.partition_says(partition, lambda s: s["policy"]["cycles"] >= 1)
+        assert (status["policy"]["active"], status["policy"]["fallbacks"]) == ("dqn", 0)
 
 
 async def test_a_policy_that_is_repaired_decides_again(system: System) -> None:

@@ -25,6 +25,7 @@ from partita.cli import (
     run,
     simulate,
     top,
+    train,
     validate,
 )
 
@@ -72,6 +73,7 @@ for _module in (
     replay,
     advise,
     cost,
+    train,
     run,
     crds,
     apiserver,

@@ -1,0 +1,156 @@
+"""DeepRM: a policy network that starts one job at a time, seen as constant amounts of resources.
+
+Source: H. Mao, M. Alizadeh, I. Menache, S. Kandula, "Resource Management with Deep Reinforcement
+Learning", HotNets 2016 (https://doi.org/10.1145/3005745.3005750): the state is an image of what
+is booked of each resource over the next steps, the demands and durations of the first M waiting
+jobs, and the number of those beyond; a network with one hidden layer of 20 neurons says which of
+the M jobs to start, or none; it is trained by REINFORCE, with the mean return of several runs of
+one workload as the baseline (see `deeprm_training`).
+
+The DqnGPU study compares with it in two forms, and so do we: what a job needs is the largest
+(`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile, all the time.
+
+Departures from the paper: jobs that do not fit are masked and not merely useless to choose;
+resources are shares of a GPU, not slots; several GPUs are dealt jobs in rounds and judged apart;
+the reward is our environment's, for the makespan, and not the slowdown's.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from partita_policies.dqn.board import Board, Offer
+from partita_policies.dqn.demand import MEMORY, PCIE, RESOURCES, Catalogue, Floats
+from partita_policies.dqn.forecast import Bools
+from partita_policies.dqn.served import ModelOutputError, open_session
+from partita_policies.types import Parameters, Placement, Profile, Snapshot
+
+__all__ = [
+    "HIDDEN",
+    "INPUTS",
+    "SLOTS",
+    "DeepRMMax",
+    "DeepRMMean",
+    "DeepRMParameters",
+    "Usage",
+    "kind_of",
+    "see",
+]
+
+Usage = Literal["max", "mean"]
+
+SLOTS = 5
+"""M of the paper's evaluation, section 4."""
+HIDDEN = 20
+"""Neurons, as there."""
+_STEPS = 20
+"""Steps of the image, as there."""
+_REACH = 5.0
+"""Mean durations that the image reaches ahead."""
+_JOB = RESOURCES + 1
+INPUTS = _STEPS * RESOURCES + SLOTS * _JOB + 1
+VERSION = 1
+"""Of the inputs: a model trained before a change is refused."""
+_ROWS = 1 << 20
+
+
+class DeepRMParameters(Parameters):
+    """Parameters of `DeepRMMax` and `DeepRMMean`."""
+
+    model: Path | None = Field(
+        default=None, description="ONNX file of such a network; by default the shipped one."
+    )
+
+
+class _DeepRM:
+    """What the two have in common."""
+
+    parameters: ClassVar[type[Parameters]] = DeepRMParameters
+    usage: ClassVar[Usage]
+
+    def __init__(self, parameters: DeepRMParameters) -> None:
+        kind = kind_of(self.usage)
+        shapes = {"states": INPUTS, "legal": SLOTS + 1}
+        self._session, _ = open_session(parameters.model, f"{kind}.onnx", kind, VERSION, shapes)
+        self._profiles: dict[int, tuple[Profile, tuple[Floats, Floats]]] = {}
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Start one job after the other on each GPU until the network wants no more."""
+        catalogue = Catalogue(self._profiles)
+        board = Board(snapshot, catalogue)
+        while offers := board.deal(SLOTS, _ROWS):
+            states, legal = see(offers, catalogue, self.usage)
+            given = {"states": states, "legal": legal.astype(np.float32)}
+            (estimates,) = self._session.run(["estimates"], given)
+            if not np.isfinite(estimates[legal]).all():
+                raise ModelOutputError("the network answered with something that is no number")
+            chosen = np.where(legal, estimates, -np.inf).argmax(axis=1)
+            board.play(offers, [[place - 1] if place else [] for place in chosen.tolist()])
+        return board.placements
+
+
+class DeepRMMax(_DeepRM):
+    """Each job needs the largest amount of its profile all the time."""
+
+    usage: ClassVar[Usage] = "max"
+
+
+class DeepRMMean(_DeepRM):
+    """Each job needs the mean amount of its profile all the time."""
+
+    usage: ClassVar[Usage] = "mean"
+
+
+def kind_of(usage: Usage) -> str:
+    """Return what the metadata of such a model says it is."""
+    return f"deeprm-{usage}"
+
+
+def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Floats, Bools]:
+    """Show offers as the network sees them.
+
+    Returns
+    -------
+    tuple
+        States, (G, INPUTS), and which of the jobs may be started, (G, SLOTS + 1); the first is
+        to start none.
+    """
+    durations, _, steps, rests = catalogue.arrays()
+    needs = steps.max(axis=1) if usage == "max" else rests[:, 0].copy()
+    states = np.zeros((len(offers), INPUTS), np.float32)
+    legal = np.zeros((len(offers), SLOTS + 1), bool)
+    for row, offer in enumerate(offers):
+        states[row], legal[row] = _one(offer, needs, durations)
+    return states, legal
+
+
+def _one(offer: Offer, needs: Floats, durations: Floats) -> tuple[Floats, Bools]:
+    gpu = offer.free.gpu
+    whole = np.ones(RESOURCES, np.float32)
+    whole[MEMORY] = max(gpu.memory / (1 << 30), 1e-6)
+    whole[PCIE] = gpu.pcie_bandwidth or np.inf
+    waiting = np.array(offer.backlog.demands)
+    counts = offer.backlog.counts
+    unit = float((durations[waiting] * counts).sum() / counts.sum())
+    running = np.array([demand for demand, _ in offer.running], np.int64)
+    elapsed = np.array([seconds for _, seconds in offer.running], np.float32)
+    left = np.maximum(durations[running] - elapsed, 0.05 * durations[running])
+    at = (np.arange(_STEPS, dtype=np.float32) + 0.5) * (_REACH * unit / _STEPS)
+    booked = needs[running] / whole
+    image = (at[:, None] < left).astype(np.float32) @ booked
+    jobs = np.zeros((SLOTS, _JOB), np.float32)
+    legal = np.zeros(SLOTS + 1, bool)
+    if offer.demands:
+        asked = needs[list(offer.demands)] / whole
+        count = len(asked)
+        jobs[:count, :RESOURCES] = asked
+        jobs[:count, RESOURCES] = durations[list(offer.demands)] / unit
+        # By their profile they forbid only beside others: none is too large for an idle GPU.
+        fits = (booked.sum(axis=0) + asked <= 1 + 1e-6).all(axis=1)
+        legal[1 : count + 1] = fits | (not offer.running)
+    legal[0] = bool(offer.running) or not legal.any()
+    beyond = np.log1p(counts.sum() / offer.backlog.gpus) / 4
+    return np.concatenate((image.ravel(), jobs.ravel(), [beyond]), dtype=np.float32), legal

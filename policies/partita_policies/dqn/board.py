@@ -1,0 +1,219 @@
+"""What is dealt to the GPUs in one decision: to each, some of the jobs that it has room for.
+
+A decision goes in rounds. In each, every GPU that is still in play is offered the first kinds of
+jobs that fit it, no job being offered to two at a time; it takes any combination of them, or
+waits and is out. Jobs of one kind are told apart by nothing, so several of them join in several
+rounds.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from partita_policies.dqn.demand import Catalogue, Floats
+from partita_policies.room import Free, Room, RoomError
+from partita_policies.types import Job, Placement, Snapshot
+
+__all__ = ["Backlog", "Board", "Kind", "Offer"]
+
+_CHUNK = 512
+"""Kinds looked through at a time."""
+_PATIENCE = 4
+"""Chunks after which a GPU makes do with the kinds found; a GPU with none looks through all."""
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """Waiting jobs that ask for the same."""
+
+    demand: int
+    """Place of their demand in the catalogue."""
+    like: Job
+    waiting: list[Job] = field(default_factory=list)
+    """The next one is at the end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Backlog:
+    """What waits, for each GPU that shares the work."""
+
+    demands: tuple[int, ...]
+    """Place in the catalogue, for each kind."""
+    memory: Floats
+    """GiB booked by a job, for each kind."""
+    counts: Floats
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A GPU, who is on it, and whom it may take."""
+
+    free: Free
+    running: tuple[tuple[int, float], ...]
+    """Demand and seconds since the start of each job on it."""
+    kinds: tuple[int, ...]
+    """Places of the kinds offered, on the board."""
+    jobs: tuple[Job, ...]
+    """One of each of these kinds."""
+    demands: tuple[int, ...]
+    """Their demands."""
+    backlog: Backlog
+
+
+class Board:
+    """The GPUs and the waiting jobs of one snapshot while they are dealt out.
+
+    Parameters
+    ----------
+    snapshot
+        The situation to decide on.
+    catalogue
+        Where demands are kept; several boards may share one.
+    """
+
+    def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._room = Room(snapshot.gpus, snapshot.nodes)
+        self._in_play = sorted(
+            (gpu.id for gpu in snapshot.gpus), key=lambda gpu_id: bool(self._room[gpu_id].holders)
+        )
+        self._gpus = max(len(snapshot.gpus), 1)
+        self._kinds = self._kinds_of(snapshot)
+        likes = [kind.like for kind in self._kinds]
+        self._memory = np.array([job.memory for job in likes], np.int64)
+        self._slots = np.array([job.slots for job in likes], np.int64)
+        self._clients = np.array([job.clients for job in likes], np.int64)
+        self._alone = np.array([job.alone for job in likes], bool)
+        hosts = self._room.hosts is not None
+        self._special = [hosts or job.gpus > 1 or bool(job.products) for job in likes]
+        self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
+        self.placements: list[Placement] = []
+
+    def deal(self, window: int, rows: int) -> list[Offer]:
+        """Offer jobs to the GPUs in play; nothing is left to decide when there are no offers.
+
+        Parameters
+        ----------
+        window
+            Kinds offered to a GPU at most; fewer when there are more GPUs than jobs.
+        rows
+            Combinations offered in all at most, as far as two kinds each allow.
+        """
+        waiting = int(self._left.sum())
+        if not waiting:
+            return []
+        gpus = self._with_room()
+        if not gpus:
+            return []
+        fair = -(-waiting // len(gpus))
+        affordable = max(int(np.log2(max(rows // len(gpus), 1))), 2)
+        window = max(min(window, fair, affordable), 1)
+        left, start = self._left.copy(), 0
+        backlog = self._backlog()
+        offers: list[Offer] = []
+        for gpu_id in gpus:
+            while start < len(left) and not left[start]:
+                start += 1
+            found = self._fitting(gpu_id, left, start, window)
+            if found:
+                left[found] -= 1
+                offers.append(self._offer(gpu_id, found, backlog))
+        return offers
+
+    def play(self, offers: Sequence[Offer], chosen: Sequence[Sequence[int]]) -> None:
+        """Start, for each offer, the jobs at the chosen places in it; with none, the GPU waits."""
+        out: set[str] = set()
+        for offer, places in zip(offers, chosen, strict=True):
+            started = [self._start(offer, place) for place in places]
+            if not any(started):
+                out.add(offer.free.gpu.id)
+        self._in_play = [gpu_id for gpu_id in self._in_play if gpu_id not in out]
+
+    def _start(self, offer: Offer, place: int) -> bool:
+        kind = self._kinds[offer.kinds[place]]
+        job, gpu = kind.waiting[-1], offer.free.gpu
+        gpu_ids = (gpu.id,) if job.gpus == 1 else self._room.first_fit(job, gpu.node) or ()
+        try:
+            self._room.take(job, gpu_ids)
+        except RoomError:
+            # What another offer of this round took (GPUs of the node, its CPU) is wanted here too.
+            return False
+        kind.waiting.pop()
+        self._left[offer.kinds[place]] -= 1
+        self.placements.append(Placement(job.id, gpu_ids))
+        return True
+
+    def _kinds_of(self, snapshot: Snapshot) -> list[Kind]:
+        groups: dict[tuple[Hashable, ...], Kind] = {}
+        holds, index = self._room.holds, self._catalogue.index
+        for job in snapshot.jobs:
+            if holds(job.id):
+                continue
+            demand = index(job)
+            key = (
+                job.priority, demand, job.memory, job.alone, job.gpus, job.slots, job.clients,
+                job.cpu, job.host_memory, job.products,
+            )  # fmt: skip
+            kind = groups.get(key)
+            if kind is None:
+                kind = groups[key] = Kind(demand, job)
+            kind.waiting.append(job)
+        for kind in groups.values():
+            kind.waiting.reverse()
+        return sorted(groups.values(), key=lambda kind: -kind.like.priority)
+
+    def _with_room(self) -> list[str]:
+        """Return the GPUs in play that some waiting job may still have."""
+        least = int(self._memory[(self._left > 0) & ~self._alone].min(initial=1 << 62))
+        some_alone = bool((self._alone & (self._left > 0)).any())
+        kept = []
+        for gpu_id in self._in_play:
+            free = self._room[gpu_id]
+            open_ = free.slots > 0 and free.clients > 0 and not free.alone
+            if open_ and (least <= free.memory or (some_alone and not free.holders)):
+                kept.append(gpu_id)
+        self._in_play = kept
+        return kept
+
+    def _fitting(
+        self, gpu_id: str, left: np.ndarray[tuple[int], np.dtype[np.int64]], start: int, window: int
+    ) -> list[int]:
+        """Return the first kinds of the highest priority that a GPU has room for."""
+        free = self._room[gpu_id]
+        found: list[int] = []
+        for count, low in enumerate(range(start, len(left), _CHUNK)):
+            if found and count >= _PATIENCE:
+                break
+            part = slice(low, low + _CHUNK)
+            fits = (left[part] > 0) & (self._memory[part] <= free.memory)
+            fits &= (self._slots[part] <= free.slots) & (self._clients[part] <= free.clients)
+            if free.holders:
+                fits &= ~self._alone[part]
+            for place in (np.flatnonzero(fits) + low).tolist():
+                job = self._kinds[place].like
+                if found and job.priority != self._kinds[found[0]].like.priority:
+                    return found
+                if self._special[place] and self._room.reach(job, gpu_id) < job.memory:
+                    continue
+                found.append(place)
+                if len(found) == window:
+                    return found
+        return found
+
+    def _offer(self, gpu_id: str, found: list[int], backlog: Backlog) -> Offer:
+        free, index = self._room[gpu_id], self._catalogue.index
+        running = tuple(
+            (index(holder), 0.0 if isinstance(holder, Job) else holder.elapsed)
+            for holder in free.holders.values()
+        )
+        kinds = [self._kinds[place] for place in found]
+        jobs = tuple(kind.waiting[-1] for kind in kinds)
+        return Offer(free, running, tuple(found), jobs, tuple(k.demand for k in kinds), backlog)
+
+    def _backlog(self) -> Backlog:
+        alive = np.flatnonzero(self._left)
+        demands = tuple(self._kinds[place].demand for place in alive.tolist())
+        memory = (self._memory[alive] / (1 << 30)).astype(np.float32)
+        return Backlog(demands, memory, self._left[alive].astype(np.float32), self._gpus)

@@ -1,0 +1,91 @@
+"""The policy: offers dealt out in rounds, all GPUs judged by the network in one batch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from partita_policies.dqn.board import Board, Offer
+from partita_policies.dqn.demand import Catalogue, Floats
+from partita_policies.dqn.observation import Observation, observe, subsets
+from partita_policies.dqn.served import Model
+from partita_policies.types import Parameters, Placement, Profile, Snapshot
+
+__all__ = ["DQN", "DQNParameters"]
+
+_ROWS = 1 << 13
+"""Combinations judged in a round: bounds the time for a thousand GPUs."""
+_MARGIN = 0.5
+"""How far outside of what was met in training a feature may be, as a share of its range there."""
+
+
+class DQNParameters(Parameters):
+    """Parameters of `DQN`."""
+
+    model: Path | None = Field(
+        default=None,
+        description="ONNX file that `partita train` wrote; by default the one that is shipped.",
+    )
+    slowdown_budget: float | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "How many times longer than alone any job may be predicted to take beside others, "
+            "such as 1.05; without it, whatever gets most done."
+        ),
+    )
+    window: int = Field(
+        default=6,
+        ge=1,
+        le=8,
+        description=(
+            "How many kinds of jobs with room are offered to a GPU at a time; all their "
+            "combinations are weighed."
+        ),
+    )
+
+
+class DQN:
+    """Each GPU takes the combination of the offered jobs that promises the most.
+
+    A GPU in a situation far from all that the model was trained in takes the combination of which
+    the interference model predicts the most work done in a second. What is no number makes
+    `decide` raise, and the operator falls back.
+    """
+
+    parameters: ClassVar[type[Parameters]] = DQNParameters
+
+    def __init__(self, parameters: DQNParameters) -> None:
+        self._window = parameters.window
+        self._budget = parameters.slowdown_budget
+        self._model = Model(parameters.model)
+        self._profiles: dict[int, tuple[Profile, tuple[Floats, Floats]]] = {}
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Deal the jobs out until every GPU is full or waits."""
+        catalogue = Catalogue(self._profiles)
+        board = Board(snapshot, catalogue)
+        while offers := board.deal(self._window, _ROWS):
+            board.play(offers, self._choose(offers, catalogue, snapshot))
+        return board.placements
+
+    def _choose(
+        self, offers: Sequence[Offer], catalogue: Catalogue, snapshot: Snapshot
+    ) -> list[list[int]]:
+        seen = observe(offers, catalogue, snapshot.sharing, slowdown_budget=self._budget)
+        promise = np.where(self._strange(seen)[:, None], seen.pace, self._model.estimates(seen))
+        chosen = np.where(seen.legal, promise, -np.inf).argmax(axis=1)
+        combinations = subsets(seen.legal.shape[1].bit_length() - 1)
+        return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
+
+    def _strange(self, seen: Observation) -> NDArray[np.bool_]:
+        """Tell which GPUs are in a situation far from all that was met in training."""
+        if self._model.known is None:
+            return np.zeros(len(seen.states), bool)
+        least, most = self._model.known
+        margin = _MARGIN * np.maximum(most - least, 1)
+        outside = (seen.states < least - margin) | (seen.states > most + margin)
+        return np.asarray(outside.any(axis=1))

@@ -1,0 +1,139 @@
+"""The trained network as it is served: an ONNX file, read and run without torch.
+
+The file says in its metadata what it was made for, so that one of another kind, of another
+version or with other inputs is refused with a sentence and never run.
+"""
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partita_policies.dqn.demand import Floats
+from partita_policies.dqn.observation import (
+    CANDIDATE_FEATURES,
+    FEATURE_VERSION,
+    STATE_FEATURES,
+    Observation,
+)
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+__all__ = ["KIND", "Model", "ModelError", "ModelOutputError", "open_session"]
+
+KIND = "partita-dqn"
+"""What the metadata's `kind` must be."""
+_SHIPPED = "dqn.onnx"
+
+
+class ModelError(Exception):
+    """A model file is missing, is none, or is not made for this policy; the message names it."""
+
+
+class ModelOutputError(ArithmeticError):
+    """A model answered with something that is no number."""
+
+
+def open_session(
+    path: Path | None, shipped: str, kind: str, version: int, inputs: Mapping[str, int]
+) -> tuple["InferenceSession", dict[str, str]]:
+    """Open a model file with ONNX Runtime.
+
+    Parameters
+    ----------
+    path
+        The file; None for the one that comes with this package.
+    shipped
+        Name of that one.
+    kind, version
+        What its metadata must say it is for.
+    inputs
+        The inputs that it must have, with the size of the last axis of each; 0 for any.
+
+    Returns
+    -------
+    tuple
+        The session, on one thread, and the metadata.
+
+    Raises
+    ------
+    ModelError
+        It cannot be read, or is not what was expected.
+    """
+    import onnxruntime  # noqa: PLC0415 - a policy that is not used loads no runtime
+
+    name = str(path) if path is not None else f"{shipped} of the package"
+    try:
+        source = files("partita_policies.dqn") / "data" / shipped if path is None else path
+        content = source.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ModelError(
+            f"model file {name}: {reason}; expected a file that `partita train` wrote"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        metadata: dict[str, str] = dict(session.get_modelmeta().custom_metadata_map)
+    except Exception as error:
+        # ONNX Runtime has a class of error for each status, under RuntimeError or not.
+        raise ModelError(
+            f"model file {name}: it is no ONNX model ({type(error).__name__}); expected a file "
+            "that `partita train` wrote"
+        ) from error
+    made_for = (metadata.get("kind"), metadata.get("features"))
+    if made_for != (kind, str(version)):
+        raise ModelError(
+            f"model file {name}: its metadata say kind {made_for[0]!r} and features "
+            f"{made_for[1]!r}; expected {kind!r} and '{version}': train it with this release"
+        )
+    sizes = {one.name: one.shape[-1] for one in session.get_inputs()}
+    given = {name: size if isinstance(size, int) else 0 for name, size in sizes.items()}
+    if given != dict(inputs):
+        raise ModelError(f"model file {name}: its inputs are {given}; expected {dict(inputs)}")
+    return session, metadata
+
+
+class Model:
+    """The scorer of combinations.
+
+    Parameters
+    ----------
+    path
+        The file; None for the one that comes with this package.
+
+    Raises
+    ------
+    ModelError
+        As `open_session` says.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        inputs = {"states": STATE_FEATURES, "candidates": CANDIDATE_FEATURES, "legal": 0}
+        self._session, metadata = open_session(path, _SHIPPED, KIND, FEATURE_VERSION, inputs)
+        self.training: dict[str, Any] = json.loads(metadata.get("training", "{}"))
+        """The settings that it was trained with."""
+        known = np.array(json.loads(metadata.get("known", "[]")), np.float32)
+        self.known = known if known.shape == (2, STATE_FEATURES) else None
+        """(2, STATE_FEATURES): least and most of each feature in training; None if not said."""
+
+    def estimates(self, seen: Observation) -> Floats:
+        """Return the estimated return of each combination of each offer, (G, A).
+
+        Raises
+        ------
+        ModelOutputError
+            One of a legal combination is not a number.
+        """
+        legal = seen.legal.astype(np.float32)
+        given = {"states": seen.states, "candidates": seen.candidates, "legal": legal}
+        (estimates,) = self._session.run(["estimates"], given)
+        if not np.isfinite(estimates[seen.legal]).all():
+            raise ModelOutputError("the network answered with something that is no finite number")
+        return np.asarray(estimates, np.float32)

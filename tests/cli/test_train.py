@@ -1,0 +1,92 @@
+"""`partita train`: what it writes, from what it learns, and what it says when it cannot."""
+
+import importlib.util
+import json
+
+import pytest
+
+from partita_policies.dqn import DQN, DQNParameters
+from partita_policies.dqn.configuration import Training
+from partita_policies.recorded import Decision, dump_record
+from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
+
+GIB = 1 << 30
+SMALL = {"iterations": 1, "episodes": 1, "updates": 1, "validation": 1, "hidden": 4, "window": 2}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Make every training a very small one."""
+
+    def small(**settings):
+        return Training(**{**SMALL, **settings})
+
+    monkeypatch.setattr("partita_policies.dqn.configuration.Training", small)
+
+
+def write_recording(path) -> None:
+    profiles = [
+        Profile(f"own-{i}", 60.0 + i, (Step(30.0 + i, (1 + i) * GIB, 20.0),) * 4) for i in range(3)
+    ]
+    jobs = tuple(
+        Job(f"j{i}", f"j{i}", "team", 2 * GIB, application=one.application, profile=one)
+        for i, one in enumerate(profiles[:2])
+    )
+    held = Booking("b", 4 * GIB, application="own-2", profile=profiles[2])
+    gpu = GPU("gpu", "node", 16 * GIB, 8, pcie_bandwidth=10**10, bookings=(held,))
+    snapshot = Snapshot("gold", 0.0, jobs, (gpu,))
+    path.write_bytes(b"".join(dump_record(snapshot, Decision("fifo", ()))))
+
+
+def test_it_writes_a_model_that_the_policy_takes(invoke, tmp_path) -> None:
+    model, curve = tmp_path / "model.onnx", tmp_path / "curve.json"
+    result = invoke("train", str(model), "--seed", "3", "--json", str(curve))
+    assert result.exit_code == 0, result.output
+    assert "of the time that one after the other would" in result.stderr
+    report = json.loads(curve.read_text())
+    assert (report["training"]["seed"], len(report["curve"])) == (3, 2)
+    policy = DQN(DQNParameters(model=model))
+    assert policy._model.training["seed"] == 3
+
+
+def test_it_learns_from_a_clusters_own_applications_and_draws_the_curve(invoke, tmp_path) -> None:
+    write_recording(tmp_path / "one.jsonl")
+    model, picture = tmp_path / "model.onnx", tmp_path / "curve.png"
+    args = ("train", str(model), "--snapshots", str(tmp_path), "--plot", str(picture))
+    assert invoke(*args).exit_code == 0
+    assert model.exists()
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_recordings_without_a_profile_are_told(invoke, tmp_path) -> None:
+    (tmp_path / "one.jsonl").write_text("{}\n")
+    result = invoke("train", str(tmp_path / "model.onnx"), "--snapshots", str(tmp_path))
+    assert result.exit_code == 1
+    assert "one.jsonl:1: " in result.stderr
+    assert "no snapshot shows a job with a measured profile" in result.stderr
+
+
+def test_it_goes_on_from_its_checkpoint(invoke, tmp_path) -> None:
+    model, kept = tmp_path / "model.onnx", tmp_path / "kept.safetensors"
+    args = ("train", str(model), "--checkpoint", str(kept))
+    assert invoke(*args).exit_code == 0
+    first = model.read_bytes()
+    assert invoke(*args).exit_code == 0
+    assert model.read_bytes() == first
+    result = invoke(*args, "--seed", "9")
+    assert result.exit_code == 1
+    assert "kept.safetensors: it is of a training with other settings" in result.stderr
+
+
+def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "torch" else there(name, *rest),
+    )
+    result = invoke("train", str(tmp_path / "model.onnx"))
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: torch is missing: pip install 'partita[train]'\n",
+    )

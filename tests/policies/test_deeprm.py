@@ -1,0 +1,87 @@
+"""DeepRM: what it is shown, what it may start, how it learns and what it is served from."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from partita_policies import PolicyStartError, check_policy, create
+from partita_policies.deeprm import INPUTS, SLOTS, DeepRMMax, DeepRMMean, DeepRMParameters, see
+from partita_policies.deeprm_training import DeepRMTraining, export_deeprm, train_deeprm
+from partita_policies.dqn.board import Board
+from partita_policies.dqn.demand import Catalogue
+from partita_policies.dqn.environment import Scenario
+from partita_policies.dqn.served import ModelOutputError
+from partita_policies.dqn.workloads import random_scenario
+from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
+
+GIB = 1 << 30
+BURSTS = Profile("bursts", 100.0, (Step(20.0, GIB, 12.0),) * 3 + (Step(100.0, GIB, 60.0),))
+
+
+def a_snapshot(*profiles: Profile, running: tuple[Profile, ...] = ()) -> Snapshot:
+    jobs = tuple(
+        Job(f"j{i}", f"j{i}", "team", GIB, duration=one.duration, profile=one, application=f"{i}")
+        for i, one in enumerate(profiles)
+    )
+    bookings = tuple(Booking(f"b{i}", GIB, profile=one) for i, one in enumerate(running))
+    gpu = GPU("gpu-0", "node-0", 12 * GIB, 8, pcie_bandwidth=10**10, bookings=bookings)
+    return Snapshot("test", 0.0, jobs, (gpu,))
+
+
+def short(number: int) -> Scenario:
+    scenario = random_scenario(number)
+    return scenario._replace(tasks=scenario.tasks[:5])
+
+
+@pytest.mark.parametrize("policy", [DeepRMMax, DeepRMMean])
+def test_it_passes_the_public_checks(policy) -> None:
+    check_policy(policy, jobs=300, gpus=30)
+
+
+@pytest.mark.parametrize(("usage", "together"), [("max", False), ("mean", True)])
+def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:  # noqa: FBT001
+    """Two of 100 % at most and 40 % on average fit together only by their means."""
+    catalogue = Catalogue({})
+    offers = Board(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).deal(SLOTS, 64)
+    states, legal = see(offers, catalogue, usage)
+    assert states.shape == (1, INPUTS)
+    assert legal[0].tolist() == [True, together, *[False] * (SLOTS - 1)]
+    assert states[0, 0] == pytest.approx(1.0 if usage == "max" else 0.4)
+
+
+def test_an_idle_gpu_does_not_wait() -> None:
+    catalogue = Catalogue({})
+    offers = Board(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
+    assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
+
+
+def test_the_served_network_answers_as_torch_does_and_learns_the_same_by_seed(tmp_path) -> None:
+    training = DeepRMTraining(
+        usage="mean", iterations=2, workloads=1, runs=2, validation=1, validate_every=1
+    )
+    curves = [list(train_deeprm(training, short)) for _ in range(2)]
+    assert [report for report, _ in curves[0]] == [report for report, _ in curves[1]]
+    network = curves[0][-1][1]
+    path = tmp_path / "model.onnx"
+    export_deeprm(network, training, path)
+    policy = DeepRMMean(DeepRMParameters(model=path))
+    states = np.random.default_rng(0).normal(size=(9, INPUTS)).astype(np.float32)
+    legal = np.ones((9, SLOTS + 1), np.float32)
+    (served,) = policy._session.run(["estimates"], {"states": states, "legal": legal})
+    with torch.no_grad():
+        assert_allclose(served, network(torch.from_numpy(states)).numpy(), atol=1e-5)
+    with pytest.raises(PolicyStartError, match=r"model\.onnx.*'deeprm-mean'.*'deeprm-max'"):
+        create("deeprm-max", {"model": str(path)})
+
+
+def test_an_answer_that_is_no_number_is_an_error(monkeypatch) -> None:
+    policy = DeepRMMax(DeepRMParameters())
+
+    class Broken:
+        def run(self, _outputs, given):
+            return [np.full(given["legal"].shape, np.nan, np.float32)]
+
+    monkeypatch.setattr(policy, "_session", Broken())
+    with pytest.raises(ModelOutputError):
+        policy.decide(a_snapshot(BURSTS))

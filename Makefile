@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster bench-operator bench-policies picture lint format crds lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster bench-operator bench-agent bench-policies picture lint format crds protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -41,6 +41,9 @@ test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPU
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
 
+bench-agent: $(DEV) ## Measure what the agent costs, with 16 clients on a fake GPU (needs gcc)
+	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)
+
 bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md (about an hour; ARGS="--only times" for a part)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m bench.policies $(ARGS)
 
@@ -63,6 +66,9 @@ format: $(DEV) ## Fix what ruff can fix
 
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
+
+protos: $(DEV) ## Generate the messages between the agent and kubelet
+	@$(PY) -m grpc_tools.protoc -Ioperator --python_out=operator --pyi_out=operator operator/partita/agent/kubelet/kubelet.proto
 
 lock: $(UV) ## Resolve requirements/ anew from pyproject.toml (ARGS=--upgrade takes the newest versions)
 	@$(PY) tools/lock.py $(UV) $(ARGS)

@@ -193,7 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("policies", nargs="*", default=list(HEURISTICS))
     for line in table(measure(parser.parse_args().policies)):
-        print(line)  # noqa: T201 - what it is run for
+        print(line)
 
 
 if __name__ == "__main__":

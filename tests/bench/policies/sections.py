@@ -1,0 +1,95 @@
+"""The sections of the benchmark: each returns what it measured."""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from rich.progress import track
+
+from bench.policies.figures import summary
+from bench.policies.runs import POLICIES, SEEDS, Case, run_all
+from bench.policies.scenes import OPENB, TRACES, UNSEEN, scene
+from partita_policies import create
+from partita_policies.simulator import simulate
+from partita_policies.simulator.bounds import bounds as simple_bounds
+from partita_policies.simulator.openb import read_nodes, read_tasks
+from partita_policies.simulator.optimum import mixture_bound, small_optimum
+from partita_policies.simulator.saturation import PUBLISHED, arrivals, saturate
+from partita_policies.simulator.workloads import STUDY_WORKLOADS
+
+__all__ = ["STRICT", "bounds", "optimal", "saturation", "strict", "study", "unseen"]
+
+STRICT = {"slowdown_budget": 1.05}
+"""The strict setting of dqn: nobody is predicted to take more than 5 % longer than alone."""
+_SMALL = 5
+"""Jobs of the instances that CP-SAT solves within a minute."""
+
+
+def study() -> Any:
+    """Run every policy on the study's workloads."""
+    cases = [Case(w, p, seed) for w in STUDY_WORKLOADS for p in POLICIES for seed in SEEDS]
+    return run_all(cases, "the study's workloads")
+
+
+def strict() -> Any:
+    """Run dqn with a strict budget of slowdown."""
+    cases = [Case(w, "dqn", seed, STRICT) for w in STUDY_WORKLOADS for seed in SEEDS]
+    return run_all(cases, "a strict slowdown budget")
+
+
+def unseen() -> Any:
+    """Run the policies on what dqn was not trained on; lookahead for comparison."""
+    cases = [Case(w, p, seed) for w in UNSEEN for p in POLICIES for seed in SEEDS]
+    return run_all(cases, "workloads of other sizes")
+
+
+def bounds() -> Any:
+    """Bound the makespans of the study's workloads from below: by area, longest job and mixture."""
+    found: dict[str, Any] = {}
+    for workload in STUDY_WORKLOADS:
+        rows: dict[str, list[float]] = {}
+        for seed in SEEDS:
+            tasks, gpus, _ = scene(workload, seed)
+            simple = simple_bounds(tasks, gpus)
+            rows.setdefault("area", []).append(max(simple.area.values()))
+            rows.setdefault("longest chain", []).append(simple.chain)
+            rows.setdefault("mixture", []).append(mixture_bound(tasks, gpus))
+        found[workload] = {name: summary(values) for name, values in rows.items()}
+    return found
+
+
+def optimal() -> Any:
+    """Set the policies beside what CP-SAT proves of small instances."""
+    rows: dict[str, list[float]] = {}
+    for seed in track(SEEDS, "small instances, by CP-SAT"):
+        tasks, gpus, _ = scene("random", seed)
+        few = tasks[:_SMALL]
+        proven = small_optimum(few, gpus[0], seconds=60).bound
+        for policy in POLICIES:
+            makespan = simulate(few, gpus, create(policy)).makespan
+            rows.setdefault(policy, []).append(makespan / proven)
+    return {policy: summary(ratios) for policy, ratios in rows.items()}
+
+
+def saturation() -> Any:
+    """Fill the openb cluster under each policy that does not search."""
+    names = ("fifo", "tetris", "fgd", "dqn")
+    cases = [(trace, name, seed) for trace in OPENB for name in names for seed in SEEDS]
+    found: dict[str, Any] = {}
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        answers = pool.map(_saturate, cases)
+        for (trace, name, _), share in zip(
+            cases, track(answers, "openb at saturation", len(cases)), strict=True
+        ):
+            rows = found.setdefault(trace, {"published": dict(PUBLISHED[trace]), "policies": {}})
+            rows["policies"].setdefault(name, []).append(share)
+    for rows in found.values():
+        rows["policies"] = {name: summary(shares) for name, shares in rows["policies"].items()}
+    return found
+
+
+def _saturate(case: tuple[str, str, int]) -> float:
+    trace, name, seed = case
+    nodes = read_nodes(TRACES / "openb_node_list_gpu_node.csv")
+    tasks = read_tasks(TRACES / f"openb_pod_list_{trace}.csv")
+    return saturate(create(name), nodes, arrivals(tasks, nodes, seed)).allocated

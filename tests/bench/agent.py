@@ -18,10 +18,6 @@ from pathlib import Path
 
 from agent.world import Node
 from gpu.fake import MIB, FakeGPUs, build
-from partita.agent.main import run_agent
-from partita.agent.paths import Paths
-from partita.agent.settings import AgentSettings
-from partita.models import SharingMode
 from support.clusters import embedded_server
 from support.crds import install_crds
 
@@ -31,23 +27,6 @@ CPU_TARGET = 1.0
 MEMORY_TARGET = 60.0
 """MB of resident memory."""
 NAMESPACE = "default"
-
-
-def serve(folder: Path, name: str, kubeconfig: str) -> None:
-    """Be the agent: what `partita agent` does, with the fake node's processes."""
-    settings = AgentSettings(
-        server=name,
-        mode=SharingMode.MPS,
-        max_jobs=CLIENTS,
-        node="node-a",
-        pod=name,
-        namespace=NAMESPACE,
-        paths=Paths(name, folder / "run"),
-        device_plugins=folder / "kubelet-0" / "device-plugins",
-        pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
-        proc=folder / "proc",
-    )
-    asyncio.run(run_agent(settings, asyncio.Event(), kubeconfig))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -82,8 +61,8 @@ async def measure(seconds: float) -> tuple[float, dict[str, float]]:
                 node = Node(api, server, NAMESPACE, gpus)
                 await node.create()
                 agent = gpus.start(
-                    sys.executable, "-m", "bench.agent", "--serve", folder, node.name,
-                    server.kubeconfig, PYTHONPATH=str(Path(__file__).parents[1]),
+                    sys.executable, "-m", "bench.agent_process", folder, node.name, NAMESPACE,
+                    CLIENTS, server.kubeconfig, PYTHONPATH=str(Path(__file__).parents[1]),
                 )  # fmt: skip
                 node.start_mps()
                 try:
@@ -112,12 +91,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
-    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.serve:
-        folder, name, kubeconfig = arguments.serve
-        serve(Path(folder), name, kubeconfig)
-        return
     cpu, resident = asyncio.run(measure(arguments.seconds))
     sys.stdout.write(
         f"The agent at 10 samples a second with {CLIENTS} clients, over {arguments.seconds:g} s:\n"

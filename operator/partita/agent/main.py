@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import gc
+import linecache
 import time
 from contextlib import suppress
 from typing import Any, Final, NoReturn
@@ -359,8 +360,10 @@ class Agent:
 def _give_back_memory() -> None:
     """Return to the node what only the start needed: a tenth of what the agent has.
 
-    What is there now stays until the end, so the collector need not look at it again.
+    What is there now stays until the end, so the collector need not look at it again. pydantic has
+    read the models' sources for their docstrings, and left them in the cache.
     """
+    linecache.clearcache()
     gc.collect()
     gc.freeze()
     with suppress(AttributeError):  # glibc's own (malloc_trim(3))

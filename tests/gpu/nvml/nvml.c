@@ -345,7 +345,7 @@ Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
 
 /* "NVML_ERROR_TIMEOUT: if no event arrived in specified timeout"; "NVML_ERROR_GPU_IS_LOST". */
 Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
-    for (unsigned waited = 0;; waited += 10) {
+    for (unsigned waited = 0;; waited += 50) {
         for (int gpu = 0; gpu < GPUS; gpu++) {
             unsigned xid = 0;
             if (!(set->gpus >> gpu & 1)) continue;
@@ -356,7 +356,7 @@ Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds
             }
         }
         if (waited >= milliseconds) return TIMEOUT;
-        usleep(10000);
+        usleep(50000);
     }
 }
 

@@ -1,0 +1,33 @@
+"""The agent that `bench.agent` measures: a process with nothing of the tests in it."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from partita.agent.logs import configure_logs
+from partita.agent.main import run_agent
+from partita.agent.paths import Paths
+from partita.agent.settings import AgentSettings
+from partita.models import SharingMode
+
+
+def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -> None:
+    """Do what `partita agent` does, with the fake node's processes, until it is ended."""
+    configure_logs()
+    settings = AgentSettings(
+        server=name,
+        mode=SharingMode.MPS,
+        max_jobs=slots,
+        node="node-a",
+        pod=name,
+        namespace=namespace,
+        paths=Paths(name, folder / "run"),
+        device_plugins=folder / "kubelet-0" / "device-plugins",
+        pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
+        proc=folder / "proc",
+    )
+    asyncio.run(run_agent(settings, asyncio.Event(), kubeconfig))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])

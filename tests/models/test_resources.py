@@ -1,6 +1,7 @@
 """Small questions that the resources answer about themselves."""
 
 import pytest
+from pydantic import ValidationError
 
 from partita.models import ApplicationProfile, GPUPartition, GPUServer, Phase
 from partita.models.job import PodTemplate
@@ -97,6 +98,19 @@ def test_a_profile_without_measurements_tells_nothing():
 
 def test_a_measurement_knows_its_peak():
     assert profile(("A100", 1)).measurement().peak_memory == 3 * GIB
+
+
+@pytest.mark.parametrize("amount", [-1, "-1Gi"])
+def test_a_negative_amount_is_refused(amount):
+    body = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "application": "app",
+            "measurements": [{"duration": "1s", "steps": [{"gpuMemory": amount}]}],
+        },
+    }
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        ApplicationProfile.parse(body)
 
 
 def test_a_template_may_leave_its_metadata_empty():

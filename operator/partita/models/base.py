@@ -169,6 +169,7 @@ _INT_OR_STRING = {
 Amount = Annotated[
     int,
     BeforeValidator(parse_memory),
+    Field(ge=0),
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(_INT_OR_STRING),
 ]

@@ -42,10 +42,11 @@ int main(int argc, char **argv) {
         fputs("Cannot find MPS control daemon process\n", stderr);
         return 1;
     }
+    signal(SIGPIPE, SIG_IGN);
     char text[65536];
     ssize_t length;
     while ((length = read(0, text, sizeof text)) > 0)
-        if (write(daemon, text, (size_t)length) != length) return 1;
+        if (write(daemon, text, (size_t)length) != length) break; /* it has said why, and left */
     shutdown(daemon, SHUT_WR);
     int code = 0;
     while ((length = read(daemon, text, sizeof text - 1)) > 0) {

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from partita.models import SharingMode
-from scheduling.builders import node_body, pod_status, server_body
+from partita.models.base import parse_memory
+from partita.scheduling.request import bookable
+from scheduling.builders import GIB, node_body, pod_status, server_body
 from scheduling.cluster import Cluster, Operator, Writes
 
 OOM = "RuntimeError: CUDA out of memory"
@@ -195,6 +197,20 @@ class CrashingOperator(RuleBasedStateMachine):
             assert all("outcome" in attempt for attempt in attempts)
             failed = sum(a["outcome"] == "Failed" for a in attempts)
             assert failed <= job["spec"].get("retry", {}).get("limit", 3) + 1
+            self.check_memory(job)
+
+    def check_memory(self, job: dict) -> None:
+        """Nobody gives up for want of memory without having had all chances, or all memory."""
+        if job["status"]["reason"] != "OutOfMemory":
+            return
+        refused = [
+            parse_memory(a["memory"])
+            for a in job["status"]["attempts"]
+            if a["outcome"] == "OutOfMemory"
+        ]
+        limit = job["spec"].get("retry", {}).get("outOfMemory", {}).get("limit", 3)
+        whole = bookable(40 * GIB, self.cluster.partition)
+        assert len(refused) == limit + 1 or max(refused) == whole
 
 
 class CrashingExclusiveOperator(CrashingOperator):

@@ -103,6 +103,40 @@ class TestTheQueue:
         jobs.look(UID, START)
         assert list(jobs.waiting["shared"]) == [UID]
 
+    def ran_out(self, memory: str, *bodies: dict[str, Any]) -> tuple[State, Jobs]:
+        attempt = {"number": 1, "outcome": "OutOfMemory", "memory": memory, "message": "no more"}
+        job = job_body(status={"phase": "Queued", "attempts": [attempt]})
+        return world(job, *gpus_up(server_body()), *bodies)
+
+    def test_a_job_that_ran_out_of_a_whole_gpu_has_failed(self):
+        _, jobs = self.ran_out("38092Mi")
+        jobs.look(UID, START)
+        assert jobs.waiting["shared"] == {}
+        shown = status(jobs)
+        assert (shown.phase, shown.reason) == (Phase.FAILED, "OutOfMemory")
+        assert "shared has no more to give on one GPU: make it use less" in shown.message
+        assert shown.message.endswith("attempt 1 ended as OutOfMemory: no more")
+
+    def test_it_waits_where_a_larger_gpu_is_there_or_on_its_way(self):
+        _, jobs = self.ran_out("38092Mi", server_body("shared-1", memory="80Gi"))
+        jobs.look(UID, START)
+        assert list(jobs.waiting["shared"]) == [UID]
+        coming = server_body("shared-1", conditions={}, status={"uuid": ""})
+        state, jobs = self.ran_out("38092Mi", coming, server_pod_body("shared-1"))
+        jobs.look(UID, START)
+        shown = status(jobs)
+        assert (shown.phase, shown.reason) == (Phase.QUEUED, "NeverFits")
+        take(state, server_body("shared-1", memory="24Gi"))
+        assert jobs.refresh_largest("shared")
+        jobs.look(UID, START)
+        assert status(jobs).phase is Phase.FAILED
+
+    def test_a_gpu_that_no_node_has_is_not_waited_for(self):
+        coming = server_body("shared-1", conditions={}, status={"uuid": ""})
+        _, jobs = self.ran_out("38092Mi", coming, server_pod_body("shared-1", node=""))
+        jobs.look(UID, START)
+        assert status(jobs).phase is Phase.FAILED
+
     def test_history_is_looked_up_by_the_jobs_namespace(self):
         spec = {"gpuMemory": None, "application": "resnet"}
         _, jobs = world(job_body(**spec), profile_body(namespace="team-b"))

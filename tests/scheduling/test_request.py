@@ -124,8 +124,21 @@ class TestGrowth:
     def test_the_largest_gpu_bounds_the_growth(self):
         assert request(out_of_memory=(30,)).memory == 37 * GIB
 
-    def test_what_ran_out_of_the_largest_gpu_never_fits(self):
-        assert refusal(out_of_memory=(37,)).reason is Reason.NEVER_FITS
+    def test_what_ran_out_of_the_largest_gpu_has_had_all_that_there_is(self):
+        assert refusal(out_of_memory=(8, 37)) == Why(
+            Reason.OUT_OF_MEMORY,
+            "it ran out of GPU memory with 37.0 GiB booked, and shared has no more to give on one "
+            "GPU: make it use less (a smaller batch or model), or submit it to a partition with "
+            "larger GPUs",
+        )
+
+    def test_so_has_what_was_to_be_learnt_on_a_gpu_of_its_own(self):
+        assert refusal({"gpuMemory": None}, out_of_memory=(37,)).reason is Reason.OUT_OF_MEMORY
+        assert request({"gpuMemory": None}, out_of_memory=(20,)).alone
+
+    def test_a_gpu_that_has_just_come_may_be_larger(self):
+        coming = Largest(memory=37 * GIB, gpus_on_node=4, arriving=True)
+        assert refusal(out_of_memory=(37,), largest=coming).reason is Reason.NEVER_FITS
 
     def test_it_grows_though_no_gpu_is_known_yet(self):
         assert request(out_of_memory=(30,), largest=Largest()).memory == 45 * GIB
@@ -187,6 +200,24 @@ class TestSlices:
         assert refusal(spec).message == (
             "slice huge does not exist: partition shared has no slices, write gpuMemory instead"
         )
+
+    def test_what_ran_out_of_the_largest_slice_has_had_all_that_there_is(self):
+        spec = {"gpuMemory": None, "slice": "large"}
+        why = refusal(spec, {"slices": SLICES}, out_of_memory=(20,))
+        assert why.reason is Reason.OUT_OF_MEMORY
+
+    def test_a_larger_slice_with_too_few_threads_is_none(self):
+        slices = [
+            {"name": "quick", "memory": "10Gi", "threadPercent": 80},
+            {"name": "large", "memory": "30Gi", "threadPercent": 20},
+        ]
+        why = refusal({"threadPercent": 50}, {"slices": slices}, out_of_memory=(10,))
+        assert why.reason is Reason.OUT_OF_MEMORY
+
+    def test_a_slice_need_not_be_whole_mebibytes(self):
+        slices = [{"name": "odd", "memory": "5G"}]
+        for spec in ({"gpuMemory": None, "slice": "odd"}, {"gpuMemory": "5G"}):
+            assert request(spec, {"slices": slices}).memory == 4768 * MEBI
 
     def test_a_job_to_be_learnt_takes_a_whole_gpu_in_spite_of_them(self):
         assert request({"gpuMemory": None}, {"slices": SLICES}).alone

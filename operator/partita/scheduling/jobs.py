@@ -5,10 +5,17 @@ Pure bookkeeping over `State`; the loop carries it out.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from partita.models import GPUServer, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.models import (
+    GPUPartition,
+    GPUServer,
+    Outcome,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+)
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
@@ -188,7 +195,11 @@ class Jobs:
             return None
         known = self._known[uid]
         known.home = job.spec.partition
-        made = known.plan = plan(job, self._surroundings(job, now), now)
+        around = self._surroundings(job, now)
+        made = plan(job, around, now)
+        if made.phase is Phase.QUEUED and (why := self._nothing_larger(job, made)):
+            made = plan(job, replace(around, nothing_larger=why), now)
+        known.plan = made
         if made.release:
             for server in self._state.booked(uid):
                 self.releases[server].add(uid)
@@ -224,19 +235,33 @@ class Jobs:
                 f"there is no GPUPartition {name} (there is: {there}): create it or name another",
             )
             return
-        found = resolve(
-            job,
-            partition,
-            attempts=made.attempts,
-            history=self._state.profiles.get((job.metadata.namespace, job.spec.application or "")),
-            largest=self.largest.get(name, Largest()),
-        )
+        found = self._resolve(job, partition, made)
         if isinstance(found, Why):
             known.why, known.position = found, None
             return
         self.waiting[name][uid] = found
         if known.why is None:
             known.why = Why(Reason.SCHEDULING, "it has just been queued")
+
+    def _resolve(self, job: SharedGPUJob, partition: GPUPartition, made: Plan) -> Job | Why:
+        return resolve(
+            job,
+            partition,
+            attempts=made.attempts,
+            history=self._state.profiles.get((job.metadata.namespace, job.spec.application or "")),
+            largest=self.largest.get(job.spec.partition, Largest()),
+        )
+
+    def _nothing_larger(self, job: SharedGPUJob, made: Plan) -> str:
+        """Say why a job that ran out of memory cannot get more; empty where it can."""
+        partition = self._state.partitions.get(job.spec.partition)
+        if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in made.attempts):
+            return ""
+        match self._resolve(job, partition, made):
+            case Why(Reason.OUT_OF_MEMORY, message):
+                return message
+            case _:
+                return ""
 
     def _surroundings(self, job: SharedGPUJob, now: datetime) -> Surroundings:
         state, uid = self._state, job.metadata.uid

@@ -65,7 +65,7 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         start_time=start_time,
         wake=_deadline(job, start_time),
     )
-    end = _end(job, ordered, start_time, now)
+    end = _end(job, ordered, around.nothing_larger, start_time, now)
     if end is not None:
         return _finished(job, end, ordered, around=around, base=base, now=now)
     return _unfinished(job, ordered, around, base, now)
@@ -217,7 +217,11 @@ def _too_long(job: SharedGPUJob) -> str:
 
 
 def _end(
-    job: SharedGPUJob, attempts: Sequence[Attempt], start_time: datetime | None, now: datetime
+    job: SharedGPUJob,
+    attempts: Sequence[Attempt],
+    nothing_larger: str,
+    start_time: datetime | None,
+    now: datetime,
 ) -> tuple[Phase, str, str] | None:
     """Tell whether the job has come to its end: phase, reason, message."""
     status = job.status
@@ -231,6 +235,8 @@ def _end(
     if last.outcome is Outcome.DEADLINE_EXCEEDED:
         return Phase.FAILED, "DeadlineExceeded", last.message
     found = _limit_reached(job, attempts)
+    if found is None and nothing_larger:
+        found = "OutOfMemory", f"{nothing_larger}; {why_ended(last)}"
     deadline = _deadline(job, start_time)
     if found is None and deadline is not None and deadline <= now and not job.spec.suspend:
         found = "DeadlineExceeded", _too_long(job)

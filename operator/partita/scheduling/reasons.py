@@ -16,6 +16,8 @@ class Reason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     INVALID_SPEC = "InvalidSpec"
     NEVER_FITS = "NeverFits"
+    # Nothing helps: the job ends.
+    OUT_OF_MEMORY = "OutOfMemory"
     # Time helps.
     NO_GPU_READY = "NoGPUReady"
     INSUFFICIENT_MEMORY = "InsufficientMemory"

@@ -32,6 +32,8 @@ class Largest:
     """Bookable bytes of the largest GPU."""
     gpus_on_node: int = 0
     """Most GPUs of the partition on one node."""
+    arriving: bool = False
+    """A GPU has come that has not yet said how large it is: perhaps the largest."""
 
 
 def asked_memory(
@@ -58,25 +60,28 @@ def asked_memory(
     return None
 
 
-def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: int) -> int:
+def _grown(memory: int, job: SharedGPUJob, refused: int, limit: int) -> int:
     """Memory after the out-of-memory attempts so far; the most there is bounds the growth."""
-    refused = [a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY]
     if not refused:
         return memory
     percent = 100 + job.spec.retry.out_of_memory.growth_percent
-    grown = max(memory, -(-max(refused) * percent // 100))
-    return min(grown, limit) if limit > max(refused) else grown
+    grown = max(memory, -(-refused * percent // 100))
+    return min(grown, limit) if limit > refused else grown
 
 
 def _round_up(memory: int) -> int:
     return -(-memory // MEBI) * MEBI
 
 
-def _most(partition: GPUPartition, largest: Largest) -> int:
+def _most(job: SharedGPUJob, partition: GPUPartition, largest: Largest) -> int:
     """Bytes of the largest slice or GPU that a job could get; 0 when no GPU is known yet."""
-    known = largest.memory
-    sizes = [s.memory for s in partition.spec.slices if not known or s.memory <= known]
-    return max(sizes, default=largest.memory)
+    known, threads = largest.memory, _threads(job, partition)
+    sizes = [
+        s.memory // MEBI * MEBI
+        for s in partition.spec.slices
+        if s.thread_percent >= threads and (not known or s.memory <= known)
+    ]
+    return max(sizes, default=known)
 
 
 def to_profile(application: str, measurement: Measurement) -> policy.Profile:
@@ -120,7 +125,8 @@ def resolve(
     Returns
     -------
     policy.Job or Why
-        The request, or why it can never be met as it is written.
+        The request, or why it can never be met as it is written. With the reason OutOfMemory
+        the job has had all that there is.
     """
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
@@ -129,15 +135,21 @@ def resolve(
         return Why(Reason.INVALID_SPEC, problem)
     measurement = history.spec.measurement() if history else None
     peak = measurement.peak_memory if measurement else 0
-    most = _most(partition, largest)
+    most = _most(job, partition, largest)
     asked = asked_memory(job, partition, peak, most)
-    memory = _round_up(_grown(asked, job, attempts, most)) if asked is not None else 0
+    if asked is None:
+        most = largest.memory  # it runs alone
+    refused = max((a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY), default=0)
+    if refused >= most > 0 and not largest.arriving:
+        return Why(Reason.OUT_OF_MEMORY, _nothing_larger(name, refused))
+    memory = _grown(asked, job, refused, most) if asked is not None else 0
     threads = spec.thread_percent or 100
     if partition.spec.slices and asked is not None:
         fixed = _smallest_slice(partition, memory, job)
         if fixed is None:
             return Why(Reason.NEVER_FITS, _no_slice_holds(memory, job, partition))
         memory, threads = fixed.memory // MEBI * MEBI, fixed.thread_percent
+    memory = _round_up(memory)
     if problem := _too_large(name, memory, spec.gpus, largest):
         return Why(Reason.NEVER_FITS, problem)
     duration = spec.expected_duration or (measurement.duration if measurement else None)
@@ -190,6 +202,14 @@ def _problem(job: SharedGPUJob, partition: GPUPartition) -> str:
             "processes: ask for more, or use fewer processes"
         )
     return problem
+
+
+def _nothing_larger(partition: str, refused: int) -> str:
+    return (
+        f"it ran out of GPU memory with {gib(refused)} booked, and {partition} has no more to give "
+        "on one GPU: make it use less (a smaller batch or model), or submit it to a partition "
+        "with larger GPUs"
+    )
 
 
 def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:

@@ -104,17 +104,20 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
 
     A GPU that is unready for a while still counts: it will come back.
     """
-    memory = 0
+    memory, arriving = 0, False
     on_node: dict[str, int] = {}
     for server in state.servers_of(partition.metadata.name):
-        if not server.status.uuid or server_state(server, partition, state) in {
-            "Draining",
-            "Mismatched",
-        }:
+        stands = server_state(server, partition, state)
+        if stands in {"Draining", "Mismatched"}:
+            continue
+        if not server.status.uuid:
+            # One whose Pod no node has taken may be waited for in vain.
+            pod = state.server_pods.get(server.metadata.name)
+            arriving |= stands == "Starting" and pod is not None and bool(pod.node)
             continue
         memory = max(memory, bookable(server.status.memory, partition))
         on_node[server.status.node] = on_node.get(server.status.node, 0) + 1
-    return Largest(memory, max(on_node.values(), default=0))
+    return Largest(memory, max(on_node.values(), default=0), arriving)
 
 
 def snapshot_of(

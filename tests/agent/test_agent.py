@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from gpu.fake import MIB, FakeGPUs
 from partita.agent import daemon, device_plugin, gpu_watch, main, mps_watch, report, setup
 from partita.agent import threads as threads_module
 from partita.agent.health import XidKind
+from partita.agent.mps import ControlDaemon
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
@@ -250,6 +252,15 @@ async def test_a_control_daemon_that_hangs_is_replaced(node: Node):
     assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
 
 
+async def test_a_control_daemon_that_talks_nonsense_is_not_taken_for_a_healthy_one(node: Node):
+    await serve(node)
+    node.gpus.mps(garbage=1)
+    body = await node.says("MPSHung", "Faulted", "True")
+    assert body["status"]["mps"]["state"] == "Faulted"
+    node.gpus.mps()
+    await node.is_ready()
+
+
 async def test_an_xid_faults_the_gpu_and_quiet_heals_it(node: Node):
     await serve(node)
     node.gpus.xid(62)
@@ -292,6 +303,21 @@ async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: N
     await node.until(lambda b: b["status"]["mps"] == {"state": "Ready", "clients": 2})
     assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) == mps
     assert program.poll() is None
+
+
+async def test_an_agent_that_finds_its_mps_hung_has_it_mended(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    await serve(node)
+    await node.kill_agent()
+    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(setup, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    monkeypatch.setattr(main, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    node.start_agent()
+    await node.says("MPSHung", "Faulted", "True")
+    await node.is_ready()
+    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
 
 
 async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):

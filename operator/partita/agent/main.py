@@ -167,7 +167,7 @@ class Agent:
             sm_count=identity.sm_count,
             pcie_bandwidth=identity.pcie_bandwidth,
         )
-        store = ProfileStore(self._kube, where, slots.resource)
+        store = ProfileStore(self._kube, where, slots.resource, time.time())
         self._log.info("serving", mode=settings.mode, slots=settings.max_jobs)
         _give_back_memory()
         async with asyncio.TaskGroup() as tasks:

@@ -33,12 +33,16 @@ class ProfileStore:
         The node and the GPU.
     resource
         The extended resource of the GPU: of a job on several, one agent keeps the run.
+    since
+        When the GPU has been watched from, of `time.time`: of a run that began before, as it does
+        when an agent is replaced, a part was never seen.
     """
 
-    def __init__(self, kube: Kube, where: Environment, resource: str) -> None:
+    def __init__(self, kube: Kube, where: Environment, resource: str, since: float) -> None:
         self._kube = kube
         self._where = where
         self._resource = resource
+        self._since = since
         self._log = structlog.get_logger(__name__)
 
     async def keep(self, finished: Finished) -> bool:
@@ -57,6 +61,9 @@ class ProfileStore:
         outcome = read_outcome(pod.get("status") or {})
         start, end = outcome.started_at, outcome.finished_at
         if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
+            return False
+        # Kubernetes' times are whole seconds, rounded down.
+        if start.timestamp() + 1 <= self._since:
             return False
         uses = finished.trace.steps(start.timestamp(), end.timestamp())
         new = measurement(uses, _seconds(start, end), self._where)

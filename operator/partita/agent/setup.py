@@ -10,7 +10,7 @@ from typing import Final
 
 from partita.agent import compute_mode
 from partita.agent.discovery import assigned, check, find_gpu
-from partita.agent.errors import MPSError, SetupError
+from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.jobs import Jobs
 from partita.agent.mps import ControlDaemon
 from partita.agent.nvml import GPU, Identity, driver_version
@@ -107,9 +107,14 @@ class Claim:
         if strangers and self._settings.mode is SharingMode.MPS:
             pipes = str(self._settings.paths.pipes(claimed.identity.uuid))
             control = ControlDaemon(pipes, self._control_lock)
-            with suppress(MPSError):
+            try:
                 for server in await control.servers():
                     strangers -= {server, *await control.clients(server)}
+            except MPSGoneError:
+                pass
+            except MPSError:
+                # Our daemon is there but cannot say who its clients are: it is to be mended.
+                strangers.clear()
         if strangers:
             pids = ", ".join(map(str, sorted(strangers)[:5]))
             raise SetupError(

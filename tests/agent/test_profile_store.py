@@ -1,0 +1,159 @@
+"""Which runs are kept, and under what name, when others write at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from partita.agent import profile_store
+from partita.agent.bookings import Booking, Run
+from partita.agent.jobs import Finished
+from partita.agent.profile_store import ProfileStore
+from partita.agent.sampling import Trace, Use
+from partita.kube.client import PODS, PROFILES, Kind
+from partita.kube.errors import ConflictError, NotFoundError
+from partita.models.profile import Environment
+
+MIB = 1 << 20
+RESOURCE = "gpu.partita.dev/00000001"
+START = 1767312000.0  # 2026-01-02T00:00:00Z
+BOOKING = Booking("uid-train", "team-a", "train", 1, 1000 * MIB)
+
+
+class Kube:
+    """One Pod and some profiles."""
+
+    def __init__(self) -> None:
+        self.pod: dict[str, Any] | None = pod()
+        self.profiles: list[dict[str, Any]] = []
+        self.conflicts = 0
+
+    async def get(self, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+        assert (kind, name, namespace) == (PODS, "train-1", "team-a")
+        if self.pod is None:
+            raise NotFoundError("get", 404, "no")
+        return self.pod
+
+    async def list(self, kind: Kind, *, namespace: str) -> tuple[list[dict[str, Any]], str]:
+        assert (kind, namespace) == (PROFILES, "team-a")
+        return self.profiles, "1"
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> None:
+        assert kind is PROFILES
+        self._meet_others()
+        body["metadata"]["resourceVersion"] = "1"
+        self.profiles.append(body)
+
+    async def patch(self, kind, name, patch, *, namespace, resource_version):
+        assert (kind, namespace) == (PROFILES, "team-a")
+        self._meet_others()
+        (found,) = [p for p in self.profiles if p["metadata"]["name"] == name]
+        assert found["metadata"]["resourceVersion"] == resource_version
+        found["spec"] |= patch["spec"]
+
+    def _meet_others(self) -> None:
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ConflictError("write", 409, "somebody wrote")
+
+
+def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[str, Any]:
+    ended = {
+        "exitCode": code,
+        "startedAt": "2026-01-02T00:00:00Z",
+        "finishedAt": "2026-01-02T00:00:10Z",
+    }
+    statuses = [{"name": "main", "state": {"terminated": ended}}]
+    return {
+        "metadata": {"uid": uid},
+        "status": {"phase": phase, "containerStatuses": statuses},
+    }
+
+
+def finished(application: str = "resnet", *devices: str) -> Finished:
+    trace = Trace()
+    for n in range(100):
+        trace.add(START + n / 10, Use(500 * MIB, 50.0))
+    run = Run("pod-uid", application, frozenset(devices or {RESOURCE}))
+    return Finished(BOOKING, run, trace)
+
+
+@pytest.fixture
+def kube() -> Kube:
+    return Kube()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_store, "_PAUSE", 0.0)
+
+
+def store(kube: Kube, since: float = START - 100) -> ProfileStore:
+    where = Environment(node="a", product="A100")
+    return ProfileStore(kube, where, RESOURCE, since)  # type: ignore[arg-type]
+
+
+async def test_a_first_run_makes_the_profile_and_a_second_is_merged(kube: Kube):
+    assert await store(kube).keep(finished())
+    assert await store(kube).keep(finished())
+    (profile,) = kube.profiles
+    assert profile["metadata"]["name"] == "resnet"
+    (measured,) = profile["spec"]["measurements"]
+    assert (measured["runs"], measured["duration"]) == (2, "10s")
+
+
+async def test_a_profile_under_another_name_is_the_one_to_merge_into(kube: Kube):
+    kube.profiles.append(
+        {
+            "metadata": {"name": "written-by-hand", "resourceVersion": "7"},
+            "spec": {"application": "resnet", "type": "ML"},
+        }
+    )
+    assert await store(kube).keep(finished())
+    (profile,) = kube.profiles
+    assert profile["spec"]["type"] == "ML"
+    assert len(profile["spec"]["measurements"]) == 1
+
+
+async def test_writes_of_others_are_read_before_the_next_try(kube: Kube):
+    kube.conflicts = 2
+    assert await store(kube).keep(finished())
+    kube.conflicts = 1000
+    assert not await store(kube).keep(finished())
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        pod("Failed", 1),
+        pod("Running"),
+        pod(uid="of a later Pod"),
+        {"metadata": {"uid": "pod-uid"}, "status": {"phase": "Succeeded"}},
+        None,
+    ],
+)
+async def test_runs_that_did_not_succeed_or_cannot_be_told_are_not_kept(kube: Kube, ended):
+    kube.pod = ended
+    assert not await store(kube).keep(finished())
+    assert kube.profiles == []
+
+
+async def test_a_run_of_which_a_part_was_not_seen_is_not_kept(kube: Kube):
+    assert not await store(kube, since=START + 5).keep(finished())
+    assert await store(kube, since=START + 0.5).keep(finished())
+
+
+async def test_a_job_without_an_application_leaves_no_profile(kube: Kube):
+    assert not await store(kube).keep(finished(""))
+
+
+async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
+    other = "gpu.partita.dev/00000000"
+    assert not await store(kube).keep(finished("resnet", RESOURCE, other))
+    assert await store(kube).keep(finished("resnet", RESOURCE, "gpu.partita.dev/00000002"))
+
+
+async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
+    idle = Finished(BOOKING, Run("pod-uid", "resnet", frozenset({RESOURCE})), Trace())
+    assert not await store(kube).keep(idle)

@@ -3,7 +3,7 @@
 A decision goes in rounds. In each, every GPU that is still in play is offered the first kinds of
 jobs that fit it, no job being offered to two at a time; it takes any combination of them, or
 waits and is out. Jobs of one kind are told apart by nothing, so several of them join in several
-rounds.
+rounds. Those with the least work left choose first.
 """
 
 from collections.abc import Hashable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 from partita_policies.dqn.demand import Catalogue, Floats
 from partita_policies.room import Free, Room, RoomError
-from partita_policies.types import Job, Placement, Snapshot
+from partita_policies.types import GPU, Job, Placement, Snapshot
 
 __all__ = ["Backlog", "Board", "Kind", "Offer"]
 
@@ -76,9 +76,7 @@ class Board:
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._room = Room(snapshot.gpus, snapshot.nodes)
-        self._in_play = sorted(
-            (gpu.id for gpu in snapshot.gpus), key=lambda gpu_id: bool(self._room[gpu_id].holders)
-        )
+        self._in_play = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
         self._gpus = max(len(snapshot.gpus), 1)
         self._kinds = self._kinds_of(snapshot)
         likes = [kind.like for kind in self._kinds]
@@ -107,9 +105,8 @@ class Board:
         gpus = self._with_room()
         if not gpus:
             return []
-        fair = -(-waiting // len(gpus))
         affordable = max(int(np.log2(max(rows // len(gpus), 1))), 2)
-        window = max(min(window, fair, affordable), 1)
+        window = max(min(window, -(-waiting // len(gpus)), affordable), 1)
         left, start = self._left.copy(), 0
         backlog = self._backlog()
         offers: list[Offer] = []
@@ -217,3 +214,10 @@ class Board:
         demands = tuple(self._kinds[place].demand for place in alive.tolist())
         memory = (self._memory[alive] / (1 << 30)).astype(np.float32)
         return Backlog(demands, memory, self._left[alive].astype(np.float32), self._gpus)
+
+
+def _work_left(gpu: GPU) -> float:
+    """Return the seconds of work on a GPU, those of unknown duration left out."""
+    known = [(one.duration, one.elapsed) for one in gpu.bookings if one.duration is not None]
+    left = sum(max(duration - elapsed, 0.0) for duration, elapsed in known)
+    return left + bool(gpu.bookings)

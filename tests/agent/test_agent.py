@@ -159,7 +159,7 @@ async def test_a_job_with_the_gpu_to_itself_is_never_stopped(node: Node):
 async def test_a_run_that_succeeded_is_kept_as_a_profile(node: Node):
     await serve(node)
     job = await node.book("train", 2000, application="ResNet50")
-    program = job.run("alloc:500", "compute:1500:70")
+    program = job.run("alloc:500", "compute:2500:70")
     await node.until(lambda b: job.used(b).get("peakMemory") == "800Mi")
     assert (await ended(program))[0] == 0
     await job.ends()

@@ -8,7 +8,7 @@ not come back, and hands over what it saw.
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
@@ -28,6 +28,9 @@ WITHIN: Final = 20.0
 driver, which takes several."""
 BATCH: Final = 5
 """Samples handed over at a time: half a second's."""
+_SHARES_EVERY: Final = 5
+"""Samples between two looks at each process's share of the SMs, which the driver itself samples
+a few times a second."""
 _SLOW_EVERY: Final = 10
 """Samples between two looks at what takes long or changes slowly (PCIe alone takes 40 ms)."""
 _AFTER_ERROR: Final = 1.0
@@ -107,6 +110,7 @@ class SamplingThread(_Thread):
         self._take = take
         self._stamp = time.time_ns() // 1000
         self._slow = Reading(at=0.0, memory={})
+        self._shares: Mapping[int, int] | None = None
 
     @override
     def run(self) -> None:
@@ -114,6 +118,8 @@ class SamplingThread(_Thread):
         count, due = 0, time.monotonic()
         while not self._over.is_set():
             try:
+                if count % _SHARES_EVERY == 0:
+                    self._look_at_shares()
                 if count % _SLOW_EVERY == 0:
                     self._look_closely()
                 batch.append(self._look())
@@ -139,20 +145,23 @@ class SamplingThread(_Thread):
             memory={p.pid: p.memory or 0 for p in self._gpu.processes()},
             used=slow.used,
             utilization=self._gpu.utilization(),
-            shares=slow.shares,
+            shares=self._shares,
             occupancy=slow.occupancy,
             pcie=slow.pcie,
         )
 
+    def _look_at_shares(self) -> None:
+        found = self._gpu.process_utilization(self._stamp)
+        if found is None:
+            self._shares = None
+        else:
+            self._shares, self._stamp = found
+
     def _look_closely(self) -> None:
-        shares = self._gpu.process_utilization(self._stamp)
-        if shares is not None:
-            self._stamp = shares[1]
         self._slow = Reading(
             at=0.0,
             memory={},
             used=self._gpu.memory_used(),
-            shares=None if shares is None else shares[0],
             occupancy=self._gpu.sm_occupancy(),
             pcie=self._gpu.pcie_throughput(),
         )

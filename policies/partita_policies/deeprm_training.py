@@ -32,7 +32,7 @@ class DeepRMTraining(BaseModel):
 
     usage: Usage
     seed: int = 0
-    iterations: int = Field(default=150, ge=1)
+    iterations: int = Field(default=120, ge=1)
     workloads: int = Field(default=4, ge=1)
     """Workloads in an iteration."""
     runs: int = Field(default=4, ge=2)

@@ -51,15 +51,20 @@ async def phases(api: Api, jobs: Jobs) -> list[dict[str, Any]]:
     return [job.get("status", {}) for job in found]
 
 
-async def settled(api: Api, jobs: Jobs, running: int, queued: int) -> list[dict[str, Any]]:
-    """Wait until so many jobs run and so many wait; return the status of those that wait."""
+async def settled(api: Api, jobs: Jobs, *, running: int, queued: int, why: str) -> None:
+    """Wait until so many jobs run, and so many wait and say why; none has been tried in vain."""
 
     def holds(found: dict[str, Any]) -> bool:
-        now = [job.get("status", {}).get("phase") for job in found["items"]]
-        return (now.count("Running"), now.count("Queued")) == (running, queued)
+        now = [job.get("status", {}) for job in found["items"]]
+        waiting = [status for status in now if status.get("phase") == "Queued"]
+        running_now = sum(status.get("phase") == "Running" for status in now)
+        return (
+            (running_now, len(waiting)) == (running, queued)
+            and all(why in status["message"] for status in waiting)
+            and not any(status.get("attempts") for status in waiting)
+        )
 
     await eventually(api, jobs.path(), holds, seconds=CROWD_SECONDS)
-    return [status for status in await phases(api, jobs) if status["phase"] == "Queued"]
 
 
 async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api: Api, carve: Carve):
@@ -72,7 +77,7 @@ async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api:
     ]
     names = [f"small-{number}" for number in range(25)]
     await asyncio.gather(*(jobs.submit(n, *steps, framework="TensorFlow") for n in names))
-    await settled(api, jobs, running=25, queued=0)
+    await settled(api, jobs, running=25, queued=0, why="")
     gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 25, "all use it at once")
     assert [len(status["attempts"]) for status in await phases(api, jobs)] == [1] * 25
 
@@ -84,10 +89,8 @@ async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_s
     jobs = await carve(6144, sharing={"mode": "TimeSlicing", "maxJobsPerGPU": 60})
     names = [f"slice-{number}" for number in range(60)]
     await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))
-    waiting = await settled(api, jobs, running=58, queued=2)
+    await settled(api, jobs, running=58, queued=2, why="memory")
     gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
-    assert all("memory" in status["message"].lower() for status in waiting), waiting
-    assert [len(status.get("attempts", ())) for status in waiting] == [0, 0]
 
 
 async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_so(
@@ -98,9 +101,8 @@ async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_
     names = [f"client-{number}" for number in range(15)]
     steps = ["alloc:20", "forever"]
     await asyncio.gather(*(jobs.submit(n, *steps, memory="98Mi", processes=4) for n in names))
-    waiting = await settled(api, jobs, running=12, queued=3)
+    await settled(api, jobs, running=12, queued=3, why="48 MPS clients")
     gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 12)
-    assert all("48" in s["message"] and "client" in s["message"] for s in waiting), waiting
 
 
 async def test_more_jobs_than_mps_has_clients_cannot_be_asked_for(partita: Cluster, api: Api):

@@ -23,6 +23,9 @@ __all__ = ["Finished", "Jobs"]
 
 Key = tuple[str, int]
 
+_END_AGAIN: Final = 3.0
+"""Seconds before a process that is still above its booking is ended again: one that was ended
+needs a moment to let go, and one that could not be is not told of again and again."""
 _ASK_AGAIN: Final = 1.0
 """Seconds before the Pod of a process that nobody knows is looked for again."""
 
@@ -165,15 +168,17 @@ class Jobs:
         self._ending.add(offence.pid)
         task = asyncio.create_task(self._end_now(offence))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def done(ended: asyncio.Task[None]) -> None:
+            self._tasks.discard(ended)
+            self._ending.discard(offence.pid)
+
+        task.add_done_callback(done)
 
     async def _end_now(self, offence: Offence) -> None:
         """End a process, and tell its job's user; one that lives on is found again."""
         booking = offence.booking
-        try:
-            why_not = await self.terminate(offence.pid)
-        finally:
-            self._ending.discard(offence.pid)
+        why_not = await self.terminate(offence.pid)
         facts = (
             f"attempt {booking.attempt} had {mebibytes(offence.used)} of GPU memory, with "
             f"{mebibytes(booking.memory)} booked"
@@ -188,6 +193,7 @@ class Jobs:
         else:
             message = f"{facts}: process {offence.pid} was ended; raise spec.gpuMemory"
         self.events.warn(job, "AboveBooking", message)
+        await asyncio.sleep(_END_AGAIN)
 
     def uses(self) -> dict[str, JobUse]:
         """Say what each booked job uses, by UID; one not yet seen on the GPU is left out."""
@@ -198,5 +204,7 @@ class Jobs:
         }
 
     async def close(self) -> None:
-        """Wait for what is being ended."""
+        """Leave what is being ended."""
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,60 @@
+"""Ending one process, and what is said when that cannot be done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from gpu.fake import FakeGPUs
+from partita.agent.terminate import terminator
+from partita.models import SharingMode
+
+
+async def test_without_mps_the_process_is_killed(fake_gpus: FakeGPUs):
+    program = fake_gpus.run("wait:60000")
+    end = terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())
+    assert await end(program.pid) == ""
+    assert program.wait(10) == -signal.SIGKILL
+    assert await end(program.pid) == ""  # it is gone: all is well
+
+
+async def test_a_process_that_may_not_be_killed_is_told_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def refuse(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert "capability KILL" in await terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())(1)
+
+
+async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
+    fake_gpus: FakeGPUs,
+):
+    program = fake_gpus.run("wait:60000")
+    end = terminator(SharingMode.MPS, str(fake_gpus.folder / "pipe"), asyncio.Lock())
+    assert "Cannot find MPS control daemon" in await end(program.pid)
+    assert program.poll() is None
+
+
+async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seconds(
+    fake_gpus: FakeGPUs,
+):
+    pipes = fake_gpus.folder / "pipe"
+    variables = {
+        "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
+        "CUDA_MPS_LOG_DIRECTORY": str(fake_gpus.folder / "log"),
+    }
+    fake_gpus.start_driver()
+    fake_gpus.start(fake_gpus.built.control, "-f", **variables)
+    fake_gpus.until((pipes / "clients").exists)
+    program = fake_gpus.run("alloc:1", "forever", **variables)
+    await asyncio.to_thread(fake_gpus.until, lambda: program.pid in fake_gpus.pids())
+    fake_gpus.mps(terminate_hang=1)
+    end = terminator(SharingMode.MPS, str(pipes), asyncio.Lock())
+    async with asyncio.timeout(5):
+        assert "no answer to 'terminate_client" in await end(program.pid)
+    assert program.poll() is None

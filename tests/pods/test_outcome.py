@@ -98,6 +98,31 @@ def test_any_text_can_be_asked(text):
     assert is_gpu_out_of_memory(text) in {True, False}
 
 
+@pytest.mark.parametrize(
+    ("end", "outside", "gpu_error"),
+    [
+        ({"message": "CUDA error: the MPS client has been terminated by the server"}, True, True),
+        ({"message": "cudaErrorMpsClientTerminated"}, True, True),
+        ({"code": 137, "reason": "Error"}, True, False),
+        ({"code": 137, "reason": "OOMKilled"}, False, False),
+        ({"message": "RuntimeError: CUDA error: unspecified launch failure"}, False, True),
+        ({"message": "cuInit: CUDA_ERROR_LAUNCH_FAILED"}, False, True),
+        ({"message": "CUDA error: out of memory"}, False, False),
+        ({"message": "using CUDA 12.4\nValueError"}, False, False),
+        ({"code": 143}, False, False),
+    ],
+)
+def test_it_is_told_whether_somebody_else_may_have_ended_it(end, outside, gpu_error):
+    found = failed(ended(**end))
+    assert (found.ended_from_outside, found.gpu_error) == (outside, gpu_error)
+
+
+def test_a_pod_says_when_kubelet_took_it():
+    running = read_outcome({"phase": "Running", "startTime": START})
+    assert running.accepted_at == failed(ended(), startTime=START).accepted_at
+    assert running.accepted_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
+
+
 def test_a_program_that_got_over_it_has_succeeded():
     status = {"phase": "Succeeded", "containerStatuses": [ended(code=0, message=OUT_OF_MEMORY[0])]}
     found = read_outcome(status)

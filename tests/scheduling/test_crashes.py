@@ -12,7 +12,12 @@ from partita.scheduling.request import bookable
 from scheduling.builders import GIB, node_body, pod_status, server_body
 from scheduling.cluster import Cluster, Operator, Writes
 
-OOM = "RuntimeError: CUDA out of memory"
+FAILURES = {
+    "fail": (1, "bad"),
+    "oom": (1, "RuntimeError: CUDA out of memory"),
+    "fault": (1, "RuntimeError: CUDA error: unspecified launch failure"),
+    "kill": (137, ""),
+}
 OVER = {"Succeeded", "Failed"}
 SPECS = (
     {"gpuMemory": "30Gi"},
@@ -97,7 +102,7 @@ class CrashingOperator(RuleBasedStateMachine):
 
     # Nodes and their GPUs.
 
-    @rule(number=pick, end=st.sampled_from(["run", "succeed", "fail", "oom", "confirm"]))
+    @rule(number=pick, end=st.sampled_from(["run", "succeed", *FAILURES, "confirm"]))
     def kubelet(self, number: int, end: str) -> None:
         pods = [p for p in self.cluster.pods() if p["status"]["phase"] not in OVER]
         if not pods or not self.node_is_there:
@@ -109,7 +114,7 @@ class CrashingOperator(RuleBasedStateMachine):
         elif end == "run":
             self.cluster.patch(uid, {"status": pod_status("Running", started=now)})
         elif pod["status"]["phase"] == "Running":
-            code, said = {"fail": (1, "bad"), "oom": (1, OOM)}.get(end, (0, ""))
+            code, said = FAILURES.get(end, (0, ""))
             phase = "Failed" if code else "Succeeded"
             status = pod_status(phase, exit_code=code, message=said, started=now, finished=now)
             self.cluster.patch(uid, {"status": status})

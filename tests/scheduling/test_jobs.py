@@ -210,6 +210,33 @@ class TestEnds:
         jobs.look(UID, at(1))
         assert status(jobs).attempts[-1].peak_memory == 3 * GIB
 
+    def test_first_use_is_written_with_the_next_write_and_not_for_itself(self):
+        state, jobs = self.running()
+        jobs.look(UID, at(1))
+        write(state, jobs, 1)
+        usage = {"jobs": {UID: {"firstUse": format_time(at(3))}}}
+        take(state, server_body(allocations=BOOKED, status={"usage": usage}))
+        jobs.look(UID, at(4))
+        assert jobs.status(UID, at(4)) is None
+        take(state, pod_body(status=pod_status("Succeeded", started=START, finished=at(5))))
+        jobs.look(UID, at(6))
+        assert status(jobs, 6).attempts[-1].first_use_time == at(3)
+
+    def test_a_failure_that_a_fault_may_explain_is_judged_a_moment_later(self):
+        state, jobs = self.running()
+        jobs.look(UID, START)
+        write(state, jobs)
+        said = "CUDA error: unspecified launch failure"
+        over = pod_status("Failed", exit_code=1, message=said, started=START, finished=START)
+        take(state, pod_body(status=over))
+        assert self.outcome(jobs, 1) is None
+        assert (jobs.status(UID, at(1)), jobs.wake_at(UID)) == (None, at(3))
+        faulted = server_body(conditions={"Ready": "False", "Faulted": "True"}, allocations=BOOKED)
+        take(state, faulted)
+        assert self.outcome(jobs, 2) is Outcome.GPU_FAULT
+        take(state, server_body(allocations=BOOKED))
+        assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
+
     def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
         up = (node_body(), server_pod_body("shared-0"))
         _, jobs = world(server_body(allocations=BOOKED, metadata=DELETING), *up, job_body())

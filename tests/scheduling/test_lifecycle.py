@@ -108,6 +108,7 @@ class TestFromTheBeginningToTheEnd:
             servers=("shared-0",),
             gpus=("GPU-shared-0",),
             memory=8 * GIB,
+            queued_time=at(0),
             booked_time=at(1),
             beside=("team-a/other",),
         )
@@ -232,6 +233,100 @@ class TestFailures:
             Phase.FAILED, "RetryLimitExceeded", False,
         )  # fmt: skip
         assert made.message == "it failed 1 times"
+
+
+MPS_ENDED = "RuntimeError: CUDA error: the MPS client has been terminated by the server"
+FAULT = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault")
+
+
+class TestFailuresThatOthersMayHaveBroughtAbout:
+    def plan(self, *, said: str = MPS_ENDED, code: int = 1, now: float = 61, **fields: Any) -> Plan:
+        """Plan for a job on 8 GiB whose Pod was first seen to have failed at 60 s."""
+        job = with_attempts(attempt(), phase=Phase.RUNNING)
+        pod = a_pod(status=ended(code, said))
+        return plan(job, around(pod, booked=1, over_since={1: at(60)}, **fields), at(now))
+
+    @pytest.mark.parametrize(
+        ("code", "said"), [(1, MPS_ENDED), (1, "CUDA error: unspecified launch failure"), (137, "")]
+    )
+    def test_they_wait_a_moment_for_what_the_agent_says(self, code: int, said: str):
+        made = self.plan(code=code, said=said, peak=8 * GIB)
+        assert (made.phase, last(made).outcome, made.wake) == (Phase.RUNNING, None, at(62))
+        assert (made.release, made.create_pod, made.wants_gpu) == (False, None, False)
+        made = self.plan(code=code, said=said, peak=8 * GIB, now=62)
+        assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.FAILED)
+
+    def test_others_do_not(self):
+        assert last(self.plan(said="Traceback")).outcome is Outcome.FAILED
+        assert last(self.plan(code=0)).outcome is Outcome.SUCCEEDED
+
+    def test_a_fault_that_is_reported_meanwhile_has_brought_them_about(self):
+        made = self.plan(ending=FAULT)
+        assert (last(made).outcome, last(made).exit_code) == (Outcome.GPU_FAULT, 1)
+
+    @pytest.mark.parametrize(("code", "said"), [(1, MPS_ENDED), (137, "")])
+    def test_what_was_ended_above_its_booking_ran_out_of_memory(self, code: int, said: str):
+        made = self.plan(code=code, said=said, peak=16 * GIB)
+        assert (last(made).outcome, last(made).peak_memory) == (Outcome.OUT_OF_MEMORY, 16 * GIB)
+        facts = "it used 16.0 GiB of GPU memory with 8.0 GiB booked, and was ended"
+        assert last(made).message.startswith(facts)
+
+    def test_where_nobody_ends_it_for_that_it_failed(self):
+        made = self.plan(code=137, said="", peak=16 * GIB, enforced=False, now=62)
+        assert last(made).outcome is Outcome.FAILED
+
+    def test_a_kill_for_the_nodes_memory_is_no_such_failure(self):
+        status = ended(137)
+        status["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+        there = around(a_pod(status=status), booked=1, over_since={1: at(60)}, peak=16 * GIB)
+        assert last(plan(with_attempts(attempt()), there, at(61))).outcome is Outcome.FAILED
+
+    def test_what_an_attempt_before_used_says_nothing(self):
+        status = ended(1, MPS_ENDED) | {"startTime": format_time(at(1))}
+        fields: dict[str, Any] = {"peak": 16 * GIB, "first_use": at(0)}
+        there = around(a_pod(status=status), booked=1, **fields)
+        made = plan(with_attempts(attempt()), there, NOW)
+        assert (last(made).outcome, last(made).peak_memory) == (Outcome.FAILED, None)
+        assert last(made).first_use_time is None
+
+
+class TestOverhead:
+    """What it took before the program used the GPU."""
+
+    def test_each_step_of_an_attempt_has_its_time(self):
+        pod = a_pod(status=ended(0) | {"startTime": format_time(at(1))})
+        made = plan(a_job(), around(pod, booked=1, first_use=at(7)), NOW)
+        end = last(made)
+        times = (end.queued_time, end.booked_time, end.start_time, end.first_use_time)
+        assert times == (at(0), at(1), at(2), at(7))
+
+    def test_a_later_attempt_waits_from_the_end_of_the_one_before(self):
+        job = with_attempts(attempt(1, Outcome.PREEMPTED))
+        made = plan(job, around(a_pod(attempt=2), booked=2), NOW)
+        assert last(made).queued_time == at(50)
+
+    def test_first_use_is_told_while_it_runs_and_stays(self):
+        pod = a_pod(status=pod_status("Running", started=at(2)))
+        job = with_attempts(attempt())
+        made = plan(job, around(pod, booked=1, first_use=at(7)), at(8))
+        assert last(made).first_use_time == at(7)
+        over = with_attempts(attempt(1, Outcome.SUCCEEDED, firstUseTime=format_time(at(7))))
+        made = plan(over, around(a_pod(status=ended(0)), booked=1, first_use=at(9)), NOW)
+        assert last(made).first_use_time == at(7)
+
+    @pytest.mark.parametrize("hours", [-5, 5])
+    def test_a_node_with_a_wrong_clock_does_not_spoil_it(self, hours: int):
+        off = timedelta(hours=hours)
+        pod = a_pod(status=pod_status("Running", started=at(2) + off))
+        there = around(pod, booked=1, first_use=at(7) + off)
+        made = plan(a_job(), there, at(20))
+        start, used = last(made).start_time, last(made).first_use_time
+        assert start is not None
+        assert used == min(start + seconds(5), at(20))
+
+    def test_a_program_that_never_used_the_gpu_has_no_such_time(self):
+        made = plan(a_job(), around(a_pod(status=ended(0)), booked=1), NOW)
+        assert last(made).first_use_time is None
 
 
 class TestTimes:

@@ -115,6 +115,20 @@ class TestGrowth:
         spec = {"retry": {"outOfMemory": {"growthPercent": 100}}}
         assert request(spec, out_of_memory=(8,)).memory == 16 * GIB
 
+    def test_what_it_took_above_its_booking_is_how_much_it_needs(self):
+        for peak, memory in ((16, 18023), (8, 12288), (40, 37888)):
+            attempts = [
+                Attempt(
+                    number=1,
+                    memory=8 * GIB,
+                    peak_memory=peak * GIB,
+                    outcome=Outcome.OUT_OF_MEMORY,
+                )
+            ]
+            found = resolve(a_job(), a_partition(), attempts=attempts, largest=LARGEST)
+            assert isinstance(found, Job)
+            assert found.memory == memory * MEBI
+
     def test_other_ends_do_not_make_it_grow(self):
         attempts = [Attempt(number=1, memory=GIB, outcome=Outcome.FAILED)]
         found = resolve(a_job(), a_partition(), attempts=attempts, largest=LARGEST)

@@ -265,10 +265,14 @@ class Attempt(Model):
     """GPU memory booked (bytes, as a quantity)."""
     peak_memory: Amount | None = None
     """Most GPU memory used (bytes, as a quantity)."""
+    queued_time: Time | None = None
+    """When it began to wait: the job was submitted, or the attempt before had ended."""
     booked_time: Time | None = None
     """When the memory was booked."""
     start_time: Time | None = None
     """When the program started."""
+    first_use_time: Time | None = None
+    """When the program used the GPU first, to the second; written with the attempt's end."""
     end_time: Time | None = None
     """When it ended."""
     outcome: Outcome | None = None

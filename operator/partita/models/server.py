@@ -81,6 +81,8 @@ class JobUsage(Model):
     """GPU memory now (bytes, as a quantity)."""
     peak_memory: Amount = 0
     """Most GPU memory so far (bytes, as a quantity)."""
+    first_use: Time | None = None
+    """When the attempt used the GPU first, by the node's clock; unset until it does."""
 
 
 class Usage(Model):

@@ -7,7 +7,7 @@ and gRPC's own RESOURCE_EXHAUSTED speak of other things.
 import re
 from typing import Final
 
-__all__ = ["is_gpu_out_of_memory"]
+__all__ = ["is_gpu_out_of_memory", "is_mps_client_terminated", "names_cuda_error"]
 
 _PATTERNS: Final = (
     # CUDA's driver API; Numba, TensorFlow and JAX print the name as it is.
@@ -54,6 +54,37 @@ _PATTERNS: Final = (
 )
 
 _GPU_OUT_OF_MEMORY: Final = re.compile("|".join(_PATTERNS))
+
+
+_MPS_CLIENT_TERMINATED: Final = re.compile(
+    # Error 810, "the MPS client has been terminated by the server": the name in the runtime and in
+    # the driver API, and what cudaGetErrorString gives.
+    # https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+    r"cudaErrorMpsClientTerminated|CUDA_ERROR_MPS_CLIENT_TERMINATED"
+    r"|MPS client has been terminated by the server"
+)
+_CUDA_ERROR: Final = re.compile(
+    # `CUDA error: ...` (PyTorch and NVIDIA's samples), CUDA_ERROR_..., cudaError...
+    r"(?i:cuda[ _]?error)|CUDA (?:Runtime|driver) [Ee]rror|Cuda failure"
+)
+
+
+def is_mps_client_terminated(text: str) -> bool:
+    """Tell whether a failed program's last words say that MPS had its GPU work ended.
+
+    So dies a program above its booking, which the agent has MPS end; but also every client of an
+    MPS server that fails.
+    """
+    return _MPS_CLIENT_TERMINATED.search(text) is not None
+
+
+def names_cuda_error(text: str) -> bool:
+    """Tell whether a failed program's last words name any error of CUDA.
+
+    After a fatal fault of one client its neighbours get such errors too: "Error Containment",
+    https://docs.nvidia.com/deploy/mps/.
+    """
+    return _CUDA_ERROR.search(text) is not None
 
 
 def is_gpu_out_of_memory(text: str) -> bool:

@@ -7,7 +7,11 @@ from typing import Any, Final
 
 from partita.models import Outcome
 from partita.models.base import parse_time
-from partita.pods.memory_errors import is_gpu_out_of_memory
+from partita.pods.memory_errors import (
+    is_gpu_out_of_memory,
+    is_mps_client_terminated,
+    names_cuda_error,
+)
 
 __all__ = ["MAX_MESSAGE", "PodOutcome", "read_outcome"]
 
@@ -45,6 +49,9 @@ _STUCK: Final = frozenset(
 """Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
 pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
+_SIGKILLED: Final = 128 + 9
+"""Exit code of a program that was killed, by the convention of shells and container runtimes."""
+
 _HOST_MEMORY_HINT: Final = (
     "over its memory limit (the node's memory, not the GPU's): raise resources.limits.memory"
 )
@@ -62,6 +69,12 @@ class PodOutcome:
     """Exit code of the container that decided it; None where no program ended."""
     message: str = ""
     """What the program, or Kubernetes, said last; what to do where we know."""
+    ended_from_outside: bool = False
+    """Whether it failed as a program does that the agent ends for being above its booking."""
+    gpu_error: bool = False
+    """Whether it failed as a program does on whose GPU something went wrong."""
+    accepted_at: datetime | None = None
+    """When kubelet took it, before anything of it ran."""
     started_at: datetime | None = None
     """When its first container started, an init container only where no other did."""
     finished_at: datetime | None = None
@@ -103,22 +116,27 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     started = _first(_starts(status.get("containerStatuses"))) or _first(
         _starts(status.get("initContainerStatuses"))
     )
+    accepted = _time(status.get("startTime"))
     phase = status.get("phase")
     if phase not in {"Succeeded", "Failed"}:
         running = any(c.get("running") for c in _states(status.get("containerStatuses")))
         stuck = "" if running else _stuck(status)
-        return PodOutcome(started_at=started, running=running, stuck=stuck)
+        return PodOutcome(accepted_at=accepted, started_at=started, running=running, stuck=stuck)
     finished = max((e.finished_at for e in ends if e.finished_at), default=None)
     if started and finished:
         finished = max(started, finished)
     outcome, exit_code, message = (
         (Outcome.SUCCEEDED, 0, "") if phase == "Succeeded" else _failure(status, main)
     )
+    failed = [e for e in ends if e.exit_code] if outcome is Outcome.FAILED else []
     return PodOutcome(
         finished=True,
         outcome=outcome,
         exit_code=exit_code,
         message=message[-MAX_MESSAGE:],
+        ended_from_outside=any(map(_ended_from_outside, failed)),
+        gpu_error=any(names_cuda_error(end.message) for end in failed),
+        accepted_at=accepted,
         started_at=started,
         finished_at=finished,
     )
@@ -139,6 +157,11 @@ def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int 
     if failed:
         return Outcome.FAILED, code, _said(failed[0], len(failed))
     return Outcome.FAILED, code, _kubernetes_said(status)
+
+
+def _ended_from_outside(end: _End) -> bool:
+    killed = end.exit_code == _SIGKILLED and end.reason != "OOMKilled"
+    return killed or is_mps_client_terminated(end.message)
 
 
 def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome, str] | None:

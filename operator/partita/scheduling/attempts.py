@@ -1,22 +1,35 @@
 """What became of a job's attempts, as its Pods and its GPUs tell."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
 
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
 from partita.pods.job import pod_name
 from partita.pods.outcome import PodOutcome
+from partita.scheduling.reasons import gib
 from partita.scheduling.views import PodView
 
-__all__ = ["Ending", "Surroundings", "back_off", "observe", "trim", "why_ended"]
+__all__ = [
+    "Ending",
+    "Surroundings",
+    "back_off",
+    "judged_at",
+    "observe",
+    "peak_of",
+    "trim",
+    "why_ended",
+]
 
 FIRST_BACK_OFF = 2.0
 """Seconds before the first retry of a failed program, doubled each time (an assumption; batch/v1
 Job starts at 10 s)."""
 MAX_BACK_OFF = 300.0
 """Most seconds before a retry; batch/v1 Job uses 6 minutes."""
+HEARSAY = timedelta(seconds=2)
+"""For which a failure that others may have brought about waits to be judged. The agent tells of
+a fault within half a second and of a job's peak within one; the rest is for the way."""
 MAX_ATTEMPTS_KEPT = 20
 """Attempts kept in the status; those that count against a limit are all kept."""
 
@@ -49,7 +62,13 @@ class Surroundings:
     ending: Ending | None
     """Somebody wants its attempt to end: preemption, a drained or faulted GPU."""
     peak: int | None
-    """Most GPU memory that it was seen to use in this attempt, bytes."""
+    """Most GPU memory that it was seen to use, bytes."""
+    first_use: datetime | None = None
+    """When it was first seen to use the GPU, by the node's clock."""
+    enforced: bool = True
+    """Whether the agent ends programs that are above their booking."""
+    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    """When the Pods that are over were first seen to be, by attempt."""
     beside: Sequence[str] = ()
     """Jobs that share its GPUs."""
     known: Sequence[Attempt] = ()
@@ -80,7 +99,7 @@ def observe(
         if number not in saved and number < latest and not pod.alive:
             continue  # it was trimmed: what its Pod says is not the whole truth
         # What was made of its Pod earlier, and is not written down, is open to revision.
-        old = saved.get(number) or _new_attempt(job, pod, around)
+        old = saved.get(number) or _new_attempt(job, attempts, pod, around)
         attempts[number] = _observed(old, pod, around, now)
     return attempts
 
@@ -88,7 +107,10 @@ def observe(
 _DELETED = "somebody deleted the Pod"
 
 
-def _new_attempt(job: SharedGPUJob, pod: PodView, around: Surroundings) -> Attempt:
+def _new_attempt(
+    job: SharedGPUJob, attempts: Mapping[int, Attempt], pod: PodView, around: Surroundings
+) -> Attempt:
+    before = attempts.get(pod.attempt - 1)
     mine = {s: a for s, a in around.booked.items() if a.attempt == pod.attempt}
     first = next(iter(mine.values()), None)
     return Attempt(
@@ -98,6 +120,7 @@ def _new_attempt(job: SharedGPUJob, pod: PodView, around: Surroundings) -> Attem
         gpus=tuple(around.uuids[s] for s in mine),
         node=next((around.nodes[s] for s in mine), ""),
         memory=first.memory if first else pod.memory,
+        queued_time=before.end_time if before else job.metadata.creation_timestamp,
         booked_time=first.since if first else None,
         beside=tuple(around.beside),
     )
@@ -113,26 +136,69 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
         # The node's clock may be off; ours said when the booking was made and what is now.
         start = min(max(seen.started_at, attempt.booked_time or now), now)
         update["start_time"] = start
-    if seen.finished and attempt.outcome is None:
-        outcome, message = _verdict(pod, around)
+    if attempt.outcome is None and (used := _first_use(pod, start, around, now)):
+        update["first_use_time"] = used
+    until = judged_at(pod, attempt, around)
+    if seen.finished and attempt.outcome is None and (until is None or until <= now):
+        outcome, message = _verdict(pod, attempt, around)
         update |= {
             "outcome": outcome,
             "end_time": _end_time(seen, start, now),
             "exit_code": seen.exit_code,
             "message": message,
-            "peak_memory": around.peak,
+            "peak_memory": peak_of(pod, around),
         }
     return attempt.model_copy(update=update) if update else attempt
 
 
-def _verdict(pod: PodView, around: Surroundings) -> tuple[Outcome | None, str]:
+def _is_older(pod: PodView, around: Surroundings) -> bool:
+    """Tell whether what was seen to be used is still that of an attempt before."""
+    first, accepted = around.first_use, pod.outcome.accepted_at
+    return first is not None and accepted is not None and first < accepted
+
+
+def peak_of(pod: PodView | None, around: Surroundings) -> int | None:
+    """Return the most GPU memory that an attempt was seen to use; None where nobody saw."""
+    return None if pod is not None and _is_older(pod, around) else around.peak
+
+
+def _first_use(
+    pod: PodView, start: datetime | None, around: Surroundings, now: datetime
+) -> datetime | None:
+    """Tell by our clock when an attempt used the GPU first."""
+    first, started = around.first_use, pod.outcome.started_at
+    if first is None or start is None or started is None or _is_older(pod, around):
+        return None
+    return min(max(start, start + (first - started)), now)
+
+
+def judged_at(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime | None:
+    """When a failure is judged that others may have brought about; None for at once.
+
+    What a neighbour did to it, or that it was above its booking, comes from the agent, and
+    perhaps later than the Pod's end does from kubelet.
+    """
+    seen = pod.outcome
+    since = around.over_since.get(pod.attempt)
+    if since is None or not (seen.ended_from_outside or seen.gpu_error):
+        return None
+    outcome, _ = _verdict(pod, attempt, around)
+    return since + HEARSAY if outcome is Outcome.FAILED else None
+
+
+def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outcome | None, str]:
     """Say how an attempt ended; a failure that somebody else brought about is not its own."""
     seen = pod.outcome
+    peak = peak_of(pod, around)
     if seen.outcome is Outcome.FAILED:
         if around.ending is not None and around.ending.outcome is Outcome.GPU_FAULT:
             return around.ending.outcome, around.ending.message
         if pod.deleting:
             return Outcome.POD_DELETED, _DELETED
+        above = peak is not None and peak > attempt.memory > 0 and around.enforced
+        if seen.ended_from_outside and peak is not None and above:
+            facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} booked"
+            return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
     return seen.outcome, seen.message
 
 

@@ -4,8 +4,8 @@ Pure bookkeeping over `State`; the loop carries it out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from partita.models import (
@@ -15,10 +15,12 @@ from partita.models import (
     Phase,
     SharedGPUJob,
     SharedGPUJobStatus,
+    SharingMode,
 )
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
+from partita.scheduling.reports import fault_of, use_of
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
@@ -72,6 +74,8 @@ class _Known:
     refused: Refusal | None = None
     first_attempt: int = 1
     """Attempts below it have Pods of somebody else's."""
+    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    """When its Pods that are over were first seen to be, by attempt."""
     beside: tuple[str, ...] = ()
     """Jobs on the same GPUs when it was placed."""
     unwritable: bool = False
@@ -268,19 +272,21 @@ class Jobs:
         known = self._known[uid]
         booked = state.booked(uid)
         servers = {name: state.servers[name] for name in booked}
-        peaks = [
-            usage.jobs[uid].peak_memory
-            for s in servers.values()
-            if (usage := s.status.usage) is not None and uid in usage.jobs
-        ]
+        pods = state.pods_of(uid)
+        over = [pod.attempt for pod in pods if not pod.alive]
+        known.over_since = {attempt: known.over_since.get(attempt, now) for attempt in over}
+        peak, first_use = use_of(uid, servers.values())
         return Surroundings(
-            pods=state.pods_of(uid),
+            pods=pods,
             booked=booked,
             uuids={name: s.status.uuid for name, s in servers.items()},
             nodes={name: s.status.node for name, s in servers.items()},
             node_exists=lambda node: node in state.nodes,
             ending=self._ending(job, now),
-            peak=max(peaks, default=None),
+            peak=peak,
+            first_use=first_use,
+            over_since=known.over_since,
+            enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
             status_refused=known.unwritable,
             beside=known.beside,
             known=known.plan.attempts if known.plan else (),
@@ -299,7 +305,7 @@ class Jobs:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
         booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
         for name in booked:
-            fault = self._fault(name)
+            fault = fault_of(self._state.servers[name], self._state.server_pods.get(name))
             if fault:
                 return Ending(Outcome.GPU_FAULT, f"{name}: {fault}")
             deadline = self.drain_deadline(name)
@@ -311,16 +317,6 @@ class Jobs:
         if any(a.attempt < known.first_attempt for a in booked.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return known.ending
-
-    def _fault(self, server: str) -> str:
-        """Say why every program on a GPU is lost; empty when none is."""
-        fault = self._state.servers[server].status.condition("Faulted")
-        if fault is not None and fault.status == "True":
-            return f"{fault.reason}: {fault.message}" if fault.message else fault.reason
-        pod = self._state.server_pods.get(server)
-        if pod is None or pod.deleting or pod.outcome.finished:
-            return "its server Pod is gone"
-        return ""
 
     def drain_deadline(self, server: str) -> datetime | None:
         """When the jobs of a GPU that is given back are ended; None if it is not given back."""
@@ -358,7 +354,7 @@ class Jobs:
             position=known.position,
             bypasses=known.bypasses,
         )
-        if status == job.status:
+        if _but_first_use(status) == _but_first_use(job.status):
             return None
         old, since = known.shown or (job.status, None)
         numbers = {"message", "queue_position", "bypasses", "conditions"}
@@ -379,6 +375,12 @@ class Jobs:
             node=servers[0].status.node,
             beside=self._known[uid].beside,
         )
+
+
+def _but_first_use(status: SharedGPUJobStatus) -> SharedGPUJobStatus:
+    """Leave out what is not worth a write of its own."""
+    attempts = tuple(a.model_copy(update={"first_use_time": None}) for a in status.attempts)
+    return status.model_copy(update={"attempts": attempts})
 
 
 def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:

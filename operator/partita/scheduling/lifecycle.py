@@ -16,7 +16,16 @@ from datetime import datetime, timedelta
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import seconds_since
-from partita.scheduling.attempts import Ending, Surroundings, back_off, observe, trim, why_ended
+from partita.scheduling.attempts import (
+    Ending,
+    Surroundings,
+    back_off,
+    judged_at,
+    observe,
+    peak_of,
+    trim,
+    why_ended,
+)
 from partita.scheduling.views import PodView
 
 __all__ = ["Plan", "plan"]
@@ -112,7 +121,7 @@ def _unfinished(
     alive = [p for p in around.pods if p.alive]
     number = _booked_attempt(around)
     if last is not None and last.outcome is None:
-        return _living(last, alive, base)
+        return _living(job, last, around, base)
     if number and all(a.number != number for a in attempts):
         base = replace(base, next_attempt=number)
         if _startable(job, around):
@@ -147,8 +156,12 @@ _GIVEN_BACK = "a booking without a Pod is given back"
 _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 
-def _living(last: Attempt, alive: Sequence[PodView], base: Plan) -> Plan:
-    mine = next((p for p in alive if p.attempt == last.number), None)
+def _living(job: SharedGPUJob, last: Attempt, around: Surroundings, base: Plan) -> Plan:
+    mine = next((p for p in around.pods if p.attempt == last.number), None)
+    if mine is not None and not mine.alive:
+        # It is over, and is not judged yet: nothing is said of that.
+        phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
+        return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, around)))
     running = mine is not None and mine.outcome.running
     stuck = mine.outcome.stuck if mine is not None and not running else ""
     return replace(
@@ -159,13 +172,16 @@ def _living(last: Attempt, alive: Sequence[PodView], base: Plan) -> Plan:
     )
 
 
+def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
+    return min((t for t in (a, b) if t is not None), default=None)
+
+
 def _queued(attempts: Sequence[Attempt], base: Plan, now: datetime) -> Plan:
     until = back_off(attempts, now)
     if until is None or until <= now:
         return replace(base, wants_gpu=True)
     said = f"{why_ended(attempts[-1])}; next attempt at {until:%H:%M:%S} UTC"
-    wake = min(until, base.wake) if base.wake else until
-    return replace(base, reason="BackOff", message=said, wake=wake)
+    return replace(base, reason="BackOff", message=said, wake=_earlier(until, base.wake))
 
 
 def _end_on_purpose(
@@ -199,7 +215,9 @@ def _end_on_purpose(
             "outcome": ending.outcome,
             "message": ending.message,
             "end_time": now,
-            "peak_memory": around.peak,
+            "peak_memory": peak_of(
+                next((p for p in around.pods if p.attempt == number), None), around
+            ),
         }
     )
     return attempts | {number: ended}

@@ -15,7 +15,8 @@ from partita_policies import types as policy
 __all__ = ["HISTORY_MARGIN_PERCENT", "Largest", "asked_memory", "bookable", "resolve", "to_profile"]
 
 HISTORY_MARGIN_PERCENT = 10
-"""Added to the peak of the history when a job names no memory. An assumption: runs differ."""
+"""Added to a peak that was measured, when a job names no memory or was above its booking. An
+assumption: runs differ."""
 
 
 def bookable(total: int, partition: GPUPartition) -> int:
@@ -54,19 +55,32 @@ def asked_memory(
     if job.spec.gpu_memory is not None:
         return job.spec.gpu_memory
     if peak:
-        with_margin = -(-peak * (100 + HISTORY_MARGIN_PERCENT) // 100)
+        with_margin = _with_margin(peak)
         # What ran before must not be kept waiting by the margin.
         return min(with_margin, limit) if limit >= peak else with_margin
     return None
 
 
-def _grown(memory: int, job: SharedGPUJob, refused: int, limit: int) -> int:
+def _refused(attempts: Sequence[Attempt]) -> int:
+    """Return the most memory that was not enough, bytes; 0 when none ran out of it."""
+    return max((a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY), default=0)
+
+
+def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: int) -> int:
     """Memory after the out-of-memory attempts so far; the most there is bounds the growth."""
+    refused = _refused(attempts)
     if not refused:
         return memory
     percent = 100 + job.spec.retry.out_of_memory.growth_percent
-    grown = max(memory, -(-refused * percent // 100))
+    # One that was above its booking, and ended for it, has shown how much it needs.
+    taken = max(a.peak_memory or 0 for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY)
+    shown = _with_margin(taken) if taken > refused else 0
+    grown = max(memory, -(-refused * percent // 100), shown)
     return min(grown, limit) if limit > refused else grown
+
+
+def _with_margin(peak: int) -> int:
+    return -(-peak * (100 + HISTORY_MARGIN_PERCENT) // 100)
 
 
 def _round_up(memory: int) -> int:
@@ -139,10 +153,10 @@ def resolve(
     asked = asked_memory(job, partition, peak, most)
     if asked is None:
         most = largest.memory  # it runs alone
-    refused = max((a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY), default=0)
+    refused = _refused(attempts)
     if refused >= most > 0 and not largest.arriving:
         return Why(Reason.OUT_OF_MEMORY, _nothing_larger(name, refused))
-    memory = _grown(asked, job, refused, most) if asked is not None else 0
+    memory = _grown(asked, job, attempts, most) if asked is not None else 0
     threads = spec.thread_percent or 100
     if partition.spec.slices and asked is not None:
         fixed = _smallest_slice(partition, memory, job)

@@ -10,6 +10,7 @@ from kubernetes.aio.client import Configuration
 from nodes.world import SERVERS, condition, terminated
 from partita.embedded.nodes import NodeSpec, node_specs, run_nodes
 from partita.embedded.nodes.api import ApiError
+from partita.models.base import parse_time
 from support.api import MERGE
 
 GIB = 1 << 30
@@ -74,6 +75,12 @@ async def test_use_is_reported_and_a_peak_outlives_its_job(world, nodes, node_sp
         await world.until(path, uses("2048Mi"))
         ended = await world.until(path, uses("0"))
         assert ended["status"]["usage"]["jobs"]["job-a"]["peakMemory"] == "3072Mi"
+        first_uses = {
+            server["status"]["usage"]["jobs"]["job-a"]["firstUse"] for server in (first, ended)
+        }
+        pod = await world.ended("a")
+        assert len(first_uses) == 1
+        assert parse_time(min(first_uses)) >= parse_time(pod["status"]["startTime"])
         left = await world.until(path, lambda s: not s["status"]["usage"].get("jobs"))
         assert left["status"]["usage"]["memory"] == "0Mi"
 

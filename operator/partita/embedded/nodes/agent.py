@@ -11,7 +11,7 @@ import structlog
 
 from partita.constants import GROUP, VERSION
 from partita.embedded.nodes.api import API, ApiError
-from partita.embedded.nodes.node import Clock, Device, Machine
+from partita.embedded.nodes.node import Clock, Device, Machine, Used
 from partita.embedded.nodes.pods import Server
 from partita.models.base import Condition, mebibytes, set_condition
 
@@ -192,13 +192,12 @@ class Agent:
                     await self._device.changed.wait()
 
     def _usage(self) -> Body:
-        """Measure. A job that has ended is measured once more, for its peak."""
+        """Measure. A job that has ended is measured once more, for its peak and its first use."""
         gpu, tenants = self._device.gpu, self._device.tenants
-        peaks = self._device.peaks.items()
-        jobs = {uid: {"memory": "0", "peakMemory": mebibytes(peak)} for uid, peak in peaks}
+        jobs = {uid: used.dump() for uid, used in self._device.ended.items()}
         for key, job in gpu.jobs.items():
-            memory = {"memory": mebibytes(job.memory), "peakMemory": mebibytes(job.peak)}
-            jobs[tenants[key].job_uid] = memory
+            used = Used(job.memory, job.peak, self._device.first_uses.get(key))
+            jobs[tenants[key].job_uid] = used.dump()
         utilisation = round(gpu.utilisation)
         usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
         if self._server.mode != "MPS":
@@ -212,7 +211,7 @@ class Agent:
     ) -> None:
         """Write the use, and what else is new."""
         self._reported = self._usage()
-        self._device.peaks.clear()
+        self._device.ended.clear()
         usage = self._reported["usage"]
         left = self._reported_jobs - usage["jobs"].keys()
         self._reported_jobs = set(usage["jobs"])

@@ -11,9 +11,9 @@ from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
 from partita.embedded.nodes.api import API, ApiError
 from partita.embedded.nodes.gpu import GIB, GPU, Ended, Mode, Work
 from partita.embedded.nodes.scheduler import CORDON, Room
-from partita.models.base import format_time
+from partita.models.base import format_time, mebibytes
 
-__all__ = ["NODES", "Clock", "Device", "Machine", "NodeSpec", "Tenant", "node_specs"]
+__all__ = ["NODES", "Clock", "Device", "Machine", "NodeSpec", "Tenant", "Used", "node_specs"]
 
 NODES: Final = "/api/v1/nodes"
 PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
@@ -86,6 +86,21 @@ class Tenant:
     end: asyncio.Future[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a job used of a GPU: most bytes, now and in all, and since when, if ever."""
+
+    memory: int = 0
+    peak: int = 0
+    first_use: datetime | None = None
+
+    def dump(self) -> Body:
+        """Write it as in a GPUServer's status."""
+        first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
+        memory = mebibytes(self.memory) if self.memory else "0"
+        return {"memory": memory, "peakMemory": mebibytes(self.peak), **first}
+
+
 class Device:
     """One GPU, driven by the clock.
 
@@ -95,8 +110,10 @@ class Device:
         UID of the Pod that holds the whole GPU: a server Pod, or a Pod that shares with nobody.
     tenants
         The jobs on it by their Pods' UID.
-    peaks
-        Most memory of jobs that have ended, by job UID, for the agent to report once.
+    first_uses
+        When the jobs on it used it first, by their Pods' UID.
+    ended
+        Use of jobs that have ended, by job UID, for the agent to report once.
     changed
         Set when its use has changed.
     """
@@ -119,7 +136,8 @@ class Device:
         """Give the whole GPU, which is idle, to a Pod; or take it back, for nobody."""
         self.owner = owner
         self.gpu = GPU(self.spec.gpu_memory, mode, self._clock.now())
-        self.peaks: dict[str, int] = {}
+        self.first_uses: dict[str, datetime] = {}
+        self.ended: dict[str, Used] = {}
 
     def run(self, work: Work, job_uid: str, processes: int, done: float) -> asyncio.Future[str]:
         """Start a job, of which some seconds may be done; returns its error or nothing."""
@@ -145,9 +163,13 @@ class Device:
         self._settle(self.gpu.advance(self._clock.now()))
 
     def _settle(self, ended: Sequence[Ended]) -> None:
+        for key, job in self.gpu.jobs.items():
+            if job.memory or job.demand:
+                self.first_uses.setdefault(key, datetime.now(UTC))
         for end in ended:
             tenant = self.tenants.pop(end.key)
-            self.peaks[tenant.job_uid] = max(end.peak, self.peaks.get(tenant.job_uid, 0))
+            first_use = self.first_uses.pop(end.key, datetime.now(UTC) if end.peak else None)
+            self.ended[tenant.job_uid] = Used(peak=end.peak, first_use=first_use)
             if not tenant.end.done():
                 tenant.end.set_result(end.error)
         if self._timer is not None:

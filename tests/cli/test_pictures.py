@@ -34,7 +34,9 @@ FIRST = job("first", "20Gi", namespace="other", status={
 GROWN = job("grown", "10Gi", status={
     "phase": "Queued", "queuePosition": 2, "reason": "InsufficientMemory", "message": "needs more",
     "attempts": [attempt(1, "shared-0", outcome="OutOfMemory", peakMemory="9Gi", exitCode=1,
-                         endTime="2026-01-01T12:00:30Z", message="CUDA out of memory")],
+                         queuedTime="2026-01-01T11:58:00Z", bookedTime="2026-01-01T11:59:57Z",
+                         firstUseTime="2026-01-01T12:00:08Z", endTime="2026-01-01T12:00:30Z",
+                         message="CUDA out of memory")],
 })  # fmt: skip
 PAUSED = job("paused", None, suspend=True, status={"phase": "Suspended", "reason": "Suspended"})
 LOST = job("lost", "1Gi", partition="nowhere", status={

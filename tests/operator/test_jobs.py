@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
+from partita.models.base import parse_time
 from partita.scheduling import attempts
 from support.history import GROUP_PATH
 from support.operator import GIB, System, env_of
@@ -94,6 +96,27 @@ async def test_a_running_job_that_is_suspended_ends_and_starts_anew_on_resume(
         (await job.change(suspend=False, template=template)).ok()
         await job.succeeds()
         assert job.outcomes == ["Suspended", "Succeeded"]
+
+
+async def test_an_attempt_tells_what_came_before_its_first_use_of_the_gpu(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+
+        def first_use() -> Any:
+            (server,) = system.servers(partition)
+            jobs = server["status"]["usage"].get("jobs") or {}
+            return jobs.get(job.body["metadata"]["uid"], {}).get("firstUse")
+
+        await system.history.until(first_use)
+        (await job.change(suspend=True)).ok()
+        (ended,) = (await job.phase("Suspended"))["attempts"]
+        steps = ("queuedTime", "bookedTime", "startTime", "firstUseTime", "endTime")
+        times = [parse_time(ended[step]) for step in steps]
+        assert times == sorted(times)
 
 
 async def test_a_program_that_fails_is_started_again_up_to_the_limit(system: System) -> None:

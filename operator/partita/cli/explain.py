@@ -40,6 +40,9 @@ def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: 
     cluster; then one scheduling cycle is run in memory with each policy that is installed, on the
     cluster as it is, by the operator's own code. Nothing is written.
 
+    Of each attempt it says how long it waited, how long it took to start, how long its program
+    then ran before it used the GPU (known once it has ended), and how long it ran in all.
+
     \b
     Examples:
       partita explain train-7 -n team-a

@@ -122,23 +122,35 @@ def _policies(verdicts: Sequence[Verdict], why: str) -> Table:
     return table
 
 
+def _overhead(attempt: Attempt) -> tuple[str, str, str]:
+    """Say how long it waited, took to start, and ran before it used the GPU."""
+    return (
+        _between(attempt.queued_time, attempt.booked_time),
+        _between(attempt.booked_time, attempt.start_time),
+        _between(attempt.start_time, attempt.first_use_time),
+    )
+
+
+def _between(start: datetime | None, end: datetime | None) -> str:
+    return duration(seconds_since(start, end)) if start and end else "-"
+
+
 def _attempts(attempts: Sequence[Attempt]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("#", "Outcome", "On", "Memory", "Used", "Ran"):
-        right = name in {"#", "Memory", "Used", "Ran"}
+    for name in ("#", "Outcome", "On", "Memory", "Used", "Waited", "Start", "To GPU", "Ran"):
+        right = name not in {"Outcome", "On"}
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     table.add_column("Beside", overflow="fold")
     table.add_column("Last words", overflow="fold", style="dim")
     for attempt in attempts:
-        end = attempt.end_time or datetime.now(UTC)
-        ran = duration(seconds_since(attempt.start_time, end)) if attempt.start_time else "-"
         table.add_row(
             str(attempt.number),
             attempt.outcome.value if attempt.outcome else "running",
             ", ".join(attempt.servers),
             f"{gib(attempt.memory)} GiB",
             f"{gib(attempt.peak_memory)} GiB" if attempt.peak_memory else "-",
-            ran,
+            *_overhead(attempt),
+            _between(attempt.start_time, attempt.end_time or datetime.now(UTC)),
             ", ".join(attempt.beside) or "-",
             attempt.message,
         )

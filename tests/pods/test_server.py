@@ -80,6 +80,13 @@ def test_an_agent_that_may_administer_does_not_forbid_escalation():
             assert "allowPrivilegeEscalation" not in context
 
 
+@pytest.mark.parametrize("mode", SharingMode)
+def test_the_agent_may_kill_only_where_nothing_else_ends_a_program(mode):
+    agent = containers_of(build(mode))[-1]
+    may_kill = "KILL" in agent["securityContext"]["capabilities"]["add"]
+    assert may_kill == (mode is SharingMode.TIME_SLICING)
+
+
 def test_two_pods_share_no_part_that_one_could_change_for_the_other():
     first, second = build(), build()
     first["spec"]["containers"][0]["env"][-1]["value"] = "changed"

@@ -47,6 +47,17 @@ _DRIVER_CAPABILITIES: Final = "compute,utility"
 latest/docker-specialized.html, "Driver Capabilities"."""
 
 
+# To set the GPU's compute mode one must be the node's administrator: "Requires root permissions",
+# nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/. With SYS_ADMIN,
+# allowPrivilegeEscalation cannot be false. Where jobs take turns nothing but a signal ends a
+# program above its booking, and it runs as another user.
+_AGENT_CAPABILITIES: Final = {
+    SharingMode.MPS: ("SYS_ADMIN",),
+    SharingMode.TIME_SLICING: ("KILL", "SYS_ADMIN"),
+    SharingMode.EXCLUSIVE: ("SYS_ADMIN",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ServerPodSettings:
     """What the operator's own installation decides."""
@@ -145,10 +156,7 @@ def _agent(
             "requests": {"cpu": "10m", "memory": "64Mi", GPU_RESOURCE: "1"},
             "limits": {GPU_RESOURCE: "1"},
         },
-        # To set the GPU's compute mode one must be the node's administrator: "Requires root
-        # permissions", nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/.
-        # With SYS_ADMIN, allowPrivilegeEscalation cannot be false.
-        "securityContext": _root("SYS_ADMIN"),
+        "securityContext": _root(*_AGENT_CAPABILITIES[server.spec.mode]),
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_DIRECTORY},
             {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,22 @@ async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(world: Wo
     world.hand_over(restarts=1)
     await world.until(lambda: not alive(old))
     await world.active(not_server=server)
+
+
+async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_asks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(daemon_module, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    world.gpus.mps(hang=1)
+    assert world.lock.take()
+    world.hand_over()
+    world.start()
+    await world.until((world.pipes / "nvidia-cuda-mps-control.pid").exists)
+    old = world.pid()
+    world.hand_over(restarts=1)
+    await world.until(lambda: not alive(old))
+    world.gpus.mps()
+    await world.active()
 
 
 async def test_clients_outlive_the_agent(world: World):

@@ -120,8 +120,7 @@ class Wrapper:
         ended = asyncio.ensure_future(self._process.wait())
         try:
             while not ended.done() and not self._stop.is_set():
-                now = Handover.read(self._paths.handover)
-                if now is not None and (now.uuid, now.restarts) != (uuid, handover.restarts):
+                if self._superseded(handover):
                     self._log.info("MPS is to end", why="the agent asks for it")
                     return
                 await asyncio.wait({ended}, timeout=_POLL)
@@ -129,6 +128,11 @@ class Wrapper:
             ended.cancel()
         if self._process.returncode is not None:
             self._log.warning("MPS has ended", code=self._process.returncode)
+
+    def _superseded(self, handover: Handover) -> bool:
+        """Tell whether the agent wants another daemon by now, or none; its silence is no word."""
+        now = Handover.read(self._paths.handover)
+        return now is not None and (now.uuid, now.restarts) != (handover.uuid, handover.restarts)
 
     async def _set_up(self, control: ControlDaemon, handover: Handover) -> None:
         """Set what clients may have at most, then start their server and wait for it."""
@@ -146,6 +150,8 @@ class Wrapper:
                 self._log.debug("not up yet", error=str(error))
             if self._process is None or self._process.returncode is not None:
                 raise MPSError("the control daemon has ended")
+            if self._superseded(handover):
+                raise MPSError("the agent asks for another control daemon, or none")
             if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
                 raise MPSError(f"no server became ACTIVE within {_START_DEADLINE:g} s")
             await self._rest(_POLL)

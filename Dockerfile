@@ -32,11 +32,12 @@ RUN mkdir /packages /root-files \
 
 FROM base AS dependencies
 COPY requirements/base.txt /source/requirements/
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m venv /opt/build \
  && python3 -m venv --without-pip /opt/partita \
  && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
-      --require-hashes --only-binary :all: --requirement /source/requirements/base.txt
+      --cache-dir /var/cache/pip --require-hashes --only-binary :all: \
+      --requirement /source/requirements/base.txt
 # Half of what is installed is of no use here: tests, sources, symbols, onnxruntime's second copy of
 # itself (for programs in C) and its tools, extensions of CEL that no CRD has, the languages that
 # rich could colour, and kubernetes' class for each kind and group, of which Partita uses none

@@ -254,9 +254,15 @@ def profile_body(
     namespace: str = "team-a",
     peak: str = "4Gi",
     duration: str = "60s",
+    name: str = "",
+    runs: int = 1,
 ) -> dict[str, Any]:
-    measured = {"duration": duration, "steps": [{"gpuMemory": "1Gi"}, {"gpuMemory": peak}]}
+    measured = {
+        "duration": duration,
+        "runs": runs,
+        "steps": [{"gpuMemory": "1Gi"}, {"gpuMemory": peak}],
+    }
     return {
-        "metadata": meta(application, namespace=namespace),
+        "metadata": meta(name or application, namespace=namespace),
         "spec": {"application": application, "measurements": [measured]},
     }

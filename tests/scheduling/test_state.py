@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -177,7 +178,31 @@ class TestNews:
         dirty(state)
         take(state, profile_body())
         assert dirty(state)[0] == {"uid-train"}
-        assert ("team-a", "resnet") in state.profiles
+        assert state.profiles.get("team-a", "resnet") is not None
+
+    def test_of_several_profiles_of_an_application_that_with_the_most_runs_counts(self):
+        bodies = [
+            profile_body(name=name, runs=runs, peak=f"{runs}Gi")
+            for name, runs in (("c", 2), ("b", 3), ("a", 3), ("d", 1))
+        ]
+
+        def counts(state: State) -> str:
+            found = state.profiles.get("team-a", "resnet")
+            return found.metadata.name if found else ""
+
+        for order in permutations(bodies):
+            state = a_state(*order)
+            assert counts(state) == "a"
+            take(state, versioned(bodies[2], 10**9), deleted=True)
+            assert counts(state) == "b"
+
+    def test_a_profile_that_changes_its_application_leaves_the_old_one(self):
+        state = a_state(job_body(application="resnet"), profile_body(name="p"))
+        dirty(state)
+        take(state, profile_body("vgg", name="p"))
+        assert dirty(state)[0] == {"uid-train"}
+        assert state.profiles.get("team-a", "resnet") is None
+        assert state.profiles.get("team-a", "vgg") is not None
 
 
 class TestMissing:

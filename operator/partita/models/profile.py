@@ -3,6 +3,7 @@
 The attributes are those of the DqnGPU study (Oh, 2019), Table 2.
 """
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field
@@ -15,6 +16,7 @@ __all__ = [
     "Environment",
     "Measurement",
     "ProfileStep",
+    "preferred",
 ]
 
 Share = Annotated[float, Field(ge=0, le=100)]
@@ -82,6 +84,11 @@ class ApplicationProfileSpec(Model):
     measurements: Annotated[tuple[Measurement, ...], Field(max_length=32)] = ()
     """The profile, one for each GPU product."""
 
+    @property
+    def runs(self) -> int:
+        """Runs that went into it, on all products."""
+        return sum(m.runs for m in self.measurements)
+
     def measurement(self, product: str = "") -> Measurement | None:
         """Return what was measured on this product, else what rests on the most runs."""
         same = [m for m in self.measurements if product and m.environment.product == product]
@@ -93,3 +100,12 @@ class ApplicationProfile(Resource):
 
     spec: ApplicationProfileSpec
     """What is known of the application."""
+
+
+def preferred(profiles: Iterable[ApplicationProfile]) -> ApplicationProfile | None:
+    """Choose among the profiles of one application in one namespace; None of none.
+
+    That with the most runs counts, and of several the first by name: whoever reads or adds to the
+    history finds the same one.
+    """
+    return min(profiles, key=lambda p: (-p.spec.runs, p.metadata.name), default=None)

@@ -252,7 +252,7 @@ class Jobs:
             job,
             partition,
             attempts=made.attempts,
-            history=self._state.profiles.get((job.metadata.namespace, job.spec.application or "")),
+            history=self._state.profiles.get(job.metadata.namespace, job.spec.application or ""),
             largest=self.largest.get(job.spec.partition, Largest()),
         )
 

@@ -77,7 +77,7 @@ def _bookings(server: GPUServer, state: State, now: datetime) -> list[policy.Boo
     for uid, allocation in server.status.allocations.items():
         job = state.jobs.get(uid)
         application = (job.spec.application if job else None) or ""
-        history = state.profiles.get((allocation.namespace, application))
+        history = state.profiles.get(allocation.namespace, application)
         measured = history.spec.measurement(server.status.product) if history else None
         expected = job.spec.expected_duration if job else None
         bookings.append(

@@ -27,6 +27,7 @@ from partita.models import (
     SharedGPUJob,
 )
 from partita.models.errors import describe
+from partita.scheduling.histories import Histories
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
 __all__ = ["Dirty", "State"]
@@ -103,8 +104,7 @@ class State:
         self.servers: dict[str, GPUServer] = {}
         self.jobs: dict[str, SharedGPUJob] = {}
         """By UID."""
-        self.profiles: dict[tuple[str, str], ApplicationProfile] = {}
-        """By namespace and application."""
+        self.profiles = Histories()
         self.nodes: dict[str, NodeView] = {}
         self.namespaces: dict[str, NamespaceView] = {}
         self.job_pods: dict[str, dict[str, PodView]] = {}
@@ -219,15 +219,17 @@ class State:
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Take an ApplicationProfile."""
-        spec = body.get("spec") or {}
-        key = (body["metadata"]["namespace"], str(spec.get("application", "")))
-        self._apply(
-            ApplicationProfile, "applicationprofiles", self.profiles, key, body, deleted=deleted
-        )
+        uid, known = body["metadata"]["uid"], self.profiles.objects
+        old = known.get(uid)
+        self._apply(ApplicationProfile, "applicationprofiles", known, uid, body, deleted=deleted)
+        new = known.get(uid)
+        if new is old:
+            return
+        keys = self.profiles.changed(old, new)
         concerned = (
             uid
             for uid, job in self.jobs.items()
-            if (job.metadata.namespace, job.spec.application) == key
+            if (job.metadata.namespace, job.spec.application) in keys
         )
         self.dirty.jobs(*concerned)
 
@@ -291,7 +293,7 @@ class State:
             case "sharedgpujobs":
                 known, apply = self.jobs.values(), self.apply_job
             case "applicationprofiles":
-                known, apply = self.profiles.values(), self.apply_profile
+                known, apply = self.profiles.objects.values(), self.apply_profile
             case "nodes":
                 known, apply = self.nodes.values(), self.apply_node
             case "namespaces":
@@ -365,11 +367,6 @@ def _same_wish(old: GPUPartition, new: GPUPartition) -> bool:
 
 def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
     """Return as much of an object as it takes to delete it."""
-    if isinstance(item, ApplicationProfile):
-        return {
-            "metadata": item.metadata.dump(),
-            "spec": {"application": item.spec.application},
-        }
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}

@@ -29,6 +29,7 @@ STEP_SECONDS = 900
 
 DEBIAN = "debian:"
 EMPTY = "empty"
+MOUNTS = "mounts"
 
 
 class BuildError(Exception):
@@ -85,7 +86,7 @@ class _Build:
         self._cache = cache
         self._ignored = Ignored((context / ".dockerignore").read_text())
         self._stages: dict[str, list[str]] = {}
-        self._used: set[str] = {EMPTY}
+        self._used: set[str] = {EMPTY, MOUNTS}
         (cache / EMPTY).mkdir(exist_ok=True)
         for unfinished in cache.glob("*.part*"):
             shutil.rmtree(unfinished)
@@ -229,9 +230,8 @@ class _Build:
             f"cp --remove-destination /etc/resolv.conf {merged}/etc/resolv.conf",
         ]
         for cache in step.caches:
-            own = self._cache / "mounts" / cache.strip("/").replace("/", "-")
+            own = self._cache / MOUNTS / cache.strip("/").replace("/", "-")
             own.mkdir(parents=True, exist_ok=True)
-            self._used.add("mounts")
             lines.append(f"mkdir -p {merged}{cache}")
             lines.append(f"mount --bind {own} {merged}{cache}")
         lines.append(f'exec chroot {merged} /bin/sh -c "$STEP"')

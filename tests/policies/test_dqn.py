@@ -19,8 +19,9 @@ from partita_policies.dqn.observation import (
     STATE_FEATURES,
     Observation,
     observe,
-    subsets,
 )
+from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.seats import subsets
 from partita_policies.dqn.served import Model
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
@@ -63,7 +64,7 @@ def snapshot(jobs: Sequence[Job], gpus: Sequence[GPU], sharing: Sharing = Sharin
 def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **options) -> Observation:
     catalogue = Catalogue({})
     offers = Board(snapshot(jobs, gpus), catalogue).deal(window, 1 << 12)
-    return observe(offers, catalogue, Sharing.MPS, **options)
+    return observe(offers, catalogue, Sharing.MPS, Paces(), **options)
 
 
 LOADS = st.lists(
@@ -111,7 +112,7 @@ def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
     catalogue = Catalogue({})
     board = Board(snapshot(jobs, [gpu(bookings=bookings)]), catalogue)
     for offer in board.deal(6, 64):
-        seen = observe([offer], catalogue, Sharing.MPS)
+        seen = observe([offer], catalogue, Sharing.MPS, Paces())
         assert seen.legal.any()
         assert np.isfinite(seen.states).all()
         assert np.isfinite(seen.candidates).all()
@@ -218,7 +219,7 @@ def test_where_nothing_like_it_was_learnt_the_fastest_combination_is_taken() -> 
     jobs = [job(f"j{i}", profile(random), 2 + i) for i in range(3)]
     seen = seen_on(jobs, [gpu()], window=6)
     assert policy._strange(seen).all()
-    best = int(np.where(seen.legal, seen.pace, -1).argmax())
+    best = int(np.where(seen.legal, seen.worth, -1).argmax())
     expected = {jobs[place].id for place in np.flatnonzero(subsets(3)[best])}
     first = policy.decide(snapshot(jobs, [gpu()]))[: len(expected)]
     assert {placement.job for placement in first} == expected

@@ -49,16 +49,16 @@ def a_trajectory(count: int = 7) -> Trajectory:
 
 @pytest.mark.parametrize("steps", [1, 3, 99])
 def test_returns_over_several_steps_are_those_recomputed_apart(steps: int) -> None:
-    """By hand: from the times and areas themselves, without the running sums of the code."""
+    """By hand: from the times and bounds themselves, without the running sums of the code."""
     gamma, lived = 0.9, a_trajectory()
-    areas = [ask.area for ask in lived.asks] + [0.0]
+    bounds = [ask.bound for ask in lived.asks] + [0.0]
     for start, one in enumerate(transitions(lived, steps, gamma)):
         stop = min(start + steps, len(lived.asks))
         expected = 0.0
         for at in range(start, stop):
             passed = lived.times[at + 1] - lived.times[at]
             waited = (lived.times[at] - lived.times[start]) / lived.mean
-            expected += gamma**waited * (areas[at] - areas[at + 1] - passed)
+            expected += gamma**waited * (bounds[at] - bounds[at + 1] - passed)
         unit = lived.asks[start].unit
         assert one.reward == pytest.approx(expected / unit, rel=1e-4)
         if stop < len(lived.asks):
@@ -74,7 +74,7 @@ def test_without_discount_the_rewards_are_a_constant_less_the_makespan() -> None
     scenarios = [random_scenario(number) for number in range(2)]
     first = run(scenarios, lambda seen: seen.legal.argmax(axis=1), window=4)
     other = run(
-        scenarios, lambda seen: np.where(seen.legal, seen.pace, -1).argmax(axis=1), window=4
+        scenarios, lambda seen: np.where(seen.legal, seen.worth, -1).argmax(axis=1), window=4
     )
     for one, two in zip(first, other, strict=True):
         assert one.work == pytest.approx(two.work)

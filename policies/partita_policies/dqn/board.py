@@ -10,12 +10,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from partita_policies.dqn.demand import Catalogue, Floats
 from partita_policies.room import Free, Room, RoomError
 from partita_policies.types import GPU, Job, Placement, Snapshot
 
-__all__ = ["Backlog", "Board", "Kind", "Offer"]
+__all__ = ["Backlog", "Board", "Kind", "Offer", "Priced"]
 
 _CHUNK = 512
 """Kinds looked through at a time."""
@@ -34,6 +35,9 @@ class Kind:
     """The next one is at the end."""
 
 
+Priced = tuple[Floats, float]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Backlog:
     """What waits, for each GPU that shares the work."""
@@ -42,8 +46,13 @@ class Backlog:
     """Place in the catalogue, for each kind."""
     memory: Floats
     """GiB booked by a job, for each kind."""
+    alone: NDArray[np.bool_]
+    """Whether a job must have a GPU to itself, for each kind."""
     counts: Floats
     gpus: int
+    priced: dict[tuple[float, float], Priced]
+    """What a second of the work of each demand is worth on GPUs of a memory and link, and what all
+    of it is worth: what starts in a decision changes neither, so once is enough."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +62,8 @@ class Offer:
     free: Free
     running: tuple[tuple[int, float], ...]
     """Demand and seconds since the start of each job on it."""
+    booked: tuple[float, ...]
+    """GiB that each of them books."""
     kinds: tuple[int, ...]
     """Places of the kinds offered, on the board."""
     jobs: tuple[Job, ...]
@@ -87,6 +98,7 @@ class Board:
         hosts = self._room.hosts is not None
         self._special = [hosts or job.gpus > 1 or bool(job.products) for job in likes]
         self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
+        self._priced: dict[tuple[float, float], Priced] = {}
         self.placements: list[Placement] = []
 
     def deal(self, window: int, rows: int) -> list[Offer]:
@@ -205,15 +217,21 @@ class Board:
             (index(holder), 0.0 if isinstance(holder, Job) else holder.elapsed)
             for holder in free.holders.values()
         )
+        booked = tuple(
+            (free.gpu.memory if holder.alone else holder.memory) / (1 << 30)
+            for holder in free.holders.values()
+        )
         kinds = [self._kinds[place] for place in found]
         jobs = tuple(kind.waiting[-1] for kind in kinds)
-        return Offer(free, running, tuple(found), jobs, tuple(k.demand for k in kinds), backlog)
+        demands = tuple(kind.demand for kind in kinds)
+        return Offer(free, running, booked, tuple(found), jobs, demands, backlog)
 
     def _backlog(self) -> Backlog:
         alive = np.flatnonzero(self._left)
         demands = tuple(self._kinds[place].demand for place in alive.tolist())
         memory = (self._memory[alive] / (1 << 30)).astype(np.float32)
-        return Backlog(demands, memory, self._left[alive].astype(np.float32), self._gpus)
+        counts = self._left[alive].astype(np.float32)
+        return Backlog(demands, memory, self._alone[alive], counts, self._gpus, self._priced)
 
 
 def _work_left(gpu: GPU) -> float:

@@ -20,7 +20,7 @@ class Training(BaseModel):
 
     algorithm: Literal["dqn", "study"] = "dqn"
     seed: int = 0
-    iterations: int = Field(default=64, ge=1)
+    iterations: int = Field(default=96, ge=1)
     """Times that workloads are run and the network is then updated."""
     episodes: int = Field(default=16, ge=1)
     """Workloads run in an iteration, side by side."""
@@ -45,13 +45,13 @@ class Training(BaseModel):
     of the other choices is forgotten where they are no longer made."""
     exploration: float = Field(default=1.0, gt=0, le=1)
     """Share of the iterations in which epsilon falls."""
-    prior: float = Field(default=0.5, ge=0)
-    """What a predicted second of work done in a second adds to an estimate when combinations are
-    compared: estimates err more than combinations differ, and among those that seem alike the one
-    with which more gets done at once is the better bet."""
+    prior: float = Field(default=2.0, ge=0)
+    """What it adds to an estimate, when combinations are compared, that what gets done in a second
+    is worth a second (`prices`): estimates err more than combinations differ, and among those that
+    seem alike the one that loses no time now is the better bet."""
     hidden: int = Field(default=48, ge=1)
     """Width of the network's layers."""
-    window: int = Field(default=5, ge=1, le=8)
+    window: int = Field(default=6, ge=1, le=8)
     """Kinds of jobs offered at a time; it may be another when the network is used."""
     double: bool = True
     dueling: bool = True

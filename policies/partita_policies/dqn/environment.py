@@ -1,9 +1,9 @@
 """The environment to learn in: simulated workloads on one GPU each, many side by side.
 
 An **ask** is one choice among the combinations of one offer. Between two asks time may pass: the
-reward is the work done in it, counted by its share of the SMs, less the seconds it took, so that
-all rewards of a workload add up to a constant less its makespan, and each is what idle SMs and
-cache misses cost. A discount holds for a mean duration of a job, not for a step (a semi-Markov
+reward is by how much the least time that all the rest can take fell (`prices`), less the seconds
+it took, so that all rewards of a workload add up to a constant less its makespan, and each is what
+time was lost. A discount holds for a mean duration of a job, not for a step (a semi-Markov
 decision process).
 """
 
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from partita_policies.dqn.board import Board, Offer
 from partita_policies.dqn.demand import Catalogue, Floats
-from partita_policies.dqn.observation import Observation, observe, subsets
+from partita_policies.dqn.observation import Observation, observe
+from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.seats import subsets
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.tasks import Task
 from partita_policies.types import GPU, Sharing
@@ -53,8 +55,8 @@ class Ask(NamedTuple):
     """(L, CANDIDATE_FEATURES)."""
     places: NDArray[np.int64]
     """(L): which combinations they are."""
-    area: float
-    """Seconds that all that is left takes if it keeps the SMs full."""
+    bound: float
+    """Seconds that all that is left takes at least."""
     unit: float
     """Seconds that stand for 1 in what is seen and in estimates."""
 
@@ -89,8 +91,8 @@ class Trajectory:
 
     def rewards(self) -> Floats:
         """Return the reward after each ask, seconds."""
-        areas = np.array([*(ask.area for ask in self.asks), 0.0])
-        return (-np.diff(areas) - np.diff(self.times)).astype(np.float32)
+        bounds = np.array([*(ask.bound for ask in self.asks), 0.0])
+        return (-np.diff(bounds) - np.diff(self.times)).astype(np.float32)
 
     def lengths(self) -> Floats:
         """Return the time after each ask, in mean durations."""
@@ -151,13 +153,13 @@ def run(
     record
         Whether to keep what was seen; without it only makespans come back.
     """
-    catalogue = Catalogue({})
+    catalogue, paces = Catalogue({}), Paces()
     means = [sum(t.truth.duration for t in one.tasks) / len(one.tasks) for one in scenarios]
     lived = [Trajectory(mean) for mean in means]
 
     def answer(lanes: Sequence[Lane]) -> list[list[int]]:
         offers = [lane.offer for lane in lanes]
-        seen = observe(offers, catalogue, scenarios[0].sharing, mask=mask)
+        seen = observe(offers, catalogue, scenarios[0].sharing, paces, mask=mask)
         free = seen.legal.sum(axis=1) > 1
         chosen = seen.legal.argmax(axis=1)
         if free.any():
@@ -246,8 +248,8 @@ class Lane:
 
 def _record(trajectory: Trajectory, lane: Lane, seen: Observation, row: int, chosen: int) -> None:
     places = np.flatnonzero(seen.legal[row])
-    area, unit = float(seen.areas[row]), float(seen.units[row])
-    ask = Ask(seen.states[row].copy(), seen.candidates[row, places], places, area, unit)
+    bound, unit = float(seen.bounds[row]), float(seen.units[row])
+    ask = Ask(seen.states[row].copy(), seen.candidates[row, places], places, bound, unit)
     trajectory.asks.append(ask)
     trajectory.actions.append(int(np.searchsorted(places, chosen)))
     trajectory.note(lane)

@@ -19,8 +19,8 @@ from partita_policies.dqn.network import SharedScorer
 from partita_policies.dqn.observation import (
     CANDIDATE_FEATURES,
     FEATURE_VERSION,
-    PACE,
     STATE_FEATURES,
+    WORTH,
 )
 from partita_policies.dqn.served import KIND
 
@@ -93,7 +93,7 @@ def export(network: SharedScorer, training: Training, known: Floats, path: Path)
     constants["one"] = np.array([1], np.int64)
     constants["last"] = np.array([-1], np.int64)
     constants["prior"] = np.zeros((CANDIDATE_FEATURES, 1), np.float32)
-    constants["prior"][PACE] = 2 * network.prior
+    constants["prior"][WORTH] = network.prior
     if network.dueling:
         constants["least"] = np.array(1, np.float32)
     metadata = {

@@ -25,10 +25,10 @@ __all__ = ["Forecast", "Pool", "forecast", "slowdowns_of"]
 
 Bools = NDArray[np.bool_]
 
-_EVENTS = 6
+_EVENTS = 3
 """Ends of jobs followed one by one; those after it are taken to go on at the speed they have."""
 _NEWTON = 6
-_ENOUGH = 1e-4
+_ENOUGH = 3e-4
 
 
 class Pool(NamedTuple):
@@ -47,8 +47,10 @@ class Forecast(NamedTuple):
 
     finish: Floats
     """(G, A, P): seconds until each job ends; 0 for those outside."""
+    speeds: Floats
+    """(G, A, P): seconds of its work that each job does in a second, at first."""
     pace: Floats
-    """(G, A): seconds of work alone done in a second, at first."""
+    """(G, A): the sum of these."""
     useful: Floats
     """(G, A): share of the SMs that does work then; cache misses and idle SMs lack."""
     first: Floats
@@ -90,7 +92,7 @@ def forecast(pool: Pool, members: Bools, sharing: Sharing) -> Forecast:
     else:
         finish = np.where(active > 0, now + left * model.slowdowns(active), finish)
     useful = np.einsum("gap,gp->ga", at_first, pool.loads[..., SM])
-    return Forecast(finish, at_first.sum(axis=-1), useful, first[..., 0])
+    return Forecast(finish, at_first, at_first.sum(axis=-1), useful, first[..., 0])
 
 
 def slowdowns_of(pool: Pool, members: Bools, sharing: Sharing) -> Floats:
@@ -130,13 +132,16 @@ class _Model:
 def _stretch(demand: Floats, active: Floats) -> Floats:
     """Share one resource of size 1 fairly; see `interference.stretches`."""
     asked = demand * active
-    k = np.zeros((*active.shape[:2], 1), np.float32)
-    excess = asked.sum(axis=-1, keepdims=True) - 1
-    for _ in range(_NEWTON):
-        if not (excess > _ENOUGH).any():
-            break
+    total = asked.sum(axis=-1, keepdims=True)
+    if total.max(initial=0) <= 1 + _ENOUGH:
+        return np.ones_like(asked)
+    squares = (asked * asked).sum(axis=-1, keepdims=True)
+    k = np.maximum(total - 1, 0) / np.maximum(squares, 1e-9)
+    for _ in range(_NEWTON - 1):
         slowed = asked / (1 + k * asked)
-        slope = np.maximum((slowed * slowed).sum(axis=-1, keepdims=True), 1e-9)
-        k = np.maximum(k + (slowed.sum(axis=-1, keepdims=True) - 1) / slope, 0)
-        excess = (asked / (1 + k * asked)).sum(axis=-1, keepdims=True) - 1
+        excess = slowed.sum(axis=-1, keepdims=True) - 1
+        if excess.max() <= _ENOUGH:
+            break
+        slope = np.einsum("gap,gap->ga", slowed, slowed)[..., None]
+        k = np.maximum(k + excess / np.maximum(slope, 1e-9), 0)
     return np.asarray(1 + k * demand, np.float32)

@@ -12,6 +12,7 @@ the softmax of q. One step an iteration, after its N episodes.
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,7 +39,7 @@ def tensors(asks: Asks) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-class Learner:
+class Learner(ABC):
     """What the two have in common: a network, an optimiser, a device."""
 
     def __init__(self, network: Scorer, training: Training, device: str) -> None:
@@ -51,9 +52,9 @@ class Learner:
         """The network to decide with when learning is over."""
         return self.network
 
+    @abstractmethod
     def learn(self, trajectories: Sequence[Trajectory], iteration: int) -> float:
         """Learn from an iteration's workloads; return the mean loss."""
-        raise NotImplementedError
 
     def _on_device(self, asks: Asks) -> tuple[Tensor, Tensor, Tensor]:
         states, candidates, legal = tensors(asks)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from partita_policies.dqn.configuration import Training
-from partita_policies.dqn.observation import CANDIDATE_FEATURES, PACE, STATE_FEATURES
+from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES, WORTH
 
 __all__ = ["Scorer", "SeparateScorer", "SharedScorer", "build"]
 
@@ -25,7 +25,7 @@ class Scorer(nn.Module):
     def preference(self, states: Tensor, candidates: Tensor, legal: Tensor) -> Tensor:
         """Return what combinations are compared by: estimates, and the prior of each."""
         estimates: Tensor = self(states, candidates, legal)
-        return estimates + 2 * self.prior * candidates[..., PACE]
+        return estimates + self.prior * candidates[..., WORTH]
 
     def combine(self, value: Tensor, advantage: Tensor, legal: Tensor) -> Tensor:
         """Add value and advantage, the latter less its mean over what is legal."""

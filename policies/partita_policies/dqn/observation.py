@@ -7,8 +7,6 @@ memory in shares of the GPU, so the numbers mean the same for small and large jo
 """
 
 from collections.abc import Sequence
-from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -25,38 +23,36 @@ from partita_policies.dqn.demand import (
     Catalogue,
     Floats,
 )
-from partita_policies.dqn.forecast import Bools, Forecast, Pool, forecast, slowdowns_of
+from partita_policies.dqn.forecast import Bools, Forecast, forecast
+from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.seats import Seats
+from partita_policies.dqn.worth import Values, values_of
 from partita_policies.types import Sharing
 
 __all__ = [
     "CANDIDATE_FEATURES",
     "FEATURE_VERSION",
     "IMAGE_STEPS",
-    "PACE",
     "STATE_FEATURES",
+    "WORTH",
     "Observation",
     "observe",
-    "subsets",
 ]
 
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 """Raised when a number below changes its meaning: a model trained before it is refused."""
 IMAGE_STEPS = 8
 """Equal steps of an image, from now to the predicted end of the last job of any combination."""
 _IMAGE = IMAGE_STEPS * RESOURCES
-STATE_FEATURES = _IMAGE + 21
-CANDIDATE_FEATURES = _IMAGE + 26
-PACE = _IMAGE + 3
-"""Where a candidate says how many seconds of work are done in a second, halved."""
+STATE_FEATURES = _IMAGE + 22
+CANDIDATE_FEATURES = _IMAGE + 32
+WORTH = _IMAGE + 3
+"""Where a candidate says what the work done in a second is worth, at first."""
 
-OVERDUE = 0.95
-"""Share of its work done by a job that runs longer than expected. An assumption."""
 _TOLERANCE = 1.001
 _LARGEST = 4.0
 """Bound on every number: nothing that is shown can be far from all that was learnt."""
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-Integers = NDArray[np.int64]
 
 
 class Observation(NamedTuple):
@@ -68,24 +64,19 @@ class Observation(NamedTuple):
     """(G, A, CANDIDATE_FEATURES)."""
     legal: Bools
     """(G, A): which combinations may be chosen; at least one for each GPU."""
-    pace: Floats
-    """(G, A): predicted seconds of work alone done in a second."""
+    worth: Floats
+    """(G, A): what the work done in a second is worth at first, at most 1 (`prices`)."""
     units: Floats
     """(G): seconds that stand for 1 in `states` and `candidates`."""
-    areas: Floats
-    """(G): seconds that all waiting and running work takes if it keeps the SMs full."""
-
-
-@cache
-def subsets(window: int) -> Bools:
-    """Return all combinations of `window` jobs, (2**window, window); nobody comes first."""
-    return np.array(list(product((False, True), repeat=window)), bool)
+    bounds: Floats
+    """(G): seconds that all waiting and running work takes at least, as far as can be foreseen."""
 
 
 def observe(
     offers: Sequence[Offer],
     catalogue: Catalogue,
     sharing: Sharing,
+    paces: Paces,
     *,
     slowdown_budget: float | None = None,
     mask: bool = True,
@@ -100,13 +91,15 @@ def observe(
         The demands that the offers name.
     sharing
         How jobs share a GPU.
+    paces
+        Where the paces of sets of jobs are kept.
     slowdown_budget
         How many times longer than alone any job may be predicted to take; None: no bound.
     mask
         Whether combinations predicted to take longer together than in turns are forbidden, and
         waiting on an idle GPU (always on, but for the ablation).
     """
-    seats = _Seats(offers, catalogue, sharing)
+    seats = Seats(offers, catalogue, sharing)
     members = seats.members
     ahead = forecast(seats.pool, members, sharing)
     booked = seats.memory_after
@@ -115,99 +108,28 @@ def observe(
     legal &= _allowed(seats, ahead, last, slowdown_budget, mask=mask)
     images = _images(seats, ahead, last, legal)
     backlog = _backlogs(offers, seats)
-    states = _states(seats, ahead, last, images, backlog)
-    candidates = _candidates(seats, ahead, last, images, backlog)
-    return Observation(
-        _bounded(states), _bounded(candidates), legal, ahead.pace, backlog.unit, backlog.area
-    )
+    value = values_of(offers, seats, sharing, paces)
+    worth = np.einsum("gap,gp->ga", ahead.speeds, value.price)
+    sight = _Sight(seats, ahead, last, images, backlog, value, worth)
+    states, candidates = _bounded(_states(sight)), _bounded(_candidates(sight))
+    return Observation(states, candidates, legal, worth, backlog.unit, value.bound)
 
 
-class _Seats:
-    """The jobs of each offer, running and offered, side by side in arrays."""
+class _Sight(NamedTuple):
+    """All that numbers are made of."""
 
-    def __init__(self, offers: Sequence[Offer], catalogue: Catalogue, sharing: Sharing) -> None:
-        durations, limits, steps, rests = catalogue.arrays()
-        self.durations, self.steps, self.rests = durations, steps, rests
-        g, r = len(offers), max(len(offer.running) for offer in offers)
-        m = max(len(offer.jobs) for offer in offers)
-        self.running, self.offered = r, m
-        demand = np.zeros((g, r + m), np.int64)
-        there, elapsed = np.zeros((g, r + m), bool), np.zeros((g, r + m), np.float32)
-        wanted, slots, clients, alone = (np.zeros((g, m), np.float64) for _ in range(4))
-        capacity, free = np.ones(g), np.zeros((g, 3))
-        link = np.zeros(g, np.float32)
-        for row, offer in enumerate(offers):
-            for place, (index, seconds) in enumerate(offer.running):
-                demand[row, place], elapsed[row, place] = index, seconds
-            there[row, : len(offer.running)] = True
-            count = len(offer.jobs)
-            demand[row, r : r + count], there[row, r : r + count] = offer.demands, True
-            gpu = offer.free.gpu
-            for place, job in enumerate(offer.jobs):
-                wanted[row, place] = gpu.memory if job.alone else job.memory
-                slots[row, place], clients[row, place] = job.slots, job.clients
-                alone[row, place] = job.alone
-            capacity[row] = max(gpu.memory, 1)
-            free[row] = offer.free.memory, offer.free.slots, offer.free.clients
-            link[row] = gpu.pcie_bandwidth
-        self.capacity = (capacity / (1 << 30)).astype(np.float32)
-        combinations = subsets(m)
-        chosen = combinations[None] & there[:, None, r:]
-        own = (combinations[None] == chosen).all(axis=-1)
-        before = np.broadcast_to(there[:, None, :r], (g, len(combinations), r))
-        self.chosen, self.members = chosen, np.concatenate((before, chosen), axis=-1)
-        self.there = there
-        takes = [np.einsum("gam,gm->ga", chosen, amount) for amount in (wanted, slots, clients)]
-        count = chosen.sum(axis=-1)
-        hermits = np.einsum("gam,gm->ga", chosen, alone)
-        # A job's memory is exact as a double up to 8 PiB, so this is Room's own comparison.
-        fits = (takes[0] <= free[:, None, 0]) | (count == 0)
-        fits &= (takes[1] <= free[:, None, 1]) & (takes[2] <= free[:, None, 2])
-        self.room: Bools = own & fits & ((hermits == 0) | (count == 1))
-        self.room[:, 0] = True
-        after = (capacity - free[:, 0])[:, None] + takes[0]
-        self.memory_after = (after / capacity[:, None]).clip(0, 1).astype(np.float32)
-        self._pool(demand, elapsed, limits, link, sharing)
-
-    def _pool(
-        self, demand: Integers, elapsed: Floats, limits: Floats, link: Floats, sharing: Sharing
-    ) -> None:
-        r = self.running
-        duration = self.durations[demand]
-        self.link = np.where(link > 0, link, np.float32(np.inf))[:, None]
-        self.demand = demand
-        whole = Pool(self._loads(self.rests[demand, 0]), limits[demand], duration)
-        self.done = np.zeros_like(duration)
-        if r:
-            on_it = self.there.copy()
-            on_it[:, r:] = False
-            slow = slowdowns_of(whole, on_it[:, None], sharing)[:, 0, :r]
-            self.done[:, :r] = _done(elapsed[:, :r], slow, duration[:, :r], on_it[:, :r])
-        self.part = np.minimum((self.done * STEPS).astype(np.int64), STEPS - 1)
-        loads = self._loads(self.rests[demand, self.part])
-        self.pool = Pool(loads, limits[demand], duration * (1 - self.done))
-
-    def _loads(self, used: Floats) -> Floats:
-        loads = used.copy()
-        loads[..., PCIE] = np.minimum(loads[..., PCIE] / self.link, 1)
-        return loads
-
-
-def _done(elapsed: Floats, slow: Floats, duration: Floats, there: Bools) -> Floats:
-    """Estimate which share of its work each running job has done.
-
-    It ran as fast as now while others that are still there ran, and as fast as alone before. Jobs
-    that have gone are not known, so after sharing with those this says too much.
-    """
-    both = np.minimum(elapsed[:, :, None], elapsed[:, None, :]) * there[:, None, :]
-    both[:, np.arange(both.shape[1]), np.arange(both.shape[1])] = 0
-    shared = both.max(axis=-1)
-    done = (elapsed - shared + shared / slow) / duration
-    return np.asarray(np.minimum(done, OVERDUE), np.float32)
+    seats: Seats
+    ahead: Forecast
+    last: Floats
+    """(G, A): seconds until the last job of each combination ends."""
+    images: Floats
+    backlog: "_Backlogs"
+    value: Values
+    worth: Floats
 
 
 def _allowed(
-    seats: _Seats, ahead: Forecast, last: Floats, budget: float | None, *, mask: bool
+    seats: Seats, ahead: Forecast, last: Floats, budget: float | None, *, mask: bool
 ) -> Bools:
     """Tell which combinations are no worse than taking turns and within the budget."""
     count = seats.members.sum(axis=-1)
@@ -225,13 +147,13 @@ def _allowed(
     return allowed
 
 
-def _turns(seats: _Seats, last: Floats) -> Floats:
+def _turns(seats: Seats, last: Floats) -> Floats:
     """Return how long it would take to let the running ones end and then each in turn."""
     own = seats.pool.remaining[:, None, seats.running :]
     return np.asarray(last[:, :1] + (own * seats.chosen).sum(axis=-1), np.float32)
 
 
-def _images(seats: _Seats, ahead: Forecast, last: Floats, legal: Bools) -> Floats:
+def _images(seats: Seats, ahead: Forecast, last: Floats, legal: Bools) -> Floats:
     """Return what is used of each resource in each step from now, (G, A, IMAGE_STEPS, 4)."""
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
@@ -264,7 +186,7 @@ class _Backlogs(NamedTuple):
     """(G, 5): of the memory a job books, as a share of the GPU."""
 
 
-def _backlogs(offers: Sequence[Offer], seats: _Seats) -> _Backlogs:
+def _backlogs(offers: Sequence[Offer], seats: Seats) -> _Backlogs:
     known: dict[int, tuple[float, ...]] = {}
     rows = []
     for offer in offers:
@@ -288,7 +210,7 @@ def _backlogs(offers: Sequence[Offer], seats: _Seats) -> _Backlogs:
     return _Backlogs(table[:, 0], table[:, 1], unit, area, table[:, 2], sm, memory, pcie, quantiles)
 
 
-def _waiting(backlog: Backlog, seats: _Seats) -> tuple[float, ...]:
+def _waiting(backlog: Backlog, seats: Seats) -> tuple[float, ...]:
     """Return sums over what waits, for each GPU, and the number of GPUs last."""
     index, counts = np.array(backlog.demands, np.int64), backlog.counts
     duration, used = seats.durations[index], seats.rests[index, 0]
@@ -305,34 +227,31 @@ def _waiting(backlog: Backlog, seats: _Seats) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _states(
-    seats: _Seats, ahead: Forecast, last: Floats, images: Floats, backlog: _Backlogs
-) -> Floats:
+def _states(sight: _Sight) -> Floats:
+    seats, ahead, last, images, backlog, value, worth = sight
     unit, end = backlog.unit, last[:, 0]
-    bound = np.maximum(backlog.work * np.maximum(backlog.sm, backlog.memory), 1)
     columns = [
         np.log1p(backlog.jobs) / 2,
         np.log1p(backlog.work / unit) / 2,
-        backlog.area / unit / 4,
+        backlog.area / unit / 4, value.bound / unit / 4, worth[:, 0],
         backlog.work * backlog.memory / unit / 4,
         backlog.sm, backlog.memory, backlog.pcie,
         np.log1p(backlog.longest / unit),
-        backlog.longest / bound,
+        backlog.longest / np.maximum(value.bound, 1),
         *backlog.quantiles.T,
         seats.there[:, : seats.running].sum(axis=-1) / 4,
         1 - seats.memory_after[:, 0],
-        ahead.pace[:, 0] / 2, ahead.useful[:, 0],
+        ahead.pace[:, 0] / 2,
         np.log1p(end / unit),
-        end / bound,
+        end / np.maximum(value.bound, 1),
         seats.there[:, seats.running :].sum(axis=-1) / 6,
     ]  # fmt: skip
     image = images[:, 0].reshape(len(unit), _IMAGE)
     return np.concatenate((image, np.stack(columns, axis=-1)), axis=-1)
 
 
-def _candidates(
-    seats: _Seats, ahead: Forecast, last: Floats, images: Floats, backlog: _Backlogs
-) -> Floats:
+def _candidates(sight: _Sight) -> Floats:
+    seats, ahead, last, images, backlog, value, worth = sight
     r, finish, remaining = seats.running, ahead.finish, seats.pool.remaining[:, None]
     chosen = seats.chosen.astype(np.float32)
     count, members = chosen.sum(axis=-1), seats.members.sum(axis=-1)
@@ -353,12 +272,16 @@ def _candidates(
     fitting = (backlog.quantiles[:, None] <= left[..., None]).mean(axis=-1)
     until = finish[..., :r].max(axis=-1, initial=0)
     some_work = np.maximum(backlog.work, 1)[:, None]
+    priced = (remaining * seats.members * value.price[:, None]).sum(axis=-1)
+    bound = np.maximum(value.bound, 1)[:, None]
     columns = [
         (count == 0).astype(np.float32),
         count / 3, members / 4,
+        worth, worth - worth[:, :1], (1 - worth) * ahead.first / unit, (last - priced) / unit,
+        last / bound,
         ahead.pace / 2, (ahead.pace - ahead.pace[:, :1]),
         ahead.useful, area / np.maximum(last, 1e-3),
-        (1 - ahead.useful) * ahead.first / unit, (last - area) / unit,
+        (last - area) / unit,
         np.log1p(last / unit), np.log1p(ahead.first / unit),
         last / np.maximum(_turns(seats, last), 1e-3),
         work / np.maximum(last, 1e-3) / 2,
@@ -368,6 +291,8 @@ def _candidates(
         sm, np.minimum(sm, 1), pcie, busy / 2,
         own.sum(axis=-1) / at_least_one / unit,
         own.max(axis=-1, initial=0) / np.maximum(backlog.longest, 1)[:, None],
+        own.max(axis=-1, initial=0) / bound,
+        np.maximum(last / bound - 1, 0),
         own.sum(axis=-1) / some_work,
         np.where(count > 0, own_sm - backlog.sm[:, None] - before + backlog.memory[:, None], 0),
     ]  # fmt: skip

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from partita_policies.dqn.board import Board, Offer
 from partita_policies.dqn.demand import Catalogue, Floats
-from partita_policies.dqn.observation import Observation, observe, subsets
+from partita_policies.dqn.observation import Observation, observe
+from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.seats import subsets
 from partita_policies.dqn.served import Model
 from partita_policies.types import Parameters, Placement, Profile, Snapshot
 
@@ -38,7 +40,7 @@ class DQNParameters(Parameters):
         ),
     )
     window: int = Field(
-        default=6,
+        default=8,
         ge=1,
         le=8,
         description=(
@@ -52,7 +54,7 @@ class DQN:
     """Each GPU takes the combination of the offered jobs that promises the most.
 
     A GPU in a situation far from all that the model was trained in takes the combination of which
-    the interference model predicts the most work done in a second. What is no number makes
+    what gets done in a second is worth the most at the prices of `prices`. What is no number makes
     `decide` raise, and the operator falls back.
     """
 
@@ -62,6 +64,7 @@ class DQN:
         self._window = parameters.window
         self._budget = parameters.slowdown_budget
         self._model = Model(parameters.model)
+        self._paces = Paces()
         self._profiles: dict[int, tuple[Profile, tuple[Floats, Floats]]] = {}
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
@@ -75,8 +78,9 @@ class DQN:
     def _choose(
         self, offers: Sequence[Offer], catalogue: Catalogue, snapshot: Snapshot
     ) -> list[list[int]]:
-        seen = observe(offers, catalogue, snapshot.sharing, slowdown_budget=self._budget)
-        promise = np.where(self._strange(seen)[:, None], seen.pace, self._model.estimates(seen))
+        sharing, budget = snapshot.sharing, self._budget
+        seen = observe(offers, catalogue, sharing, self._paces, slowdown_budget=budget)
+        promise = np.where(self._strange(seen)[:, None], seen.worth, self._model.estimates(seen))
         chosen = np.where(seen.legal, promise, -np.inf).argmax(axis=1)
         combinations = subsets(seen.legal.shape[1].bit_length() - 1)
         return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]

@@ -124,7 +124,7 @@ class Replay:
             "candidates": np.concatenate([none, *(ask.candidates for ask in kept)]),
             "places": np.concatenate([np.zeros(0, np.int64), *(ask.places for ask in kept)]),
             "counts": np.array(counts, np.int64),
-            "areas": np.array([ask.area for ask in kept], np.float64),
+            "bounds": np.array([ask.bound for ask in kept], np.float64),
             "units": np.array([ask.unit for ask in kept], np.float64),
             "asks": np.array([asks[id(one.ask)] for one in self._ring], np.int64),
             "actions": np.array([one.action for one in self._ring], np.int64),
@@ -145,7 +145,7 @@ class Replay:
                 np.asarray(arrays["states"][row], np.float32),
                 np.asarray(arrays["candidates"][start:end], np.float32),
                 np.asarray(arrays["places"][start:end], np.int64),
-                float(arrays["areas"][row]),
+                float(arrays["bounds"][row]),
                 float(arrays["units"][row]),
             )
             for row, (start, end) in enumerate(zip([0, *ends], ends, strict=False))

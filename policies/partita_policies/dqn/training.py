@@ -18,6 +18,10 @@ from partita_policies.dqn.replay import Asks
 
 __all__ = ["Point", "Progress", "Scenarios", "Trainer", "greedy", "validate"]
 
+_TEMPERATURE = 0.15
+"""Of what is tried out: combinations of which what gets done in a second is worth the most are
+tried the most, for it is among them that the best is to be found."""
+
 Scenarios = Callable[[int], Scenario]
 """Draws the workload of a number: below 0 for validation, others for training."""
 
@@ -122,9 +126,10 @@ class Trainer:
 
         def choose(seen: Observation) -> NDArray[np.int64]:
             chosen = best(seen)
-            for row in np.flatnonzero(self.random.random(len(chosen)) < epsilon):
-                chosen[row] = self.random.choice(np.flatnonzero(seen.legal[row]))
-            return chosen
+            trying = self.random.random(len(chosen)) < epsilon
+            tempting = seen.worth / _TEMPERATURE + self.random.gumbel(size=seen.worth.shape)
+            tried = np.where(seen.legal, tempting, -np.inf).argmax(axis=1)
+            return np.where(trying, tried, chosen)
 
         return choose
 

@@ -233,7 +233,7 @@ def small_optimum(
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     status = solver.solve(model)
-    found = status in {cp_model.OPTIMAL, cp_model.FEASIBLE}
+    found = solver.status_name(status) in {"OPTIMAL", "FEASIBLE"}
     # Rounding each period up to whole ticks makes a schedule longer by less than one each.
     proven = (solver.best_objective_bound - len(periods)) * _TICK
     simple = bounds(tasks, [gpu], sharing=sharing).best

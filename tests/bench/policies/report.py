@@ -32,7 +32,7 @@ The simulator's model and its assumptions are told in
 [`interference.py`](../policies/partita_policies/interference.py), the study's data in
 [`data/`](../policies/partita_policies/data), each number marked published, derived or assumed.
 
-Ten seeds each, unless said otherwise: measured profiles are off by up to 20 %, runs differ, and the
+Ten seeds each, five at saturation: measured profiles are off by up to 20 %, runs differ, and the
 order of the jobs is another. `±` is half of the 95 % confidence interval of the mean. Policies see
 profiles and requests only; how sensitive an application is to a shared cache the simulator alone
 knows. `dqn` was trained on random applications: neither the study's nor openb's were among them.
@@ -128,7 +128,7 @@ def _unseen(found: Mapping[str, Any]) -> Iterator[str]:
     )
     rows = [
         (
-            workload if policy == POLICIES[0] else "",
+            workload if policy == next(iter(policies)) else "",
             policy,
             _plus_minus(policies[policy]["makespan"], 0),
             _plus_minus(policies[policy]["completion"], 0),
@@ -137,7 +137,7 @@ def _unseen(found: Mapping[str, Any]) -> Iterator[str]:
             f"{policies[policy]['decision_ms']['mean']:.1f}",
         )
         for workload, policies in found["unseen"].items()
-        for policy in POLICIES
+        for policy in policies
     ]
     yield _table(
         (

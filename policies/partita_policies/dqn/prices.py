@@ -1,0 +1,218 @@
+"""What a second of each job's work is worth, given all the work that there is.
+
+The shortest time in which all work can be done, if jobs could be interrupted at will, is a linear
+programme: for how long does each set of jobs that fits a GPU run (`simulator.optimum` solves it as
+a bound). Its dual gives every job a price: by how much the whole gets longer for one second more of
+its work. The work that a set does in a second is then worth at most 1, and exactly 1 for the sets
+of the shortest schedule; what a set lacks to 1 is time lost, whatever it seems to get done. So a
+job that few others go well with is dear, and one that fills gaps is cheap.
+
+The programme has a constraint for each group of similar jobs and a variable for each set of them,
+so the revised simplex method solves it in a few dozen steps, each of which lets the set run that
+does the most worth at the prices so far (P. Gilmore, R. Gomory, "A Linear Programming Approach to
+the Cutting-Stock Problem", Operations Research 9, 1961). Whenever it ends, the prices are scaled
+so that no set is worth more than 1: then they bound the time from below.
+"""
+
+from collections.abc import Hashable
+from functools import cache
+from itertools import combinations_with_replacement
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_policies.dqn.demand import RESOURCES, SM, Floats
+from partita_policies.dqn.forecast import Pool, slowdowns_of
+from partita_policies.types import Sharing
+
+__all__ = ["GROUPS", "Groups", "Paces", "group", "prices"]
+
+GROUPS = 10
+"""Groups of similar jobs that are told apart: there are a thousand sets of four of them."""
+_TOGETHER = 4
+"""Jobs in a set at most; more of them add little (an assumption, for speed)."""
+_STEPS = 100
+_BETTER = 1e-4
+_KEPT = 256
+
+Integers = NDArray[np.int64]
+
+
+class Groups(NamedTuple):
+    """Similar jobs taken together."""
+
+    of: Integers
+    """(K): the group of each kind."""
+    loads: Floats
+    """(N, RESOURCES): mean use, PCIe as a share of the link."""
+    limit: Floats
+    """(N): share of the SMs that each may use."""
+    memory: Floats
+    """(N): GiB booked by a job."""
+    work: Floats
+    """(N): seconds."""
+
+
+def group(loads: Floats, limit: Floats, memory: Floats, work: Floats) -> Groups:
+    """Put kinds of jobs into at most `GROUPS` groups.
+
+    Parameters
+    ----------
+    loads
+        (K, RESOURCES).
+    limit, memory, work
+        (K): as in `Groups`, of each kind.
+    """
+    kinds = len(work)
+    if kinds <= GROUPS:
+        return Groups(np.arange(kinds), loads, limit, memory, work)
+    of = _buckets(np.stack((memory, loads[:, SM]), axis=1), work)
+    count = int(of.max()) + 1
+    weight = np.maximum(work, 1e-6)
+    total = np.bincount(of, weight, count)
+
+    def mean(amounts: Floats) -> Floats:
+        return np.asarray(np.bincount(of, weight * amounts, count) / total, np.float32)
+
+    together = np.stack([mean(loads[:, place]) for place in range(RESOURCES)], axis=1)
+    work_of = np.bincount(of, work, count).astype(np.float32)
+    return Groups(of, together, mean(limit), mean(memory), work_of)
+
+
+def _buckets(points: NDArray[np.floating], weight: Floats) -> Integers:
+    """Split at the median of the weight, always what spreads the widest, and along that axis."""
+    scale = np.maximum(points.max(axis=0) - points.min(axis=0), 1e-9)
+    points = points / scale
+    parts = [np.arange(len(points))]
+    spreads = [np.ptp(points, axis=0)]
+    while len(parts) < GROUPS:
+        widest = max(range(len(parts)), key=lambda place: float(spreads[place].max()))
+        part, axis = parts[widest], int(spreads[widest].argmax())
+        if not spreads[widest][axis]:
+            break
+        order = part[np.argsort(points[part, axis], kind="stable")]
+        values = points[order, axis]
+        reached = np.cumsum(weight[order])
+        middle = int(np.searchsorted(reached, reached[-1] / 2))
+        cut = int(np.searchsorted(values, values[min(middle, len(order) - 1)], side="right"))
+        if cut == len(order):
+            cut = int(np.searchsorted(values, values[-1], side="left"))
+        halves = [order[:cut], order[cut:]]
+        parts[widest : widest + 1] = halves
+        spreads[widest : widest + 1] = [np.ptp(points[half], axis=0) for half in halves]
+    of = np.zeros(len(points), np.int64)
+    for place, part in enumerate(parts):
+        of[part] = place
+    return of
+
+
+@cache
+def _sets(groups: int) -> Integers:
+    """Return all sets of up to `_TOGETHER` jobs of so many groups, (S, _TOGETHER); -1 is nobody."""
+    rows = [
+        (*members, *[-1] * (_TOGETHER - size))
+        for size in range(1, _TOGETHER + 1)
+        for members in combinations_with_replacement(range(groups), size)
+    ]
+    return np.array(rows, np.int64).reshape(-1, _TOGETHER)
+
+
+class Paces:
+    """How fast sets of groups get on, kept from one decision to the next."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Floats] = {}
+
+    def of(self, groups: Groups, capacity: float, sharing: Sharing) -> Floats:
+        """Return the work of each group done in a second by each set that fits, (S, N).
+
+        Parameters
+        ----------
+        groups
+            The groups.
+        capacity
+            GiB of the GPU.
+        sharing
+            How jobs share it.
+        """
+        key = (
+            groups.loads.tobytes(), groups.limit.tobytes(), groups.memory.tobytes(),
+            capacity, sharing,
+        )  # fmt: skip
+        paces = self._kept.get(key)
+        if paces is None:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            paces = self._kept[key] = _paces(groups, capacity, sharing)
+        return paces
+
+
+def _paces(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
+    count = len(groups.work)
+    sets = _sets(count)
+    there = sets >= 0
+    booked = np.where(there, groups.memory[sets], 0).sum(axis=1)
+    # Whatever books more than this GPU has runs on another: it is taken to run alone.
+    fits = (booked <= capacity * (1 + 1e-6)) | (there.sum(axis=1) == 1)
+    if sharing is Sharing.EXCLUSIVE:
+        fits = there.sum(axis=1) == 1
+    sets, there = sets[fits], there[fits]
+    pool = Pool(groups.loads[sets], groups.limit[sets], np.ones(sets.shape, np.float32))
+    slow = slowdowns_of(pool, there[:, None, :], sharing)[:, 0]
+    paces = np.zeros((len(sets), count), np.float32)
+    for place in range(_TOGETHER):
+        rows = np.flatnonzero(there[:, place])
+        np.add.at(paces, (rows, sets[rows, place]), 1 / slow[rows, place])
+    return paces
+
+
+def prices(work: Floats, paces: Floats) -> Floats:
+    """Price a second of the work of each group.
+
+    Parameters
+    ----------
+    work
+        (N): seconds of work alone.
+    paces
+        (S, N): work of each group done in a second by each set.
+
+    Returns
+    -------
+    ndarray
+        (N): seconds; no set does more than 1 of worth in a second. `prices @ work` is at most the
+        time that all work takes.
+    """
+    count = len(work)
+    # To begin with everybody runs alone: a set of one comes first among those of its group.
+    of_one = (paces > 0).sum(axis=1) == 1
+    alone = [int(np.argmax(of_one & (paces[:, place] > 0))) for place in range(count)]
+    inverse = np.diag(1 / paces[alone, np.arange(count)].astype(float))
+    cost = np.ones(count)
+    runs = inverse @ np.maximum(work, 1e-3)
+    price = cost @ inverse
+    for _ in range(_STEPS):
+        worth = paces @ price
+        best = int(worth.argmax())
+        if worth[best] - 1 > -price.min():
+            entering, spends, gain = paces[best].astype(float), 1.0, worth[best] - 1
+        else:  # more of this work is done than there is: let it be so
+            least = int(price.argmin())
+            entering, spends, gain = np.zeros(count), 0.0, -price[least]
+            entering[least] = -1.0
+        if gain < _BETTER:
+            break
+        step = inverse @ entering
+        ratios = np.where(step > 1e-12, runs / np.maximum(step, 1e-12), np.inf)
+        leaving = int(ratios.argmin())
+        if np.isinf(ratios[leaving]):
+            break
+        runs = np.maximum(runs - ratios[leaving] * step, 0)
+        runs[leaving] = ratios[leaving]
+        row = inverse[leaving] / step[leaving]
+        inverse = inverse - np.outer(step, row)
+        inverse[leaving] = row
+        cost[leaving] = spends
+        price = cost @ inverse
+    price = np.maximum(price, 0)
+    return np.asarray(price / max(float((paces @ price).max()), 1e-9), np.float32)

@@ -1,0 +1,94 @@
+"""What the work of each offer's jobs is worth, by all that waits and runs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partita_policies.dqn.board import Offer
+from partita_policies.dqn.demand import PCIE, Floats
+from partita_policies.dqn.prices import Groups, Paces, group, prices
+from partita_policies.dqn.seats import Integers, Seats
+from partita_policies.types import Sharing
+
+__all__ = ["Values", "values_of"]
+
+
+class Values(NamedTuple):
+    """What work is worth."""
+
+    price: Floats
+    """(G, P): of a second of each job's work."""
+    bound: Floats
+    """(G): what all that is left is worth, seconds."""
+
+
+class _Work(NamedTuple):
+    """All the work that one GPU has before it."""
+
+    demands: Integers
+    seconds: Floats
+    memory: Floats
+    """GiB booked."""
+
+
+def values_of(offers: Sequence[Offer], seats: Seats, sharing: Sharing, paces: Paces) -> Values:
+    """Price the work of each offer's jobs, by all that waits and what runs on the GPUs offered to.
+
+    Parameters
+    ----------
+    offers, seats
+        The offers, and their jobs side by side.
+    sharing
+        How jobs share a GPU.
+    paces
+        Where the paces of sets of jobs are kept.
+    """
+    alike: dict[tuple[int, float, float], list[int]] = {}
+    for row, offer in enumerate(offers):
+        key = (id(offer.backlog), float(seats.capacity[row]), float(seats.link[row, 0]))
+        alike.setdefault(key, []).append(row)
+    price = np.zeros_like(seats.pool.remaining)
+    bound = np.zeros(len(offers), np.float32)
+    for (_, *gpu), rows in alike.items():
+        capacity, link = gpu
+        priced = offers[rows[0]].backlog.priced
+        known = priced.get((capacity, link))
+        if known is None:
+            work = _work([offers[row] for row in rows], seats, rows, capacity)
+            groups, of = _grouped(work, seats, link)
+            of_groups = prices(groups.work, paces.of(groups, capacity, sharing))
+            known = priced[capacity, link] = of_groups[of], float(of_groups @ groups.work)
+        each, bound[rows] = known
+        price[rows] = each[seats.demand[rows]] * seats.there[rows]
+    return Values(price, bound)
+
+
+def _grouped(work: _Work, seats: Seats, link: float) -> tuple[Groups, Integers]:
+    """Put the work into groups; return them, and the group of each demand of the catalogue."""
+    known, of = np.unique(work.demands, return_inverse=True)
+    total = np.bincount(of, work.seconds)
+    booked = np.bincount(of, work.seconds * work.memory) / total
+    # Prices need not be unique: those found must not hang on the order of the jobs.
+    order = np.lexsort((total, booked, *seats.rests[known, 0].T))
+    known, total, booked = known[order], total[order], booked[order]
+    loads = seats.rests[known, 0].copy()
+    loads[:, PCIE] = np.minimum(loads[:, PCIE] / link, 1)
+    limits = seats.limits[known]
+    groups = group(loads, limits, booked.astype(np.float32), total.astype(np.float32))
+    places = np.zeros(len(seats.durations), np.int64)
+    places[known] = groups.of
+    return groups, places
+
+
+def _work(offers: Sequence[Offer], seats: Seats, rows: Sequence[int], capacity: float) -> _Work:
+    """Return what waits, for each GPU, and what runs on those offered to, in the mean."""
+    backlog = offers[0].backlog
+    waiting = np.array(backlog.demands, np.int64)
+    there = seats.there[rows, : seats.running]
+    left = seats.pool.remaining[rows, : seats.running][there] / len(rows)
+    held = np.array([memory for offer in offers for memory in offer.booked], np.float32)
+    booked = np.where(backlog.alone, np.float32(capacity), backlog.memory)
+    work = np.concatenate((seats.durations[waiting] * backlog.counts / backlog.gpus, left))
+    demands = np.concatenate((waiting, seats.demand[rows, : seats.running][there]))
+    return _Work(demands, np.maximum(work, 1e-3), np.concatenate((booked, held)))

@@ -18,7 +18,7 @@ from gpu.fake import MIB, FakeGPUs
 from partita.agent import daemon, device_plugin, gpu_watch, main, mps_watch, report, setup
 from partita.agent import threads as threads_module
 from partita.agent.health import XidKind
-from partita.agent.mps import ControlDaemon
+from partita.agent.mps import ControlDaemon, ServerState
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
@@ -43,6 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads_module, "_EVENT_WAIT", 50)
     monkeypatch.setattr(setup, "_LOCK_TRIES", 3)
     monkeypatch.setattr(mps_watch, "RESTART_AFTER", 1.0)
+    monkeypatch.setattr(mps_watch, "TOLD_FOR", 1.0)
     monkeypatch.setattr(gpu_watch, "QUIET", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
 
 
@@ -227,6 +228,51 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
     assert (await ended(late.run("alloc:100")))[0] == 0
 
 
+async def test_a_fault_whose_victims_end_at_once_is_told_nevertheless(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    """When MPS is asked all is well again: its clients have left."""
+    monkeypatch.setattr(ControlDaemon, "look", looks_well)
+    await serve(node)
+    jobs = [await node.book(f"job-{n}", 1000) for n in range(2)]
+    neighbour = jobs[0].run("alloc:100", "forever")
+    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
+    jobs[1].run("alloc:100", "fault")
+    assert (await ended(neighbour))[0] == 1
+    await node.says("MPSFault", "Faulted", "True")
+    for job in jobs:
+        await job.release()
+    await node.is_ready()
+
+
+async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
+    await serve(node)
+    job = await node.book("job", 1000)
+    job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
+        file.write("[Server 17] Server encountered a fatal exception\n")
+    body = await node.says("MPSFault", "Faulted", "True")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
+    assert "fatal exception" in message
+    await job.release()
+    await node.is_ready()
+
+
+@pytest.mark.parametrize("mode", ["TimeSlicing", "Exclusive"])
+async def test_a_programs_own_fault_is_nobody_elses_without_mps(node: Node, mode: str):
+    await serve(node, mode)
+    node.gpus.xid(31)
+    node.gpus.xid(62)
+    body = await node.says("XidError", "Faulted", "True")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
+    assert "Xid 62" in message
+
+
+async def looks_well(control: ControlDaemon, server: int) -> tuple[ServerState, list[int]]:
+    return ServerState.ACTIVE, await control.clients(server)
+
+
 async def test_a_control_daemon_that_is_killed_is_replaced(node: Node):
     await serve(node)
     job = await node.book("job", 1000)
@@ -330,6 +376,7 @@ async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):
 
 async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     await serve(node)
+    (node.paths.shm() / "left").write_text("by a client")
     path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
     await node.api.delete(path, {"gracePeriodSeconds": 0})
     await node.stop_agent()
@@ -340,7 +387,20 @@ async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     assert not node.pipes.exists()
     assert not list(node.kubelet.plugins.glob("partita-*"))
     await node.stop_mps()
-    assert [path for path in node.paths.run.rglob("*") if path.is_file()] == []
+    assert list(node.paths.run.iterdir()) == []
+
+
+async def test_a_pod_that_may_come_back_finds_its_shared_memory_where_it_was(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    async def unknown(self: main.Agent) -> None:
+        pass
+
+    await serve(node)
+    monkeypatch.setattr(main.Agent, "_pod_goes", unknown)
+    await node.stop_agent()
+    assert node.gpus.mode() == 0
+    assert [path.name for path in node.paths.shm().iterdir()] == []
 
 
 async def test_a_kubelet_that_restarts_learns_of_the_slots_again(node: Node):
@@ -498,4 +558,4 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
         assert (code, "Traceback" in said) == (0, False), said
     assert node.gpus.mode() == 0
     assert condition(await node.body(), "Ready") == ("False", "AgentStopped")
-    assert [p for p in node.paths.run.rglob("*") if p.is_file()] == []
+    assert list(node.paths.run.iterdir()) == []

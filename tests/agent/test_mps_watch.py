@@ -9,7 +9,13 @@ import pytest
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.health import Health
 from partita.agent.mps import ServerState
-from partita.agent.mps_watch import RELEASED_WITHIN, RESTART_AFTER, START_WITHIN, MPSWatch
+from partita.agent.mps_watch import (
+    RELEASED_WITHIN,
+    RESTART_AFTER,
+    START_WITHIN,
+    TOLD_FOR,
+    MPSWatch,
+)
 
 ACTIVE, FAULT, INITIALIZING = ServerState.ACTIVE, ServerState.FAULT, ServerState.INITIALIZING
 
@@ -42,13 +48,19 @@ class World:
         self.health = Health()
         self.restarts: list[float] = []
         self.booked = False
+        self.logged: list[str] = []
         self.now = 0.0
         self.watch = MPSWatch(
             self.control,  # type: ignore[arg-type]
             self.health,
             lambda: self.restarts.append(self.now),
             lambda: not self.booked,
+            self.read,
         )
+
+    def read(self) -> list[str]:
+        read, self.logged = self.logged, []
+        return read
 
     async def look(self, at: float | None = None) -> tuple[str, bool]:
         """State, and whether all clients are lost."""
@@ -94,9 +106,37 @@ async def test_a_fault_takes_all_and_is_over_when_the_jobs_are_released(world: W
     world.control.state, world.control.pids = ACTIVE, []
     assert await world.look() == ("Faulted", True)
     world.booked = False
-    assert await world.look() == ("Ready", False)
+    assert await world.look(world.now + TOLD_FOR) == ("Ready", False)
     assert world.health.verdict().reason == "Recovered"
     assert world.restarts == []
+
+
+async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(world: World):
+    await world.up(7)
+    world.booked = True
+    world.logged = ["fatal fault"]
+    assert await world.look() == ("Faulted", True)
+    verdict = world.health.verdict()
+    assert verdict.reason == "MPSFault"
+    assert "fatal fault" in verdict.message
+
+
+async def test_a_fault_that_is_told_of_between_two_looks_is_noted_at_once(world: World):
+    await world.up(7)
+    world.logged = ["fatal fault"]
+    assert world.watch.listen()
+    assert world.health.faulted
+    assert not world.watch.listen(), "it is told of once"
+    assert not world.watch.suffer("Xid 31"), "it is the same one"
+
+
+async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_booked(world: World):
+    await world.up(7)
+    world.now = 10
+    assert world.watch.suffer("Xid 31")
+    assert await world.look(10) == ("Faulted", True)
+    assert await world.look(10 + TOLD_FOR - 0.1) == ("Faulted", True)
+    assert await world.look(10 + TOLD_FOR) == ("Ready", False)
 
 
 async def test_an_operator_that_never_releases_is_not_waited_for_without_end(world: World):
@@ -128,7 +168,7 @@ async def test_a_daemon_that_exits_with_clients_has_lost_them(world: World):
     assert await world.look() == ("Faulted", True)
     assert world.health.verdict().reason == "MPSExited"
     world.control.error, world.control.server, world.control.pids = None, 200, []
-    assert await world.look() == ("Ready", False)
+    assert await world.look(world.now + TOLD_FOR) == ("Ready", False)
 
 
 async def test_a_daemon_that_exits_without_clients_has_lost_nobody(world: World):
@@ -145,7 +185,7 @@ async def test_a_server_that_was_replaced_has_lost_its_clients(world: World):
     assert await world.look() == ("Faulted", True)
     assert world.health.verdict().reason == "MPSServerLost"
     world.booked = False
-    assert await world.look() == ("Ready", False)
+    assert await world.look(world.now + TOLD_FOR) == ("Ready", False)
 
 
 async def test_a_server_without_clients_may_be_replaced(world: World):
@@ -168,7 +208,7 @@ async def test_one_missing_answer_keeps_new_jobs_away_and_a_second_is_a_hung_dae
     assert len(world.restarts) == 1
     world.control.error = None
     world.control.server, world.control.pids = 200, []
-    assert await world.look() == ("Ready", False)
+    assert await world.look(world.now + TOLD_FOR) == ("Ready", False)
 
 
 async def test_a_single_missing_answer_is_forgiven(world: World):

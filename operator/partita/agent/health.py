@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["QUIET", "Health", "Source", "Trouble", "Verdict", "XidKind", "xid_kind"]
+__all__ = [
+    "FATAL_TO_CLIENTS",
+    "QUIET",
+    "Health",
+    "Source",
+    "Trouble",
+    "Verdict",
+    "XidKind",
+    "xid_kind",
+]
 
 
 class XidKind(StrEnum):
@@ -36,6 +45,10 @@ _APPLICATION: Final = {
     94: "contained ECC error",
     109: "context switch timeout",
 }
+FATAL_TO_CLIENTS: Final = frozenset({13, 31})
+"""Faults of one program that, where programs share the GPU by MPS, all of them get: "a fatal GPU
+exception" is reported to every client (https://docs.nvidia.com/deploy/mps/latest/, "Error
+Containment"). Not 43 and 45, which come with a program that is merely ended, too."""
 _RESET: Final = {
     48: "double-bit ECC error",
     64: "row remapping failed",

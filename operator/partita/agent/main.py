@@ -13,7 +13,7 @@ import structlog
 from partita.agent.device_plugin import DevicePlugin, Slots
 from partita.agent.errors import AgentError, GPULostError, NVMLError, SetupError
 from partita.agent.gpu_watch import SILENT_AFTER, GPUWatch, Vitals, probe
-from partita.agent.health import Health, Source, Trouble
+from partita.agent.health import FATAL_TO_CLIENTS, Health, Source, Trouble
 from partita.agent.jobs import Jobs
 from partita.agent.mps import ControlDaemon
 from partita.agent.mps_watch import MPSWatch
@@ -21,6 +21,7 @@ from partita.agent.nvml import GPU, Event, close_library, open_library
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.profile_store import ProfileStore
 from partita.agent.report import Picture, Reporter
+from partita.agent.server_log import ServerLog
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import Claim, Claimed
 from partita.agent.terminate import terminator
@@ -75,6 +76,7 @@ class Agent:
         self._claimed: Claimed | None = None
         self._gpu_again = asyncio.Event()
         self._look_now = asyncio.Event()
+        self._report_now = asyncio.Event()
         self._sampled_at = 0.0
         self._plugin: DevicePlugin | None = None
         self._mps: MPSWatch | None = None
@@ -157,6 +159,7 @@ class Agent:
                 self.health,
                 self._claim.restart_mps,
                 self.jobs.released,
+                ServerLog(self._settings.paths.logs(identity.uuid)).faults,
             )
             self.health.note(Source.MPS_STARTING, Trouble("MPSStarting", "MPS is being started"))
         where = Environment(
@@ -213,19 +216,27 @@ class Agent:
         self._sampled_at = time.monotonic()
         self._gpu_watch.answers()
         self.jobs.take(seen)
+        if self._mps is not None and self._mps.listen():
+            self._alarm()
 
     def _take_event(self, seen: Event | NVMLError) -> None:
         if isinstance(seen, NVMLError):
             self._trouble(seen)
         else:
             self._gpu_watch.event(seen, time.monotonic())
-            # A program's fault may be one for all: ask MPS at once.
-            self._look_now.set()
+            if self._mps is not None and seen.xid in FATAL_TO_CLIENTS:
+                self._mps.suffer(f"Xid {seen.xid}")
+            self._alarm()
 
     def _trouble(self, error: NVMLError) -> None:
         if isinstance(error, GPULostError) and self._gpu_watch.lost(str(error), time.monotonic()):
             self._log.error("the GPU is lost", why=str(error))
-            self._look_now.set()
+            self._alarm()
+
+    def _alarm(self) -> None:
+        """Look at once how things are, and tell: the operator waits a moment only to hear of it."""
+        self._look_now.set()
+        self._report_now.set()
 
     async def _look(self) -> NoReturn:
         """Ask GPU, MPS and kubelet how they are."""
@@ -240,6 +251,8 @@ class Agent:
                 socket = self._settings.device_plugins / "kubelet.sock"
                 message = f"kubelet has not registered the GPU's slots: is {socket} there?"
                 self.health.note(Source.KUBELET, Trouble("NotRegistered", message))
+            if self.health.faulted:
+                self._report_now.set()
             # What is not well is looked at more often.
             pause = LOOK_EVERY if self.health.verdict().ready else LOOK_EVERY / 5
             with suppress(TimeoutError):
@@ -290,7 +303,9 @@ class Agent:
                 await self._plugin.tell(healthy=self.health.verdict().ready)
             if self.jobs.known.is_set():
                 await self._reporter.report(self.picture(), time.monotonic())
-            await asyncio.sleep(REPORT_EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
+            self._report_now.clear()
 
     def picture(self) -> Picture:
         """All that there is to report now."""
@@ -326,24 +341,25 @@ class Agent:
     async def _farewell(self) -> None:
         """Give the GPU back if the Pod goes; an agent that only restarts leaves all as it is."""
         await self.jobs.close()
-        if self._claimed is not None and await self._pod_goes():
+        pod_goes = self._claimed is not None and await self._pod_goes()
+        if self._claimed is not None and pod_goes is not False:
             self.health.note(Source.SETUP, Trouble("AgentStopped", "the GPU is given back"))
             if self._mps is not None:
                 self._mps.state, self._mps.clients = "Stopped", 0
             try:
                 await in_thread(open_library)
-                await self._claim.give_back(self._claimed.gpu)
+                await self._claim.give_back(self._claimed.gpu, for_good=pod_goes is True)
                 close_library()
             except AgentError as error:
                 self._log.error("the GPU was not given back", why=str(error))
             await self._reporter.report(self.picture(), time.monotonic())
             self._log.info("the GPU is given back")
 
-    async def _pod_goes(self) -> bool:
-        """Tell whether the Pod is being deleted; what cannot be told counts as that.
+    async def _pod_goes(self) -> bool | None:
+        """Tell whether the Pod is being deleted; None where it cannot be told.
 
-        Then at worst the compute mode is that of others until the agent is back, and no GPU is
-        left that only MPS can use.
+        Then the GPU is given back, too: at worst the compute mode is that of others until the
+        agent is back, and no GPU is left that only MPS can use.
         """
         settings = self._settings
         try:
@@ -353,7 +369,7 @@ class Agent:
         except NotFoundError:
             return True
         except (KubernetesError, TimeoutError):
-            return True
+            return None
         return any("deletionTimestamp" in body["metadata"] for body in (pod, server))
 
 

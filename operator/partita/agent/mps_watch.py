@@ -1,11 +1,12 @@
 """Watches the MPS control daemon, tells what its state means, and has it restarted.
 
-Alive is what answers: not that a process is there. After a fault of any kind the GPU stays
-faulted until the jobs that the fault took have been released, or placed jobs would be taken for
-their victims.
+Alive is what answers: not that a process is there. A fault is over once all clients have left, a
+moment later as a rule, so it is not only asked for: server log and Xids tell of it, too.
+After a fault of any kind the GPU stays faulted until the jobs that the fault took have been
+released, or placed jobs would be taken for their victims.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from partita.agent.errors import MPSError, MPSGoneError
 from partita.agent.health import Health, Source, Trouble
 from partita.agent.mps import ControlDaemon, ServerState
 
-__all__ = ["RELEASED_WITHIN", "MPSWatch"]
+__all__ = ["RELEASED_WITHIN", "TOLD_FOR", "MPSWatch"]
 
 RESTART_AFTER: Final = 10.0
 """Seconds in FAULT after which the daemon is restarted: it is well again by itself when all
@@ -25,8 +26,13 @@ START_WITHIN: Final = 90.0
 """Seconds in which a daemon must come up; the wrapper itself waits 60 s for a server."""
 RELEASED_WITHIN: Final = 30.0
 """Seconds to wait, before the GPU counts as well, for the operator to release what was lost."""
+TOLD_FOR: Final = 6.0
+"""Seconds for which a fault is told at least. Longer than between two looks at the ledger, which
+may not name yet whom it took; and than the operator waits to hear of it
+(`partita.scheduling.attempts.HEARSAY`)."""
 _UNANSWERED: Final = 2
 """Looks in a row without an answer after which the daemon counts as hung."""
+_FATAL: Final = "a program has caused a fatal fault, and every client of the GPU is lost"
 
 
 @dataclass(slots=True)
@@ -43,12 +49,15 @@ class MPSWatch:
         Asks the wrapper for another daemon.
     released
         Tells whether no job is booked any more.
+    faults
+        Returns what the server has newly logged of fatal faults.
     """
 
     control: ControlDaemon
     health: Health
     restart: Callable[[], None]
     released: Callable[[], bool]
+    faults: Callable[[], Sequence[str]]
     state: str = "Starting"
     """As in the GPUServer's status."""
     clients: int = 0
@@ -71,6 +80,7 @@ class MPSWatch:
         now
             Seconds, of a clock that only goes forward.
         """
+        self.listen()
         try:
             state = await self._ask()
         except MPSGoneError as error:
@@ -82,6 +92,15 @@ class MPSWatch:
         else:
             self._missed = 0
             self._answered(state, now)
+
+    def listen(self) -> bool:
+        """Read the server's log; tell whether it tells of a fault that is new."""
+        told = self.faults()
+        return bool(told) and self.suffer(told[0])
+
+    def suffer(self, why: str) -> bool:
+        """Note that a fatal fault was seen, by whomever; tell whether that is new."""
+        return self._fault("MPSFault", f"{_FATAL}: {why}")
 
     async def _ask(self) -> ServerState | None:
         """Return the server's state; None while there is no server."""
@@ -112,10 +131,7 @@ class MPSWatch:
             case ServerState.ACTIVE:
                 self._well(now)
             case ServerState.FAULT:
-                self._fault(
-                    "MPSFault",
-                    "a program has caused a fatal fault, and every client of the GPU is lost",
-                )
+                self._fault("MPSFault", _FATAL)
                 self._restart_after(RESTART_AFTER, now)
             case ServerState.INITIALIZING | None:
                 self._starting("MPSStarting", "the MPS server is not ready yet")
@@ -126,7 +142,7 @@ class MPSWatch:
         if self.health.has(Source.MPS):
             since = self._since if self._since is not None else now
             self._since = since
-            if not self.released() and now - since < RELEASED_WITHIN:
+            if now - since < (TOLD_FOR if self.released() else RELEASED_WITHIN):
                 return
             self.health.clear(Source.MPS)
             self._log.info("MPS is well again")
@@ -148,14 +164,15 @@ class MPSWatch:
         self._fault("MPSHung", f"the MPS control daemon does not answer: {message}")
         self._restart_after(0.0, now)
 
-    def _fault(self, reason: str, message: str) -> None:
-        """Every client is lost, or will be when the daemon is restarted."""
+    def _fault(self, reason: str, message: str) -> bool:
+        """Every client is lost, or will be when the daemon is restarted; tell whether it is new."""
         self.state = "Faulted"
-        trouble = Trouble(reason, message, faulted=True)
-        if not self.health.has(Source.MPS):
-            self._since = None
-            self.health.note(Source.MPS, trouble)
-            self._log.warning("MPS faulted", reason=reason, message=message)
+        if self.health.has(Source.MPS):
+            return False
+        self._since = None
+        self.health.note(Source.MPS, Trouble(reason, message, faulted=True))
+        self._log.warning("MPS faulted", reason=reason, message=message)
+        return True
 
     def _starting(self, reason: str, message: str) -> None:
         if self.state != "Faulted":

@@ -124,8 +124,12 @@ class Lock:
         if self._file is not None:
             return True
         write_file(self._path.with_name(f"{self._path.name}.probe"), "")
-        self._path.with_name(f"{self._path.name}.probe").unlink()
-        file = self._path.open("a+")
+        try:
+            self._path.with_name(f"{self._path.name}.probe").unlink()
+            file = self._path.open("a+")
+        except FileNotFoundError:
+            # An agent that went took the empty directory away.
+            return False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

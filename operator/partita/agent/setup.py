@@ -137,8 +137,14 @@ class Claim:
             self._handover = Handover(old.uuid, old.memory, old.agent, old.restarts + 1)
             self._handover.write(self._settings.paths.handover)
 
-    async def give_back(self, gpu: GPU) -> None:
+    async def give_back(self, gpu: GPU, *, for_good: bool) -> None:
         """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
+
+        Parameters
+        ----------
+        for_good
+            Whether the Pod goes for certain. Else its containers may start again, with the shared
+            memory directory that is mounted into them: it stays.
 
         Raises
         ------
@@ -151,10 +157,10 @@ class Claim:
                 Handover("", 0, old.agent, old.restarts).write(paths.handover)
                 await _gone(paths.pipes(old.uuid))
                 shutil.rmtree(paths.gpu(old.uuid), ignore_errors=True)
-                # It is mounted, so it stays; what clients left in it does not.
-                for left in paths.shm().glob("*"):
-                    with suppress(OSError):
-                        left.unlink()
+                _clear(paths.shm())
+            if for_good:
+                _remove(paths.shm())
+                _remove(paths.shm().parent)
             paths.handover.unlink(missing_ok=True)
         finally:
             await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
@@ -165,6 +171,21 @@ class Claim:
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
                 lock.release(remove=self._given_back)
+        if self._given_back:
+            _remove(self._settings.paths.handover.parent)
+
+
+def _clear(directory: Path) -> None:
+    """Remove what clients left in a directory."""
+    for left in directory.glob("*"):
+        with suppress(OSError):
+            left.unlink()
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, where nothing of another agent's is in it."""
+    with suppress(OSError):
+        directory.rmdir()
 
 
 async def _gone(directory: Path) -> None:

@@ -119,7 +119,7 @@ EXPECTED = {
     [
         (1, When.AFTER),
         (2, When.AFTER),
-        (3, When.BEFORE),
+        (4, When.BEFORE),
         (6, When.AFTER),
     ],
     ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
@@ -134,9 +134,9 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
         kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
-        # What is booked in part is released after a crash: who never lives for two writes
-        # never books two GPUs.
-        scenario = Scenario(system, with_several_gpus=every > 1)
+        # What is booked in part is released after a crash: who never lives for three writes, the
+        # release and two bookings, may never book two GPUs.
+        scenario = Scenario(system, with_several_gpus=every > 2)
         work = asyncio.create_task(scenario.run())
         kills = 0
         while not work.done():
@@ -150,7 +150,7 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
             else:
                 await operator.stop()
         await work
-        assert kills >= 20 // every
+        assert kills >= 16 // every
         assert "Traceback" not in log.read_text()
         outcomes = scenario.outcomes()
         assert outcomes == {name: EXPECTED[name] for name in outcomes}

@@ -95,8 +95,9 @@ class Board:
         self._slots = np.array([job.slots for job in likes], np.int64)
         self._clients = np.array([job.clients for job in likes], np.int64)
         self._alone = np.array([job.alone for job in likes], bool)
-        hosts = self._room.hosts is not None
-        self._special = [hosts or job.gpus > 1 or bool(job.products) for job in likes]
+        self._cpu = np.array([job.cpu for job in likes], np.int64)
+        self._host_memory = np.array([job.host_memory for job in likes], np.int64)
+        self._special = [job.gpus > 1 or bool(job.products) for job in likes]
         self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
         self._priced: dict[tuple[float, float], Priced] = {}
         self.placements: list[Placement] = []
@@ -190,7 +191,8 @@ class Board:
         self, gpu_id: str, left: np.ndarray[tuple[int], np.dtype[np.int64]], start: int, window: int
     ) -> list[int]:
         """Return the first kinds of the highest priority that a GPU has room for."""
-        free = self._room[gpu_id]
+        free, hosts = self._room[gpu_id], self._room.hosts
+        host = hosts.left(free.gpu.node) if hosts else None
         found: list[int] = []
         for count, low in enumerate(range(start, len(left), _CHUNK)):
             if found and count >= _PATIENCE:
@@ -200,6 +202,9 @@ class Board:
             fits &= (self._slots[part] <= free.slots) & (self._clients[part] <= free.clients)
             if free.holders:
                 fits &= ~self._alone[part]
+            if host:
+                fits &= (self._cpu[part] <= host[0]) | (self._cpu[part] == 0)
+                fits &= (self._host_memory[part] <= host[1]) | (self._host_memory[part] == 0)
             for place in (np.flatnonzero(fits) + low).tolist():
                 job = self._kinds[place].like
                 if found and job.priority != self._kinds[found[0]].like.priority:

@@ -117,7 +117,7 @@ def partita(
 
     async def install_all() -> None:
         async with api_server.session() as session:
-            await install(cluster, api_server.api(session), kubectl)
+            await install(api_server.api(session), kubectl)
 
     asyncio.run(install_all())
     return cluster

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import yaml
-
-from cluster.cluster import Cluster
 from cluster.images import JOB, ROOT
 from cluster.pods import eventually, restricted_pod
 from support.api import Api
@@ -21,14 +18,10 @@ SYSTEM = "partita-system"
 Json = dict[str, Any]
 
 
-async def install(cluster: Cluster, api: Api, kubectl: Kubectl) -> None:
+async def install(api: Api, kubectl: Kubectl) -> None:
     """Install the CRDs and run the operator; return when it is ready."""
     (await kubectl("apply", f"--filename={ROOT / 'crds'}")).ok()
-    objects = list(yaml.safe_load_all((ROOT / "tests" / "cluster" / "partita.yaml").read_text()))
-    # No DNS serves the name by which kopf reaches the API server from within.
-    aliases = [{"ip": cluster.slot.api_server, "hostnames": ["kubernetes.default.svc"]}]
-    objects[-1]["spec"]["template"]["spec"]["hostAliases"] = aliases
-    (await kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(objects))).ok()
+    (await kubectl("apply", f"--filename={ROOT / 'tests' / 'cluster' / 'partita.yaml'}")).ok()
     await eventually(
         api,
         f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/partita-operator",

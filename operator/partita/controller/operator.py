@@ -4,9 +4,10 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import kopf
@@ -16,6 +17,7 @@ from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.feeds import feeds
 from partita.controller.handlers import register
 from partita.controller.health import serve_health
+from partita.controller.login import log_in
 from partita.controller.overview import partition_status
 from partita.controller.partition_statuses import PartitionStatuses
 from partita.controller.partitions import Partitions
@@ -23,7 +25,7 @@ from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
 from partita.kube.client import PODS, Kind, Kube
-from partita.kube.connect import connect, in_cluster
+from partita.kube.connect import Access, access_of, connect
 from partita.kube.events import Events
 from partita.kube.lease import Lease
 from partita.models import GPUPartitionStatus
@@ -57,8 +59,6 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
     """
     log = structlog.get_logger().bind(part="operator")
     stop = _stop_on_signals()
-    if kubeconfig is not None:
-        os.environ["KUBECONFIG"] = kubeconfig  # kopf logs in by it
     async with connect(kubeconfig) as api:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
@@ -80,7 +80,16 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
-                await _lead(kube, state, lease, settings, recorder, ready=ready, stop=stop)
+                await _lead(
+                    kube,
+                    state,
+                    lease,
+                    settings,
+                    recorder,
+                    access=partial(access_of, api),
+                    ready=ready,
+                    stop=stop,
+                )
             finally:
                 await lease.release()
                 writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
@@ -94,6 +103,7 @@ async def _lead(
     settings: OperatorSettings,
     recorder: Recorder | None,
     *,
+    access: Callable[[], Awaitable[Access]],
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
@@ -133,7 +143,7 @@ async def _lead(
     resync = Resync(kube, state, SELECTORS)
     registry = kopf.OperatorRegistry()
     register(registry, state, resync.relisted)
-    _login(registry)
+    log_in(registry, access)
 
     async def watch() -> None:
         # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
@@ -188,11 +198,6 @@ async def _list_all(kube: Kube, state: State) -> None:
         items, _ = await kube.list(kind, label_selector=SELECTORS.get(kind, ""))
         for item in items:
             apply(item)
-
-
-def _login(registry: kopf.OperatorRegistry) -> None:
-    login = kopf.login_with_service_account if in_cluster() else kopf.login_with_kubeconfig
-    kopf.on.login(registry=registry)(login)
 
 
 def _kopf_settings() -> kopf.OperatorSettings:

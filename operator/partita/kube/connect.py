@@ -3,15 +3,51 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from urllib.request import getproxies_environment
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
-__all__ = ["connect", "in_cluster"]
+__all__ = ["Access", "access_of", "connect", "in_cluster"]
 
 CONNECTIONS = 100
 """Connections to the API server; what is written at the same time is bounded below that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the API server is reached, for those that are no client of ours."""
+
+    server: str
+    """Its URL."""
+    authorization: str
+    """Scheme and credentials, as in the HTTP header of that name; empty where there are none."""
+    verified: bool
+    """Whether its certificate is looked at."""
+    authority: str | None
+    """File of the authority that signed it."""
+    certificate: str | None
+    """File of our own certificate."""
+    key: str | None
+    """File of that one's key."""
+    proxy: str | None
+    """URL of a proxy on the way."""
+
+
+async def access_of(api: ApiClient) -> Access:
+    """Return how a client reaches the API server, with its token as it is now."""
+    configuration = api.configuration
+    authorization = await configuration.get_api_key_with_prefix("BearerToken")
+    return Access(
+        server=configuration.host,
+        authorization=(authorization or "").strip(),
+        verified=configuration.verify_ssl,
+        authority=configuration.ssl_ca_cert,
+        certificate=configuration.cert_file,
+        key=configuration.key_file,
+        proxy=configuration.proxy,
+    )
 
 
 def in_cluster() -> bool:

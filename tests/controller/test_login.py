@@ -1,0 +1,97 @@
+"""kopf reaches the API server by the way that our own client takes."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import certifi
+import kopf
+import pytest
+import yaml
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.config import incluster_config
+
+from partita.controller.login import log_in
+from partita.kube.connect import access_of, connect
+
+
+async def connection_of(api: ApiClient) -> kopf.ConnectionInfo:
+    """What kopf is told when it logs in."""
+    registry = kopf.OperatorRegistry()
+    log_in(registry, partial(access_of, api))
+    (handler,) = registry._activities.get_all_handlers()
+    found = await handler.fn()
+    assert isinstance(found, kopf.ConnectionInfo)
+    return found
+
+
+@pytest.fixture
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Pod with variables and a service account, whose token this is, but without DNS."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    token = tmp_path / "token"
+    token.write_text("first")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", certifi.where())
+    return token
+
+
+async def test_in_a_pod_it_needs_no_dns(token: Path):
+    async with connect() as api:
+        found = await connection_of(api)
+    assert found == kopf.ConnectionInfo(
+        server="https://10.0.0.1:6443",
+        ca_path=certifi.where(),
+        insecure=False,
+        scheme="Bearer",
+        token="first",
+    )
+    assert found.as_http_headers() == {"Authorization": "Bearer first"}
+
+
+async def test_it_has_the_token_of_the_day(token: Path, monkeypatch: pytest.MonkeyPatch):
+    later = datetime.now() + timedelta(hours=1)  # noqa: DTZ005 - the client's own clock
+    async with connect() as api:
+        token.write_text("second")  # noqa: ASYNC240 - a small file
+        clock = SimpleNamespace(now=lambda: later)
+        module = SimpleNamespace(datetime=clock, timedelta=timedelta)
+        monkeypatch.setattr(incluster_config, "datetime", module)
+        assert (await connection_of(api)).token == "second"
+
+
+async def test_with_a_kubeconfig_it_goes_where_that_says(tmp_path: Path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+                "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:8001"}}],
+                "users": [{"name": "me", "user": {"token": "mine"}}],
+            }
+        )
+    )
+    async with connect(str(path)) as api:
+        found = await connection_of(api)
+    assert (found.server, found.scheme, found.token) == ("http://127.0.0.1:8001", "Bearer", "mine")
+
+
+async def test_without_credentials_it_sends_none(tmp_path: Path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+                "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:8001"}}],
+                "users": [{"name": "me", "user": {}}],
+            }
+        )
+    )
+    async with connect(str(path)) as api:
+        assert (await connection_of(api)).as_http_headers() == {}

@@ -116,6 +116,16 @@ async def test_a_profile_under_another_name_is_the_one_to_merge_into(kube: Kube)
     assert len(profile["spec"]["measurements"]) == 1
 
 
+async def test_of_several_profiles_that_is_merged_into_which_the_operator_reads(kube: Kube):
+    assert await store(kube).keep(finished())
+    empty = {"metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"application": "resnet"}}
+    kube.profiles.insert(0, empty)
+    assert await store(kube).keep(finished())
+    assert "measurements" not in empty["spec"]
+    (measured,) = kube.profiles[1]["spec"]["measurements"]
+    assert measured["runs"] == 2
+
+
 async def test_writes_of_others_are_read_before_the_next_try(kube: Kube):
     kube.conflicts = 2
     assert await store(kube).keep(finished())

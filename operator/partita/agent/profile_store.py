@@ -1,9 +1,8 @@
 """Keeps the profiles of applications in the API server."""
 
 import asyncio
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -12,7 +11,7 @@ from partita.agent.profiles import measurement, merge, profile_name
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
-from partita.models.profile import ApplicationProfileSpec, Environment
+from partita.models.profile import ApplicationProfileSpec, Environment, preferred
 from partita.pods.outcome import read_outcome
 
 __all__ = ["ProfileStore"]
@@ -69,10 +68,9 @@ class ProfileStore:
         new = measurement(uses, _seconds(start, end), self._where)
         for _ in range(_TRIES):
             try:
-                body = await self._find(booking.namespace, run.application)
-                known = ApplicationProfile.parse(body).spec if body else None
-                known = known or ApplicationProfileSpec(application=run.application)
-                await self._write(body, merge(known, new), booking.namespace)
+                found = await self._find(booking.namespace, run.application)
+                known = found.spec if found else ApplicationProfileSpec(application=run.application)
+                await self._write(found, merge(known, new), booking.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(_PAUSE)
             else:
@@ -90,27 +88,28 @@ class ProfileStore:
             except KubernetesError as error:
                 self._log.warning("run not merged", job=finished.booking.name, error=str(error))
 
-    async def _find(self, namespace: str, application: str) -> dict[str, Any] | None:
-        """Find an application's profile, under whatever name it stands."""
+    async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
+        """Find an application's profile, under whatever name it stands: that of the operator."""
         items, _ = await self._kube.list(PROFILES, namespace=namespace)
-        return next(
-            (i for i in items if (i.get("spec") or {}).get("application") == application), None
+        return preferred(
+            ApplicationProfile.parse(item)
+            for item in items
+            if (item.get("spec") or {}).get("application") == application
         )
 
     async def _write(
-        self, body: Mapping[str, Any] | None, spec: ApplicationProfileSpec, namespace: str
+        self, known: ApplicationProfile | None, spec: ApplicationProfileSpec, namespace: str
     ) -> None:
-        if body is None:
+        if known is None:
             meta = {"name": profile_name(spec.application), "namespace": namespace}
             await self._kube.create(PROFILES, {"metadata": meta, "spec": spec.dump()})
             return
-        meta = body["metadata"]
         await self._kube.patch(
             PROFILES,
-            meta["name"],
+            known.metadata.name,
             {"spec": {"measurements": spec.dump()["measurements"]}},
             namespace=namespace,
-            resource_version=meta["resourceVersion"],
+            resource_version=known.metadata.resource_version,
         )
 
 

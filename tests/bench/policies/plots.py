@@ -9,6 +9,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
+from bench.dqn_learning import ALONE
 from bench.policies.runs import POLICIES
 
 __all__ = ["draw"]
@@ -168,16 +169,18 @@ def _growth(axes: Axes, rows: list[Mapping[str, Any]]) -> None:
 
 def _curves(found: Mapping[str, Any], path: Path) -> None:
     """Median and quartiles over the seeds, with the heuristics as lines."""
-    curves = [run["curve"] for run in found["runs"] if run["variant"] == "dqn"]
-    steps = [point["iteration"] for point in curves[0]]
-    columns = [[curve[index]["makespan"] for curve in curves] for index in range(len(steps))]
-    quarters = [quantiles(column, n=4, method="inclusive") for column in columns]
-    _, axes = plt.subplots(figsize=(6, 3.4))
-    low, high = ([quarter[end] for quarter in quarters] for end in (0, 2))
-    axes.fill_between(steps, low, high, color=COLOURS["dqn"], alpha=0.25, label="dqn, quartiles")
-    axes.plot(steps, [median(column) for column in columns], color=COLOURS["dqn"], label="dqn")
+    _, axes = plt.subplots(figsize=(6.4, 3.6))
+    for variant, colour in (("dqn", COLOURS["dqn"]), (ALONE, "#c0392b")):
+        curves = [run["curve"] for run in found["runs"] if run["variant"] == variant]
+        steps = [point["iteration"] for point in curves[0]]
+        columns = [[curve[i]["makespan"] for curve in curves] for i in range(len(steps))]
+        quarters = [quantiles(column, n=4, method="inclusive") for column in columns]
+        low, high = ([quarter[end] for quarter in quarters] for end in (0, 2))
+        axes.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
+        middle = [median(column) for column in columns]
+        axes.plot(steps, middle, color=colour, marker="o", markersize=3, label=variant)
     for name, makespan in found["baselines"].items():
-        if makespan < columns[0][0] * 1.2:
+        if makespan < 0.6:  # sjf, far above, would press the rest together
             axes.axhline(makespan, color=COLOURS[name], linestyle=":", label=name)
     axes.set_xlabel("iterations")
     axes.set_ylabel("makespan on held-out workloads,\nas a share of taking turns")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from bench.dqn_learning import ALONE
 from bench.policies.figures import summary
 from bench.policies.runs import POLICIES
 from bench.policies.sections import STRICT
@@ -212,7 +213,11 @@ def _learning(found: Mapping[str, Any]) -> Iterator[str]:
         "of one core."
     )
     yield "![Learning curve](images/policies/learning.png)"
-    rows = [("untrained network", f"{_mean(run['untrained'] for run in seeds):.4f}", "")]
+    alone = [run for run in learning["runs"] if run["variant"] == ALONE]
+    rows = [
+        ("untrained", f"{_mean(run['untrained'] for run in seeds):.4f}", str(len(seeds))),
+        (f"untrained, {ALONE}", f"{_mean(run['untrained'] for run in alone):.4f}", str(len(alone))),
+    ]
     for variant in dict.fromkeys(run["variant"] for run in learning["runs"]):
         runs = [run for run in learning["runs"] if run["variant"] == variant]
         row = summary([run["last"] for run in runs])

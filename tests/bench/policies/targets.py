@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from bench.dqn_learning import ALONE
 from bench.policies.figures import ratio
 from bench.policies.runs import POLICIES, SEARCH
 
@@ -138,13 +139,12 @@ def _times(found: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def _learning(found: Mapping[str, Any]) -> Iterator[Target]:
-    runs = [run for run in found["learning"]["runs"] if run["variant"] == "dqn"]
-    untrained, trained = (
-        sum(run[when] for run in runs) / len(runs) for when in ("untrained", "last")
-    )
-    yield Target(
-        f"training improves, mean of {len(runs)} seeds, held-out workloads "
-        "(makespan as a share of taking turns)",
-        f"{untrained:.3f} untrained, {trained:.3f} trained",
-        trained < untrained and all(run["last"] < run["untrained"] for run in runs),
-    )
+    for variant in ("dqn", ALONE):
+        runs = [run for run in found["learning"]["runs"] if run["variant"] == variant]
+        before, after = (sum(run[at] for run in runs) / len(runs) for at in ("untrained", "last"))
+        yield Target(
+            f"training {variant} improves with each of {len(runs)} seeds "
+            "(held-out workloads, makespan as a share of taking turns)",
+            f"{before:.3f} untrained, {after:.3f} trained",
+            all(run["last"] < run["untrained"] for run in runs),
+        )

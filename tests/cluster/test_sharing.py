@@ -6,7 +6,6 @@ The tests stand in the order of a cluster's life, but each can run alone.
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
@@ -158,21 +157,65 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("neighbour")
     gpus.until(lambda: clients(gpus) == 1)
-    steps = ["unset", "alloc:2048", "forever"]
-    await jobs.submit(
-        "thief", *steps, memory="1Gi", retry={"limit": 0, "outOfMemory": {"limit": 0}}
+    script = (
+        "read -r from _ </proc/uptime; fake-cuda unset alloc:2048 forever; code=$?; "
+        "read -r to _ </proc/uptime; echo $from $to; exit $code"
     )
-    gpus.until(lambda: 2048 * MIB in (memory for _, memory in uses(gpus)))
-    taken = time.monotonic()
-    gpus.until(lambda: clients(gpus) == 1)
-    assert time.monotonic() - taken < STOPPED_SECONDS
+    retry = {"limit": 0, "outOfMemory": {"limit": 0}}
+    await jobs.submit_command("thief", ["sh", "-c", script], memory="1Gi", retry=retry)
     status = await jobs.reaches("thief", "Failed")
+    taken, stopped = (await logs(api, jobs.namespace, "thief-1")).splitlines()[-1].split()
+    assert float(stopped) - float(taken) < STOPPED_SECONDS
+    assert status["reason"] == "OutOfMemory"
+    assert status["attempts"][0]["outcome"] == "OutOfMemory"
     assert "terminated" in status["attempts"][0]["message"]
     assert await jobs.running("neighbour") == container
     assert [memory for _, memory in uses(gpus)] == [900 * MIB]
     events = await api.get(f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events")
     reasons = {e["reason"] for e in events.ok().body["items"] if e["regarding"]["name"] == "thief"}
     assert "AboveBooking" in reasons, "its job's Event says what happened"
+
+
+async def test_one_that_is_stopped_comes_back_with_as_much_as_it_took(
+    gpus: NodeGPUs, api: Api, jobs: Jobs
+):
+    once = (
+        "case $HOSTNAME in *-1) fake-cuda unset alloc:2048 forever;; "
+        "*) fake-cuda alloc:2048 compute:500;; esac"
+    )
+    await jobs.submit_command("hungry", ["sh", "-c", once], memory="1Gi", retry={"limit": 0})
+    status = await jobs.reaches("hungry", "Succeeded", seconds=90)
+    first, second = status["attempts"]
+    assert (first["outcome"], first["memory"]) == ("OutOfMemory", "1Gi")
+    assert (second["outcome"], second["memory"]) == ("Succeeded", "2253Mi")
+
+
+async def test_what_an_application_used_its_next_job_is_given(gpus: NodeGPUs, api: Api, jobs: Jobs):
+    path = f"/apis/partita.dev/v1alpha1/namespaces/{jobs.namespace}/applicationprofiles"
+    steps = ["alloc:500", "compute:3000:40", "alloc:1000", "compute:3000:40"]
+    await jobs.submit("first", *steps, memory="4Gi", application="train")
+    await jobs.reaches("first", "Succeeded")
+    (profile,) = (await eventually(api, path, lambda found: found["items"]))["items"]
+    assert profile["spec"]["application"] == "train"
+    (measured,) = profile["spec"]["measurements"]
+    assert (measured["runs"], measured["environment"]["node"]) == (1, NODE_NAME)
+    memories = [step["gpuMemory"] for step in measured["steps"]]
+    assert {"500Mi", "1500Mi"} <= set(memories), "it is seen to grow"
+    assert memories.index("500Mi") < memories.index("1500Mi")
+    assert 0 < max(step["gpuUtilization"] for step in measured["steps"]) <= 40
+
+    steps = ["alloc:3000", "compute:2000", "expect:NOTHING=there"]
+    await jobs.submit("crashed", *steps, memory="4Gi", application="train", retry={"limit": 0})
+    await jobs.reaches("crashed", "Failed")
+    await jobs.submit("next", "alloc:1400", "compute:3000", memory=None, application="train")
+    status = await jobs.reaches("next", "Succeeded")
+    assert status["attempts"][0]["memory"] == "1650Mi", "the peak, and a tenth"
+    found = await eventually(
+        api, path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
+    )
+    (profile,) = found["items"]
+    (measured,) = profile["spec"]["measurements"]
+    assert "3000Mi" not in {step["gpuMemory"] for step in measured["steps"]}
 
 
 def uses(gpus: NodeGPUs) -> list[tuple[int, int]]:

@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from partita.cli.checks import check_files
-from partita.cli.documents import Document, Location, read_documents
+from partita.cli.documents import Document, read_documents
 from partita.cli.terminal import UserError, warn
 from partita.models import ApplicationProfile
+from partita.models.errors import describe
 from partita.scheduling.request import to_profile
 from partita_policies.advise import Subject
 from partita_policies.simulator.tasks import booking_for
@@ -133,11 +136,13 @@ async def from_cluster(kubeconfig: str | None, namespace: str | None) -> Applica
         items, _ = await kube.list(PROFILES)
     found = Applications()
     for body in items:
-        resource = ApplicationProfile.parse(body)
-        if namespace in {None, resource.metadata.namespace}:
-            for _, said in _below_zero(resource):
-                raise UserError(f"ApplicationProfile {resource.key}: {said}: have it measured anew")
-            found.resources.append(resource)
+        where, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        if namespace not in {None, where}:
+            continue
+        try:
+            found.resources.append(ApplicationProfile.parse(body))
+        except ValidationError as error:
+            raise UserError(f"ApplicationProfile {where}/{name}: {describe(error)}") from error
     return _some(found, f"namespace {namespace}" if namespace else "the cluster")
 
 
@@ -170,29 +175,12 @@ def _checked(source: str, content: bytes) -> list[ApplicationProfile]:
     found: list[ApplicationProfile] = []
     for document in _mappings(content):
         listed = "items" in document.value
-        for index, body in enumerate(document.value["items"] if listed else [document.value]):
-            if body["kind"] == "ApplicationProfile":
-                resource = ApplicationProfile.parse(body)
-                for path, said in _below_zero(resource):
-                    line = document.line(("items", index, *path) if listed else path)
-                    name = f"ApplicationProfile/{resource.metadata.name}"
-                    raise UserError(f"{source}:{line}: {name}: {said}")
-                found.append(resource)
+        found.extend(
+            ApplicationProfile.parse(body)
+            for body in (document.value["items"] if listed else [document.value])
+            if body["kind"] == "ApplicationProfile"
+        )
     return found
-
-
-def _below_zero(resource: ApplicationProfile) -> Iterator[tuple[Location, str]]:
-    """Yield the amounts that cannot be, which the definition lets pass: where, and what."""
-    for number, measurement in enumerate(resource.spec.measurements):
-        for index, step in enumerate(measurement.steps):
-            for key, amount in (
-                ("gpuMemory", step.gpu_memory),
-                ("pcieThroughput", step.pcie_throughput or 0),
-            ):
-                if amount < 0:
-                    path = ("spec", "measurements", number, "steps", index, key)
-                    where = f"spec.measurements[{number}].steps[{index}].{key}"
-                    yield path, f"{where}: {amount}: expected 0 or more"
 
 
 def _few(names: Sequence[str]) -> str:

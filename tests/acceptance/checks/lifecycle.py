@@ -1,0 +1,121 @@
+"""MPS starts and stops, and what it answers is what the agent can read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from acceptance.bench import Bench
+from acceptance.children import alive
+from acceptance.mps import SERVER
+from acceptance.results import CannotRunError, Check, Findings
+from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
+from partita.agent.mps import ControlDaemon, ServerState
+
+__all__ = ["LIFECYCLE", "STATUS"]
+
+_NOBODY = 1
+"""A PID that is no MPS server's."""
+
+
+def _lifecycle(bench: Bench, findings: Findings) -> None:
+    try:
+        with bench.daemon() as daemon:
+            server = daemon.server
+            findings.figures["seconds until the server is ACTIVE"] = round(daemon.started_in, 2)
+            made = sorted(path.name for path in daemon.pipes.iterdir())
+            findings.figures["in the pipe directory"] = made
+            began = time.monotonic()
+            went = daemon.stop()
+            took = round(time.monotonic() - began, 2)
+            findings.figures["seconds until all is over after quit"] = took
+    except CannotRunError as error:
+        # Of this check it is the result; of all others, why they cannot be run.
+        findings.failures.append(str(error))
+        return
+    findings.expect(went, "quit was not enough: the daemon or its server had to be killed")
+    findings.expect(not alive(server, SERVER), f"the server, PID {server}, lives on")
+    left = sorted(p.name for p in daemon.pipes.iterdir())
+    findings.figures["left in the pipe directory"] = left
+    try:
+        daemon.ask(lambda control: control.servers())
+        findings.failures.append("a daemon still answers in its directory")
+    except MPSGoneError as gone:
+        findings.figures["a command without a daemon is answered"] = str(gone)
+    except MPSError as error:
+        findings.failures.append(f"that there is no daemon was not understood: {error}")
+
+
+def _raw(command: str) -> Callable[[ControlDaemon], Awaitable[str]]:
+    return lambda control: control.command(command)
+
+
+def _status(bench: Bench, findings: Findings) -> None:
+    rows: list[tuple[str, str, str]] = []
+    with bench.sharing(mps=True) as sharing:
+        daemon = sharing.daemon
+        assert daemon is not None
+        (client,) = sharing.start(1)
+        server = daemon.server
+
+        def read(command: str, question: Callable[[ControlDaemon], Awaitable[Any]]) -> Any:
+            raw = daemon.ask(_raw(command))
+            try:
+                value: Any = daemon.ask(question)
+            except MPSError as error:
+                value = error
+            rows.append((command.replace("\n", " + "), repr(raw), _shown(value)))
+            return value
+
+        servers = read("get_server_list", lambda control: control.servers())
+        state = read(f"get_server_status {server}", lambda control: control.state(server))
+        clients = read(f"get_client_list {server}", lambda control: control.clients(server))
+        both = read(
+            f"get_server_status {server}\nget_client_list {server}",
+            lambda control: control.look(server),
+        )
+        wrong = read(f"get_server_status {_NOBODY}", lambda control: control.state(_NOBODY))
+        client.close()
+        deadline = time.monotonic() + 10
+        while (after := daemon.ask(lambda c: c.clients(server))) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        rows.append(("get_client_list, the client gone", "", _shown(after)))
+    findings.table("Answers of the control daemon", ("command", "answered", "read as"), rows)
+    findings.expect(servers == [server], "get_server_list was not read as the one server")
+    findings.expect(state is ServerState.ACTIVE, "a server with a client was not read as ACTIVE")
+    findings.expect(
+        isinstance(clients, list) and len(clients) == 1, "get_client_list was not the one client"
+    )
+    findings.expect(both == (state, clients), "two commands at once were not read as one by one")
+    findings.expect(
+        isinstance(wrong, MPSGarbledError), "a server that is none was read as one with a state"
+    )
+    findings.expect(after == [], "a client that has ended is still listed after 10 s")
+    findings.figures["the client's PID is listed as the system has it"] = clients == [client.pid]
+
+
+def _shown(value: object) -> str:
+    return f"{type(value).__name__}: {value}" if isinstance(value, Exception) else str(value)
+
+
+LIFECYCLE = Check(
+    name="mps-start-stop",
+    done="An MPS control daemon was started in directories of its own, a server with it, as "
+    "Partita's agent does; then it was told to quit.",
+    expected="The server becomes ACTIVE within 60 s; after quit neither daemon nor server is left, "
+    "and the agent understands that there is none.",
+    run=_lifecycle,
+    seconds=20,
+    needs_mps=True,
+)
+STATUS = Check(
+    name="mps-status",
+    done="The control daemon was asked what the agent asks it, with one client connected, and its "
+    "answers were read by `partita.agent.mps`.",
+    expected="One server, ACTIVE, with that one client, read from one command or two at once; a "
+    "PID that is no server's is an error, never a state; a client that ended is gone.",
+    run=_status,
+    seconds=40,
+    needs_mps=True,
+)

@@ -1,0 +1,87 @@
+"""A client's memory limit refuses what is above it, to that client, and to no other."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+from acceptance.bench import MIB, Bench
+from acceptance.clients import Client
+from acceptance.results import Check, Findings
+
+__all__ = ["LIMIT"]
+
+_LARGEST_LIMIT = 4096
+_CHUNK = 64
+"""MiB of one allocation: the limit is found to within this."""
+_OWN = 1024
+"""MiB that a client may have lost to what CUDA itself takes within the limit: MPS counts that,
+too (https://docs.nvidia.com/deploy/mps/, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"). An assumption."""
+_NEIGHBOUR_SECONDS = 6.0
+_LONGEST_GAP = 1.0
+"""Seconds that the neighbour may be held up at most while the other is refused. An assumption."""
+
+
+def _fill(client: Client, mebibytes: int) -> tuple[int, str]:
+    """Take memory until that is had or refused; return MiB had and what was said."""
+    held = 0
+    while held < mebibytes:
+        answer = client.ask("alloc", mib=_CHUNK)
+        if not answer["granted"]:
+            return held, str(answer["said"])
+        held += _CHUNK
+    return held, ""
+
+
+def _limit(bench: Bench, findings: Findings) -> None:
+    limit = min(_LARGEST_LIMIT, bench.identity.memory // (8 * MIB) // _CHUNK * _CHUNK)
+    with bench.sharing(mps=True) as sharing:
+        (greedy,) = sharing.start(1, limit)
+        (neighbour,) = sharing.start(1, 2 * limit)
+        for client in (greedy, neighbour):
+            client.ask("prepare", kind="light")
+        more, refusal = _fill(neighbour, limit + 4 * _CHUNK)
+        findings.expect(not refusal, f"the neighbour, limited to {2 * limit} MiB, was refused")
+        neighbour.send("run", seconds=_NEIGHBOUR_SECONDS, stamps=True)
+        held, said = _fill(greedy, 2 * limit)
+        refused_at = time.time()
+        again = greedy.ask("alloc", mib=_CHUNK)["granted"]
+        passes = greedy.ask("run", seconds=0.5)["passes"]
+        greedy.ask("free")
+        after = greedy.ask("alloc", mib=_CHUNK)["granted"]
+        stamps = neighbour.receive()["stamps"]
+        beside, refusal = _fill(neighbour, 2 * _CHUNK)
+    since = [stamp for stamp in stamps if stamp > refused_at]
+    gap = max((b - a for a, b in pairwise(stamps)), default=0.0)
+    findings.figures |= {
+        "limit, MiB": limit,
+        "granted before the refusal, MiB": held,
+        "taken by CUDA itself within the limit, MiB": limit - held,
+        "the refusal": said,
+        "had by the neighbour, whose limit is twice that, MiB": more + beside,
+        "passes of the neighbour after the refusal": len(since),
+        "longest time without a pass of the neighbour, s": round(gap, 3),
+    }
+    findings.expect(bool(said), f"{held} MiB were granted with a limit of {limit} MiB")
+    findings.expect(held <= limit, "more was granted than the limit")
+    findings.expect(held >= limit - _OWN, f"refused {limit - held} MiB below the limit")
+    findings.expect("out of memory" in said.lower(), "the refusal is not CUDA's out of memory")
+    findings.expect(not again, "what was refused once was granted the next time")
+    findings.expect(passes > 0, "the refused client cannot compute any more")
+    findings.expect(after, "the refused client gets nothing even after it gave all back")
+    findings.expect(bool(since), "the neighbour did not compute on")
+    findings.expect(gap <= _LONGEST_GAP, f"the neighbour was held up for {gap:.2f} s")
+    findings.expect(not refusal, "the neighbour was refused after the other one was")
+
+
+LIMIT = Check(
+    name="memory-limit",
+    done="Of two MPS clients one had CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of n MiB, the other of 2n "
+    f"MiB and computed; the first took blocks of {_CHUNK} MiB until it was refused.",
+    expected=f"The first is refused at n MiB, less what CUDA takes itself (at most {_OWN} MiB), "
+    "by CUDA's out-of-memory error, goes on computing, and may allocate again once it has given "
+    "memory back. The other has more than n MiB, is refused nothing and computes on.",
+    run=_limit,
+    seconds=45,
+    needs_mps=True,
+)

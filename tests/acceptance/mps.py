@@ -1,0 +1,185 @@
+"""An MPS control daemon with directories of its own, spoken to as Partita's agent speaks to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from acceptance.children import alive, end, start
+from acceptance.results import CannotRunError
+from partita.agent.errors import MPSError
+from partita.agent.mps import CONTROL, ControlDaemon, ServerState
+
+__all__ = ["SERVER", "Daemon", "client_environment", "plain_environment"]
+
+SERVER = "nvidia-cuda-mps-server"
+_ROOT = 0
+_START_DEADLINE = 60.0
+"""Seconds until a server must be ACTIVE, as in `partita.agent.daemon`."""
+_END_DEADLINE = 10.0
+"""Seconds for the daemon to end after `quit`."""
+_KILL_DEADLINE = 2.0
+"""Seconds for it after SIGTERM."""
+_POLL = 0.05
+_START_POLL = 0.2
+"""Seconds between two looks, as in `partita.agent.daemon`."""
+_WITH_US = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""Starts a program that gets SIGTERM should we be killed: PR_SET_PDEATHSIG, prctl(2)."""
+_LOG_END = 600
+"""Characters of a log that are worth telling."""
+
+T = TypeVar("T")
+
+
+def plain_environment(uuid: str, nowhere: Path) -> dict[str, str]:
+    """Variables of a program that is to reach no MPS, not even one that runs on this machine.
+
+    Parameters
+    ----------
+    nowhere
+        An empty directory: without a daemon in it CUDA goes on without MPS
+        (nvidia-cuda-mps-control(1), "Description").
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
+    return {**kept, "CUDA_VISIBLE_DEVICES": uuid, "CUDA_MPS_PIPE_DIRECTORY": str(nowhere)}
+
+
+def client_environment(uuid: str, pipes: Path, limit: int | None = None) -> dict[str, str]:
+    """Variables of an MPS client, as Partita gives them to a job.
+
+    Parameters
+    ----------
+    limit
+        MiB that it may have; None for no limit of its own. By ordinal: a UUID was not heeded in
+        NVIDIA's own plugin (https://github.com/NVIDIA/k8s-device-plugin, 0.15.0-rc.2).
+    """
+    own = {} if limit is None else {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={limit}M"}
+    return plain_environment(uuid, pipes) | own
+
+
+class Daemon:
+    """One control daemon, from its start to its end.
+
+    Parameters
+    ----------
+    folder
+        An empty directory, of a short path: sockets are in it, 107 bytes at most (unix(7)).
+    uuid
+        The GPU.
+    """
+
+    def __init__(self, folder: Path, uuid: str) -> None:
+        self.pipes = folder / "pipe"
+        self.logs = folder / "log"
+        self._uuid = uuid
+        self._process: subprocess.Popen[bytes] | None = None
+        self.pids: set[int] = set()
+        """Servers that it has had."""
+        self.started_in = 0.0
+        """Seconds until the server was ACTIVE."""
+
+    def start(self) -> None:
+        """Start it, and a server, and wait until that takes clients.
+
+        Raises
+        ------
+        CannotRunError
+            If it does not come up.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def ask(self, question: Callable[[ControlDaemon], Awaitable[T]]) -> T:
+        """Ask it something."""
+
+        async def asking() -> T:
+            return await question(ControlDaemon(str(self.pipes), asyncio.Lock()))
+
+        return asyncio.run(asking())
+
+    @property
+    def running(self) -> bool:
+        """Whether the control daemon lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def server(self) -> int:
+        """PID of its server."""
+        (server,) = self.ask(lambda control: control.servers())
+        self.pids.add(server)
+        return server
+
+    def _start(self) -> None:
+        for directory in (self.pipes, self.logs):
+            directory.mkdir(parents=True)
+            directory.chmod(0o755)
+        environment = plain_environment(self._uuid, self.pipes)
+        environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.logs)
+        uid = os.getuid()
+        # As `partita.agent.daemon` does; only root may serve several users.
+        several = ["-multiuser-server"] if uid == _ROOT else []
+        began = time.monotonic()
+        command = [sys.executable, "-c", _WITH_US, CONTROL, "-f", *several]
+        self._process = start(command, environment, self.logs / "stderr", talks=False)
+        while not self._active(uid):
+            if not self.running:
+                code = self._process.poll()
+                raise CannotRunError(f"the MPS control daemon ended with code {code}{self.said()}")
+            if time.monotonic() > began + _START_DEADLINE:
+                raise CannotRunError(
+                    f"no MPS server became ACTIVE within {_START_DEADLINE:g} s{self.said()}"
+                )
+            time.sleep(_START_POLL)
+        self.started_in = time.monotonic() - began
+
+    def _active(self, uid: int) -> bool:
+        with suppress(MPSError):
+            servers = self.ask(lambda control: control.servers())
+            self.pids.update(servers)
+            if servers:
+                return self.ask(lambda control: control.state(servers[0])) is ServerState.ACTIVE
+            self.ask(lambda control: control.start_server(uid))
+        return False
+
+    def said(self) -> str:
+        """Return the end of its logs, for a message."""
+        texts = [
+            path.read_text(errors="replace").strip()
+            for name in ("stderr", "control.log", "server.log")
+            if (path := self.logs / name).exists()
+        ]
+        text = " | ".join(text.replace("\n", "; ")[-_LOG_END:] for text in texts if text)
+        return f"; it said: {text}" if text else ""
+
+    def stop(self) -> bool:
+        """End it and its servers; tell whether `quit` was enough."""
+        process, self._process = self._process, None
+        if process is None:
+            return True
+        if process.poll() is None:
+            with suppress(MPSError):
+                self.ask(lambda control: control.quit())
+
+        def over() -> bool:
+            return process.poll() is not None and not any(alive(p, SERVER) for p in self.pids)
+
+        deadline = time.monotonic() + _END_DEADLINE
+        while not (went := over()) and time.monotonic() < deadline:
+            time.sleep(_POLL)
+        # Its session: a server that outlives its daemon would keep the GPU.
+        end(process, _KILL_DEADLINE)
+        return went

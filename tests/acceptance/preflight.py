@@ -1,0 +1,183 @@
+"""Finds out what is missing before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acceptance.clients import Client, ClientError
+from acceptance.mps import plain_environment
+from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError, NVMLError
+from partita.agent.mps import CONTROL
+
+if TYPE_CHECKING:
+    from partita.agent.nvml import GPU, Identity
+
+__all__ = ["Found", "MissingError", "find_gpu", "find_mps", "probe", "settings"]
+
+_DRIVER_FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin")
+"""Where container runtimes put the driver's programs."""
+_OLDEST_DRIVER = 495
+_OLDEST_CAPABILITY = (7, 0)
+"""As in `partita.agent.discovery`, which needs more than this machine may have."""
+_IDLE_MEMORY = 4 << 30
+"""Bytes in use on a GPU that nobody uses, at most: the driver's own. An assumption."""
+_BUSY = 5
+"""Percent of utilisation from which somebody computes. An assumption."""
+
+
+class MissingError(Exception):
+    """Nothing can be run; says everything that is missing."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = list(reasons)
+
+
+@dataclass(slots=True)
+class Found:
+    """The GPU that is to be tried."""
+
+    gpu: GPU
+    identity: Identity
+    driver: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def find_gpu(wanted: str) -> Found:
+    """Find the GPU and make sure that it can be tried as it is.
+
+    Parameters
+    ----------
+    wanted
+        Index or UUID; empty for the only one.
+
+    Raises
+    ------
+    MissingError
+        If it cannot.
+    """
+    missing = [
+        f"{what} is missing: `{module}` cannot be imported by this Python"
+        for module, what in (("pynvml", "pynvml (nvidia-ml-py)"), ("torch", "torch"))
+        if importlib.util.find_spec(module) is None
+    ]
+    if importlib.util.find_spec("pynvml") is None:
+        raise MissingError(missing)
+    from partita.agent.nvml import driver_version, gpus, open_library
+
+    try:
+        open_library()
+        found = gpus()
+        driver = driver_version()
+    except NoDriverError as error:
+        raise MissingError([f"no NVIDIA driver is loaded here ({error})", *missing]) from None
+    except NotPermittedError as error:
+        raise MissingError([f"NVML may not be used by this user ({error})", *missing]) from None
+    except NVMLError as error:
+        raise MissingError([f"the NVIDIA driver does not answer ({error})", *missing]) from None
+    chosen = [
+        gpu
+        for index, gpu in enumerate(found)
+        if wanted in {"", str(index)} or gpu.uuid().startswith(wanted)
+    ]
+    if not chosen:
+        what = f"GPU {wanted}" if found else "GPU"
+        raise MissingError([f"no {what}: the driver shows {len(found)}", *missing])
+    if len(chosen) > 1:
+        raise MissingError([f"the driver shows {len(found)} GPUs: say which (--gpu)", *missing])
+    gpu = chosen[0]
+    try:
+        identity = gpu.identity()
+        missing += _unfit(gpu, identity)
+    except (GPULostError, NVMLError) as error:
+        raise MissingError([f"the GPU does not answer ({error})", *missing]) from None
+    if missing:
+        raise MissingError(missing)
+    return Found(gpu, identity, driver)
+
+
+def _unfit(gpu: GPU, identity: Identity) -> list[str]:
+    """Tell what about the GPU's own state stands in the way; nothing of it is changed."""
+    reasons = []
+    if identity.mig:
+        reasons.append("MIG mode is on, which MPS of Partita does not share; it is left on")
+    # NVML_COMPUTEMODE_DEFAULT is 0; with another one at most one program could use it.
+    if gpu.compute_mode() not in {0, None}:
+        reasons.append("the GPU's compute mode is not DEFAULT; it is left as it is")
+    others = sorted(process.pid for process in gpu.processes() if process.pid != os.getpid())
+    used, busy = gpu.memory_used(), gpu.utilization() or 0
+    if others:
+        pids = ", ".join(map(str, others[:5]))
+        reasons.append(f"the GPU is in use by someone else: PID {pids}")
+    elif used > _IDLE_MEMORY or busy > _BUSY:
+        reasons.append(
+            f"the GPU is in use by someone whom the driver does not name: {used >> 20} MiB are "
+            f"taken and {busy} % of the time it is busy"
+        )
+    return reasons
+
+
+def find_mps(found: Found) -> str:
+    """Tell why MPS cannot be used; empty if it can, and its programs are then on PATH."""
+    if shutil.which(CONTROL) is None:
+        folder = next((f for f in _DRIVER_FOLDERS if Path(f, CONTROL).exists()), None)
+        if folder is None:
+            return f"the MPS program is missing: {CONTROL} is neither on PATH nor with the driver"
+        os.environ["PATH"] = f"{os.environ.get('PATH', '')}{os.pathsep}{folder}"
+    if shutil.which(CONTROL) is None:
+        return f"{CONTROL} may not be run by this user"
+    major = found.driver.partition(".")[0]
+    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+        return f"driver {found.driver} is older than {_OLDEST_DRIVER}, the first with memory limits"
+    capability = found.identity.capability
+    if capability is not None and capability < _OLDEST_CAPABILITY:
+        return f"{found.identity.product} is older than Volta, the first with memory limits"
+    return ""
+
+
+def probe(found: Found, worker: Sequence[str], folder: Path) -> None:
+    """Make sure that torch can use the GPU, and note what it says of it.
+
+    Raises
+    ------
+    MissingError
+        If it cannot.
+    """
+    nowhere = folder / "nowhere"
+    nowhere.mkdir(exist_ok=True)
+    environment = plain_environment(found.identity.uuid, nowhere)
+    try:
+        with Client(worker, environment, folder / "probe") as client:
+            found.facts.update(client.ready().facts)
+            client.ask("alloc", mib=64)
+            found.facts["named by NVML"] = client.pid in {p.pid for p in found.gpu.processes()}
+    except ClientError as error:
+        raise MissingError([f"torch cannot use the GPU: {error}"]) from None
+
+
+def settings(gpu: GPU) -> dict[str, Any]:
+    """Read what we must leave as it is; what the GPU cannot tell is None."""
+    import pynvml
+
+    from partita.agent.nvml_calls import maybe
+
+    handle = gpu._handle  # the agent itself has no use for most of these
+    read: dict[str, Any] = {
+        "compute mode": gpu.compute_mode(),
+        "MIG mode": maybe(pynvml.nvmlDeviceGetMigMode, handle),
+        "persistence mode": maybe(pynvml.nvmlDeviceGetPersistenceMode, handle),
+        "ECC mode": maybe(pynvml.nvmlDeviceGetEccMode, handle),
+        "power limit, mW": maybe(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
+    }
+    for name, clock in (("SM", pynvml.NVML_CLOCK_SM), ("memory", pynvml.NVML_CLOCK_MEM)):
+        with suppress(NVMLError):
+            key = f"application clock of {name}, MHz"
+            read[key] = maybe(pynvml.nvmlDeviceGetApplicationsClock, handle, clock)
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in read.items()}

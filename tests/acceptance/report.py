@@ -1,0 +1,112 @@
+"""The report as Markdown: first of all what could not be run, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from acceptance.results import Outcome, Report, Result, Table
+
+__all__ = ["COMMAND", "render"]
+
+COMMAND = "make test-gpu"
+_HOW = (
+    f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, `python3` with pynvml "
+    "(nvidia-ml-py) and torch; without make: "
+    "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to ten minutes and "
+    "replaces this page."
+)
+_MADE = (
+    f"Made by `{COMMAND}`, which uses Python, pynvml and torch as found on the GPU's machine, "
+    "changes no setting of the GPU and leaves nothing behind. The same in JSON: "
+    "`gpu-acceptance.json`."
+)
+
+
+def render(report: Report) -> str:
+    """Write the report."""
+    lines = ["# Acceptance on a real GPU", ""]
+    lines += _not_run(report)
+    lines += [
+        "| GPU | driver | date |",
+        "| --- | --- | --- |",
+        f"| {report.gpu or 'none'} | {report.driver or 'none'} | {report.date} |",
+        "",
+        "" if report.absent else _MADE,
+    ]
+    if report.facts:
+        facts = "; ".join(f"{key}: {value}" for key, value in report.facts.items())
+        lines += ["", f"On it: {facts}."]
+    if report.results and not report.absent:
+        lines += ["", "| check | outcome | seconds |", "| --- | --- | --- |"]
+        lines += [f"| {r.check} | {_outcome(r)} | {r.seconds:.0f} |" for r in report.results]
+    for result in report.results:
+        lines += ["", f"## {result.check}", "", *_section(result, ran=not report.absent)]
+    return "\n".join(_without_double_blanks(lines)) + "\n"
+
+
+def _without_double_blanks(lines: Iterable[str]) -> Iterable[str]:
+    before = ""
+    for line in lines:
+        if line or before:
+            yield line
+        before = line
+
+
+def _not_run(report: Report) -> list[str]:
+    if report.absent:
+        reasons = [f"- {reason}" for reason in report.absent]
+        return [
+            "**Not run: nothing below has been seen on a real GPU.** The reason:",
+            "",
+            *reasons,
+            "",
+            _HOW,
+            "",
+        ]
+    missed = [r for r in report.results if r.outcome is Outcome.NOT_RUN]
+    failed = [r for r in report.results if r.outcome is Outcome.FAILED]
+    if not missed and not failed:
+        return ["Everything was run, and everything passed.", ""]
+    lines = []
+    if missed:
+        lines += ["**Could not be run, or not all of it:**", ""]
+        lines += [f"- {r.check}: {r.reason}" for r in missed]
+    if failed:
+        lines += ["", "**Failed:**", "", *(f"- {r.check}: {r.reason}" for r in failed)]
+    return [*lines, ""]
+
+
+def _outcome(result: Result) -> str:
+    return result.outcome if result.outcome is Outcome.PASSED else f"**{result.outcome}**"
+
+
+def _section(result: Result, *, ran: bool) -> Iterable[str]:
+    if ran:
+        yield f"{_outcome(result)}{': ' if result.reason else ''}{result.reason}"
+        yield ""
+    yield f"{'Done' if ran else 'To be done'}: {result.done}"
+    yield ""
+    yield f"Expected: {result.expected}"
+    if result.figures:
+        yield from ("", "| figure | measured |", "| --- | --- |")
+        yield from (f"| {key} | {_cell(value)} |" for key, value in result.figures.items())
+    for table in result.tables:
+        yield from ("", f"{table.title}:", "", *_table(table))
+
+
+def _table(table: Table) -> Iterable[str]:
+    yield f"| {' | '.join(table.header)} |"
+    yield f"|{' --- |' * len(table.header)}"
+    for row in table.rows:
+        yield f"| {' | '.join(map(_cell, row))} |"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "not told"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).replace("|", "\\|").replace("\n", " ")

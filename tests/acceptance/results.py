@@ -1,0 +1,108 @@
+"""What a check found, and the whole report, in plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acceptance.bench import Bench
+
+__all__ = ["CannotRunError", "Check", "Findings", "Outcome", "Report", "Result", "Table"]
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+class CannotRunError(Exception):
+    """Something that a check needs is not there; says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures in rows."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str | int | float | None, ...], ...]
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects what a check measures, so that it is kept even when the check breaks off."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    tables: list[Table] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Parts that could not be run."""
+
+    def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Keep a table."""
+        self.tables.append(Table(title, tuple(header), tuple(tuple(row) for row in rows)))
+
+    def expect(self, holds: bool, otherwise: str) -> None:  # noqa: FBT001
+        """Fail the check unless this holds; it goes on all the same."""
+        if not holds:
+            self.failures.append(otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing to find out."""
+
+    name: str
+    done: str
+    """What is done."""
+    expected: str
+    run: Callable[[Bench, Findings], None]
+    seconds: float
+    """How long it takes at most, about: an assumption, by which the time budget is kept."""
+    needs_mps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a check."""
+
+    check: str
+    done: str
+    expected: str
+    outcome: Outcome
+    reason: str = ""
+    """Why it failed or was not run."""
+    seconds: float = 0.0
+    figures: dict[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(slots=True)
+class Report:
+    """All of a run."""
+
+    date: str
+    gpu: str = ""
+    driver: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    absent: list[str] = field(default_factory=list)
+    """Why nothing at all could be run."""
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def code(self) -> int:
+        """Exit code: 0 only if every check was run and passed; 2 if nothing could be run."""
+        if self.absent:
+            return 2
+        return int(not self.results or any(r.outcome is not Outcome.PASSED for r in self.results))
+
+    def json(self) -> str:
+        """Return it for programs."""
+        return json.dumps(asdict(self), indent=2) + "\n"

@@ -1,0 +1,67 @@
+"""Measures what a program uses, by the agent's own reading of NVML and its own arithmetic."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from partita.agent.nvml import GPU
+from partita.agent.sampling import SAMPLE_INTERVAL, Reading, Trace, Use, attribute
+
+__all__ = ["Sampler"]
+
+_JOB = "job"
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Samples one program's use of a GPU; call it as often as you like.
+
+    Parameters
+    ----------
+    pid
+        The program's.
+    """
+
+    gpu: GPU
+    pid: int
+    trace: Trace = field(default_factory=Trace)
+    begin: float = field(default_factory=time.time)
+    seen: bool = False
+    """Whether NVML ever named the program; otherwise the figures are the whole GPU's."""
+    _next: float = 0.0
+    samples: int = 0
+
+    def __call__(self) -> None:
+        """Take a sample when one is due; rest a little when none is."""
+        now = time.time()
+        if now < self._next:
+            time.sleep(min(0.01, self._next - now))
+            return
+        self._next = now + SAMPLE_INTERVAL
+        memory = {p.pid: p.memory or 0 for p in self.gpu.processes()}
+        used = self.gpu.memory_used()
+        self.seen |= self.pid in memory
+        if self.pid not in memory:
+            # In a container the driver may name PIDs of the machine beneath.
+            memory = {self.pid: used}
+        reading = Reading(
+            at=now,
+            memory={self.pid: memory[self.pid]},
+            used=used,
+            utilization=self.gpu.utilization(),
+            occupancy=self.gpu.sm_occupancy(),
+            pcie=self.gpu.pcie_throughput(),
+        )
+        self.samples += 1
+        self.trace.add(now, attribute(reading, {self.pid: _JOB})[_JOB])
+
+    def rest(self, seconds: float) -> None:
+        """Sample for a while."""
+        end = time.time() + seconds
+        while time.time() < end:
+            self()
+
+    def steps(self) -> list[Use]:
+        """Return the profile so far."""
+        return self.trace.steps(self.begin, time.time())

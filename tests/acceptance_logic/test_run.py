@@ -1,0 +1,243 @@
+"""The whole of it as a program: what is missing, signals, what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from acceptance.__main__ import main, write
+from acceptance.bench import Bench
+from acceptance.checks import CHECKS
+from acceptance.checks.limit import LIMIT
+from acceptance.preflight import MissingError, find_gpu, find_mps, probe
+from acceptance.report import render
+from acceptance.results import Check, Findings, Outcome, Report, Result
+from acceptance.session import run
+from gpu.fake import MIB, FakeGPUs
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("partita-gpu-*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda gpus: (gpus.folder / "driver").unlink(), "no NVIDIA driver is loaded here"),
+        (lambda gpus: (gpus.folder / "gpu-0").unlink(), "no GPU: the driver shows 0"),
+        (lambda gpus: gpus.add(1), "the driver shows 2 GPUs: say which (--gpu)"),
+        (lambda gpus: gpus.add(0, mig=1), "MIG mode is on"),
+        (lambda gpus: gpus.processes((4242, MIB, 10, "C")), "in use by someone else: PID 4242"),
+        (
+            lambda gpus: (gpus.folder / "gpu-0.mode").write_text("3"),
+            "the GPU's compute mode is not DEFAULT",
+        ),
+    ],
+)
+def test_what_stands_in_the_way_is_said(
+    fake_gpus: FakeGPUs, change: Callable[[FakeGPUs], object], reason: str
+) -> None:
+    change(fake_gpus)
+    with pytest.raises(MissingError) as caught:
+        find_gpu("")
+    assert any(reason in said for said in caught.value.reasons)
+
+
+def test_all_that_stands_in_the_way_is_said_at_once(fake_gpus: FakeGPUs) -> None:
+    fake_gpus.add(0, mig=1)
+    fake_gpus.processes((4242, MIB, 10, "C"))
+    with pytest.raises(MissingError) as caught:
+        find_gpu("")
+    assert len(caught.value.reasons) == 2
+
+
+def test_a_missing_torch_is_said(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else name)
+    with pytest.raises(MissingError, match="torch is missing"):
+        find_gpu("")
+
+
+def test_a_torch_that_cannot_use_the_gpu_is_said(
+    bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_TORCH", "broken")
+    with pytest.raises(MissingError, match=r"torch cannot use the GPU: .*no CUDA-capable device"):
+        probe(find_gpu(""), worker, bench.folder)
+
+
+def test_a_missing_mps_program_is_said(
+    fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_gpu("")
+    assert find_mps(found) == ""
+    monkeypatch.setenv("PATH", str(fake_gpus.folder))
+    monkeypatch.setattr("acceptance.preflight._DRIVER_FOLDERS", ())
+    assert "the MPS program is missing" in find_mps(found)
+
+
+def test_a_driver_without_memory_limits_is_said(fake_gpus: FakeGPUs) -> None:
+    fake_gpus.install_driver("470.82.01")
+    assert find_mps(find_gpu("")) == (
+        "driver 470.82.01 is older than 495, the first with memory limits"
+    )
+
+
+def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
+    report = Report("2026-01-01")
+    run(report, checks, gpu="", budget=600, worker=worker, say=lambda _: None)
+    return report
+
+
+def test_a_run_leaves_nothing_and_says_so(
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs
+) -> None:
+    before = folders()
+    report = tried([LIMIT], worker)
+    assert [(r.check, r.outcome) for r in report.results] == [
+        ("memory-limit", Outcome.PASSED),
+        ("settings", Outcome.PASSED),
+    ]
+    assert report.code == 0
+    assert folders() == before
+    fake_gpus.until(lambda: not fake_gpus.pids())
+
+
+def test_a_setting_that_changed_meanwhile_fails(
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs
+) -> None:
+    def change(_bench: Bench, _findings: Findings) -> None:
+        (fake_gpus.folder / "gpu-0.mode").write_text("3")
+
+    report = tried([Check("vandal", "", "", change, 0)], worker)
+    assert report.results[-1].reason == "compute mode was 0 and is 3"
+    assert report.code == 1
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from acceptance import __main__ as program
+program.WORKER = tuple(sys.argv[2:])
+sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
+"""
+
+
+def test_a_signal_ends_all_and_the_report_says_what_is_missing(
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
+) -> None:
+    before = folders()
+    child = fake_gpus.start(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        tmp_path,
+        *worker,
+        PYTHONPATH=os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests")),
+        FAKE_REST="30",
+    )
+    # Both clients are there, and the neighbour computes.
+    fake_gpus.until(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=30)
+    assert (child.returncode, err) == (128 + signal.SIGTERM, "")
+    assert "Stopped by SIGTERM; what was started has been ended." in out
+    told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
+    assert [(r["check"], r["outcome"]) for r in told] == [
+        ("memory-limit", "not run"),
+        ("pairs", "not run"),
+        ("settings", "passed"),
+    ]
+    assert folders() == before
+    fake_gpus.until(lambda: (fake_gpus.folder / "gpu-0.processes").read_text() == "")
+
+
+def test_a_machine_without_a_gpu_gets_a_clear_sentence(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "acceptance", "--out", str(tmp_path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(ROOT / n) for n in ("operator", "policies", "tests")),
+            "FAKE_GPU_DIR": str(tmp_path / "nothing"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert "was not run, for it cannot be run here" in ran.stdout
+    assert "no NVIDIA driver is loaded here" in ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_of_absence_opens_with_the_reason(tmp_path: Path) -> None:
+    assert main(["--absent", "no GPU machine was lent", "--out", str(tmp_path)]) == 2
+    text = (tmp_path / "gpu-acceptance.md").read_text()
+    assert text.splitlines()[2:5] == [
+        "**Not run: nothing below has been seen on a real GPU.** The reason:",
+        "",
+        "- no GPU machine was lent",
+    ]
+    assert all(f"## {check.name}" in text for check in CHECKS)
+
+
+def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:
+    report = Report("2026-01-01", "NVIDIA H200", "580.1")
+    report.results = [
+        Result("one", "did", "hoped", Outcome.PASSED),
+        Result("two", "did", "hoped", Outcome.NOT_RUN, "the MPS program is missing"),
+        Result("three", "did", "hoped", Outcome.FAILED, "it fell"),
+    ]
+    write(report, tmp_path)
+    lines = render(report).splitlines()
+    assert lines[2:9] == [
+        "**Could not be run, or not all of it:**",
+        "",
+        "- two: the MPS program is missing",
+        "",
+        "**Failed:**",
+        "",
+        "- three: it fell",
+    ]
+    assert "| NVIDIA H200 | 580.1 | 2026-01-01 |" in lines
+    assert report.code == 1
+    assert json.loads((tmp_path / "gpu-acceptance.json").read_text())["driver"] == "580.1"
+
+
+def test_runs_with_nothing_installed_but_pynvml_and_torch(
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
+) -> None:
+    installed = tmp_path / "installed"
+    (installed / "torch").mkdir(parents=True)
+    (installed / "torch" / "__init__.py").touch()
+    (installed / "pynvml.py").symlink_to(str(sys.modules["pynvml"].__file__))
+    paths = (*(ROOT / name for name in ("operator", "policies", "tests")), installed)
+    program = PROGRAM.replace('"--only", "memory-limit", "--only", "pairs", ', "")
+    child = fake_gpus.start(
+        sys.executable,
+        "-S",
+        "-c",
+        program,
+        tmp_path,
+        *worker,
+        PYTHONPATH=os.pathsep.join(map(str, paths)),
+    )
+    out, err = child.communicate(timeout=50)
+    assert err == ""
+    assert child.returncode == 1, out
+    told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
+    assert [r["check"] for r in told] == [*(check.name for check in CHECKS), "settings"]
+    # The fake has no kernels, so what is measured of them says nothing; all else holds.
+    passed = [r["check"] for r in told if r["outcome"] == "passed"]
+    assert passed[:3] == ["mps-start-stop", "mps-status", "memory-limit"]
+    assert not any("Error" in r["reason"] for r in told)

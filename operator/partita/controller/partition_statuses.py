@@ -7,7 +7,7 @@ import structlog
 
 from partita.controller.changes import Changes
 from partita.kube.client import PARTITIONS, Kube
-from partita.kube.errors import FencedError, KubernetesError, NotFoundError
+from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUPartitionStatus
 from partita.scheduling.state import State
 from partita.scheduling.status import merge_diff
@@ -57,7 +57,7 @@ class PartitionStatuses:
             return
         try:
             body = await self._kube.patch(PARTITIONS, name, {"status": patch}, subresource="status")
-        except (NotFoundError, FencedError):
+        except NotFoundError:
             return
         except KubernetesError as error:
             self._log.warning("status not written", partition=name, error=str(error))

@@ -257,11 +257,16 @@ class TestStatuses:
         await self.until(lambda: refused == ["uid-train"])
         assert len(kube.writes) == 1
 
-    @pytest.mark.parametrize(
-        "error", [NotFoundError("patch", 404, "no"), FencedError("patch", 0, "not leading")]
-    )
-    async def test_a_job_that_is_gone_or_led_by_another_is_let_go(self, kube, writer, error):
-        kube.errors = [error]
+    async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(
+        self, kube, state, writer, monkeypatch
+    ):
+        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+        kube.errors = [FencedError("patch", 0, "not leading")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+
+    async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
+        kube.errors = [NotFoundError("patch", 404, "no")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await self.until(lambda: len(kube.writes) == 1 and not writer._writing)
         assert not writer._wanted

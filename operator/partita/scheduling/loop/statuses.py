@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from partita.kube.client import JOBS, Kube
-from partita.kube.errors import FencedError, InvalidError, KubernetesError, NotFoundError
+from partita.kube.errors import InvalidError, KubernetesError, NotFoundError
 from partita.models import SharedGPUJobStatus
 from partita.scheduling.state import State
 from partita.scheduling.status import merge_diff
@@ -101,12 +101,13 @@ class StatusWriter:
                 subresource="status",
             )
             self._state.apply_job(body)
-        except (NotFoundError, FencedError):
+        except NotFoundError:
             self.drop(uid)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
             self._on_refused(uid)
         except KubernetesError as error:
+            # Or the lease was renewed late: nobody would ask for this status once more.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
             if uid not in self._wanted:
                 self.want(uid, status, _RETRY_AFTER)

@@ -25,6 +25,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "saturation": sections.saturation,
     "bounds": sections.bounds,
     "optimal": sections.optimal,
+    "speed": sections.speed,
     "times": policies_times.measure,
     "learning": dqn_learning.learning,
 }

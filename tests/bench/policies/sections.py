@@ -2,6 +2,8 @@
 
 import os
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from time import process_time
 from typing import Any
 
 from rich.progress import track
@@ -15,15 +17,19 @@ from partita_policies.simulator.bounds import bounds as simple_bounds
 from partita_policies.simulator.openb import read_nodes, read_tasks
 from partita_policies.simulator.optimum import mixture_bound, small_optimum
 from partita_policies.simulator.saturation import PUBLISHED, arrivals, saturate
-from partita_policies.simulator.workloads import STUDY_WORKLOADS
+from partita_policies.simulator.synthetic import random_tasks
+from partita_policies.simulator.workloads import STUDY_WORKLOADS, study_workload
 
-__all__ = ["STRICT", "bounds", "optimal", "saturation", "strict", "study", "unseen"]
+__all__ = ["STRICT", "bounds", "optimal", "saturation", "speed", "strict", "study", "unseen"]
 
 STRICT = {"slowdown_budget": 1.05}
 """The strict setting of dqn: nobody is predicted to take more than 5 % longer than alone."""
 _SMALL = 5
 _SOLVED_WITHIN = 15.0
 """Jobs of the instances for CP-SAT, and its seconds for each: its bound holds whenever it ends."""
+_TIMED = 2000
+_INTERVALS = (40.0, 25.0, 18.0, 12.0)
+"""Jobs for the simulator's speed, and mean seconds between them: from half to all of the GPUs."""
 _FILLINGS = 5
 """Seeds of the saturation experiment, whose results hardly differ."""
 
@@ -90,6 +96,27 @@ def saturation() -> Any:
     for rows in found.values():
         rows["policies"] = {name: summary(shares) for name, shares in rows["policies"].items()}
     return found
+
+
+def speed() -> Any:
+    """Time the simulator under fifo: jobs that arrive over time on eight GPUs, at several loads."""
+    card = study_workload("random").gpus[0]
+    gpus = [replace(card, id=f"gpu-{n}") for n in range(8)]
+    rows = []
+    for interval in _INTERVALS:
+        tasks = random_tasks(0, _TIMED, card, applications=20, interval=interval)
+        start = process_time()
+        result = simulate(tasks, gpus, create("fifo"))
+        seconds = process_time() - start
+        rows.append(
+            {
+                "interval": interval,
+                "gpu": result.gpu_utilisation,
+                "longest_queue": max((waiting for _, waiting in result.waiting()), default=0),
+                "jobs_per_second": _TIMED / seconds,
+            }
+        )
+    return rows
 
 
 def _saturate(case: tuple[str, str, int]) -> float:

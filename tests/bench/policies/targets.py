@@ -38,6 +38,7 @@ def targets(found: Mapping[str, Any]) -> list[Target]:
         "strict": _strict,
         "unseen": _unseen,
         "saturation": _saturation,
+        "speed": _speed,
         "times": _times,
         "learning": _learning,
     }
@@ -119,6 +120,17 @@ def _saturation(found: Mapping[str, Any]) -> Iterator[Target]:
             f"openb {trace}: our best policy at or above fgd",
             f"{best} {shares[best]:.2f} %",
             shares[best] >= shares["fgd"],
+        )
+
+
+def _speed(found: Mapping[str, Any]) -> Iterator[Target]:
+    for row in found["speed"]:
+        speed = row["jobs_per_second"]
+        yield Target(
+            f"at least 2,000 simulated jobs a second (CPU) with GPUs busy {row['gpu']:.0f} %, "
+            f"queue up to {row['longest_queue']}",
+            f"{speed:,.0f}",
+            speed >= 2000,
         )
 
 

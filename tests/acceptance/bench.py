@@ -9,11 +9,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from acceptance.clients import Client
 from acceptance.mps import Daemon, client_environment, plain_environment
 from acceptance.results import CannotRunError
-from partita.agent.nvml import GPU, Identity
+
+if TYPE_CHECKING:
+    # pynvml may be what is missing.
+    from partita.agent.nvml import GPU, Identity
 
 __all__ = ["MIB", "WORKER", "Bench", "Sharing"]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from partita.agent.nvml import GPU
 from partita.agent.sampling import SAMPLE_INTERVAL, Reading, Trace, Use, attribute
+
+if TYPE_CHECKING:
+    from partita.agent.nvml import GPU
 
 __all__ = ["Sampler"]
 

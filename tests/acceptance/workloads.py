@@ -75,7 +75,8 @@ def _cache_insensitive(size: int, tile: float) -> Pass:
 def _inference() -> Pass:
     """A vision transformer of the dimensions of YOLOS-small, which nos ran: 12 layers, width 384,
     6 heads, patches of 16 x 16 of a picture of 512 x 864 and 100 tokens of detection
-    (https://huggingface.co/hustvl/yolos-small, config.json). Its weights are random.
+    (https://github.com/huggingface/transformers, `YolosConfig` and the converter of YOLOS).
+    Its weights are random.
     """
     layer = torch.nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).cuda().eval()

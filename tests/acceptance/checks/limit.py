@@ -15,8 +15,8 @@ _LARGEST_LIMIT = 4096
 _CHUNK = 64
 """MiB of one allocation: the limit is found to within this."""
 _OWN = 1024
-"""MiB that a client may have lost to what CUDA itself takes within the limit: MPS counts that,
-too (https://docs.nvidia.com/deploy/mps/, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"). An assumption."""
+"""MiB that a client may lose to what CUDA itself takes within the limit. Whether MPS counts that,
+and how much it is, is what is measured here; the bound is an assumption."""
 _NEIGHBOUR_SECONDS = 6.0
 _LONGEST_GAP = 1.0
 """Seconds that the neighbour may be held up at most while the other is refused. An assumption."""

@@ -245,17 +245,29 @@ async def test_a_fault_whose_victims_end_at_once_is_told_nevertheless(
     await node.is_ready()
 
 
-async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
+async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(node: Node):
     await serve(node)
     job = await node.book("job", 1000)
-    job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    program = job.run("alloc:100", "fault")
+    assert (await ended(program))[0] == 1
+    body = await node.says("MPSFault")
+    assert condition(body, "Faulted")[0] != "True"
+    await job.release()
+    await node.is_ready()
+
+
+async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
+    await serve(node)
+    jobs = [await node.book(f"job-{n}", 1000) for n in range(2)]
+    jobs[0].run("alloc:100", "forever")
+    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
     with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
         file.write("[Server 17] Server encountered a fatal exception\n")
     body = await node.says("MPSFault", "Faulted", "True")
     message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
     assert "fatal exception" in message
-    await job.release()
+    for job in jobs:
+        await job.release()
     await node.is_ready()
 
 

@@ -48,6 +48,7 @@ class World:
         self.health = Health()
         self.restarts: list[float] = []
         self.booked = False
+        self.single = False
         self.logged: list[str] = []
         self.now = 0.0
         self.watch = MPSWatch(
@@ -55,8 +56,12 @@ class World:
             self.health,
             lambda: self.restarts.append(self.now),
             lambda: not self.booked,
+            self.alone,
             self.read,
         )
+
+    async def alone(self) -> bool:
+        return self.single
 
     def read(self) -> list[str]:
         read, self.logged = self.logged, []
@@ -121,19 +126,47 @@ async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(world: World
     assert "fatal fault" in verdict.message
 
 
-async def test_a_fault_that_is_told_of_between_two_looks_is_noted_at_once(world: World):
+async def test_a_fault_that_is_told_of_between_two_looks_asks_for_one(world: World):
     await world.up(7)
+    assert not world.watch.listen()
     world.logged = ["fatal fault"]
     assert world.watch.listen()
-    assert world.health.faulted
+    world.watch.hear("Xid 31")  # of the same one
+    assert await world.look() == ("Faulted", True)
+    assert "fatal fault" in world.health.verdict().message
     assert not world.watch.listen(), "it is told of once"
-    assert not world.watch.suffer("Xid 31"), "it is the same one"
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
+    world: World,
+    heard: bool,  # noqa: FBT001
+):
+    await world.up(7)
+    world.booked = world.single = True
+    if heard:
+        world.watch.hear("Xid 31")
+    else:
+        world.control.state = FAULT
+    assert await world.look() == ("Faulted", False)
+    assert world.health.verdict().reason == "MPSFault", "and nobody is placed there meanwhile"
+    world.control.state, world.control.pids = ACTIVE, []
+    assert await world.look() == ("Faulted", False)
+    world.booked = world.single = False
+    assert await world.look(world.now + TOLD_FOR) == ("Ready", False)
+
+
+async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(world: World):
+    await world.up(7)
+    world.booked = world.single = True
+    world.control.error = MPSGoneError("gone")
+    assert await world.look() == ("Faulted", True)
 
 
 async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_booked(world: World):
     await world.up(7)
     world.now = 10
-    assert world.watch.suffer("Xid 31")
+    world.watch.hear("Xid 31")
     assert await world.look(10) == ("Faulted", True)
     assert await world.look(10 + TOLD_FOR - 0.1) == ("Faulted", True)
     assert await world.look(10 + TOLD_FOR) == ("Ready", False)

@@ -26,6 +26,8 @@ Key = tuple[str, int]
 _END_AGAIN: Final = 3.0
 """Seconds before a process that is still above its booking is ended again: one that was ended
 needs a moment to let go, and one that could not be is not told of again and again."""
+_READ_WITHIN: Final = 1.0
+"""Seconds for the ledger to be read where the operator waits to hear of what happened."""
 _ASK_AGAIN: Final = 1.0
 """Seconds before the Pod of a process that nobody knows is looked for again."""
 
@@ -120,6 +122,15 @@ class Jobs:
     def released(self) -> bool:
         """Tell whether nothing is booked any more, as far as is known."""
         return self.known.is_set() and not self.bookings
+
+    async def alone(self) -> bool:
+        """Read the ledger, and tell whether a single job is booked; what cannot be told is no."""
+        try:
+            async with asyncio.timeout(_READ_WITHIN):
+                await self.poll()
+        except (KubernetesError, TimeoutError):
+            return False
+        return len(self.bookings) == 1
 
     def strangers(self, pids: set[int]) -> set[int]:
         """Find processes that belong to no job of this GPU."""

@@ -159,6 +159,7 @@ class Agent:
                 self.health,
                 self._claim.restart_mps,
                 self.jobs.released,
+                self.jobs.alone,
                 ServerLog(self._settings.paths.logs(identity.uuid)).faults,
             )
             self.health.note(Source.MPS_STARTING, Trouble("MPSStarting", "MPS is being started"))
@@ -225,7 +226,7 @@ class Agent:
         else:
             self._gpu_watch.event(seen, time.monotonic())
             if self._mps is not None and seen.xid in FATAL_TO_CLIENTS:
-                self._mps.suffer(f"Xid {seen.xid}")
+                self._mps.hear(f"Xid {seen.xid}")
             self._alarm()
 
     def _trouble(self, error: NVMLError) -> None:

@@ -6,7 +6,7 @@ After a fault of any kind the GPU stays faulted until the jobs that the fault to
 released, or placed jobs would be taken for their victims.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,6 +49,9 @@ class MPSWatch:
         Asks the wrapper for another daemon.
     released
         Tells whether no job is booked any more.
+    alone
+        Reads the ledger, and tells whether a single job is booked: a program's fault then took
+        nobody else's work, and is that job's own failure.
     faults
         Returns what the server has newly logged of fatal faults.
     """
@@ -57,10 +60,13 @@ class MPSWatch:
     health: Health
     restart: Callable[[], None]
     released: Callable[[], bool]
+    alone: Callable[[], Awaitable[bool]]
     faults: Callable[[], Sequence[str]]
     state: str = "Starting"
     """As in the GPUServer's status."""
     clients: int = 0
+    _heard: str = ""
+    """A fatal fault that was heard of, and is not looked into yet."""
     _server: int = 0
     _since: float | None = None
     """When it was first seen not to be well."""
@@ -81,6 +87,9 @@ class MPSWatch:
             Seconds, of a clock that only goes forward.
         """
         self.listen()
+        heard, self._heard = self._heard, ""
+        if heard:
+            await self._suffer(f"{_FATAL}: {heard}")
         try:
             state = await self._ask()
         except MPSGoneError as error:
@@ -91,16 +100,17 @@ class MPSWatch:
             self._unanswered(str(error), now)
         else:
             self._missed = 0
-            self._answered(state, now)
+            await self._answered(state, now)
 
     def listen(self) -> bool:
-        """Read the server's log; tell whether it tells of a fault that is new."""
-        told = self.faults()
-        return bool(told) and self.suffer(told[0])
+        """Read the server's log; tell whether to look at once, for it tells of a fault."""
+        for why in self.faults():
+            self.hear(why)
+        return bool(self._heard)
 
-    def suffer(self, why: str) -> bool:
-        """Note that a fatal fault was seen, by whomever; tell whether that is new."""
-        return self._fault("MPSFault", f"{_FATAL}: {why}")
+    def hear(self, why: str) -> None:
+        """Hear of a fatal fault, from whomever; the next look looks into it."""
+        self._heard = self._heard or why
 
     async def _ask(self) -> ServerState | None:
         """Return the server's state; None while there is no server."""
@@ -126,12 +136,17 @@ class MPSWatch:
             self._fault("MPSServerLost", f"MPS server {before} is gone, with {lost} clients")
         return state
 
-    def _answered(self, state: ServerState | None, now: float) -> None:
+    async def _suffer(self, message: str) -> None:
+        """Take a fault that a program brought about."""
+        if not self.health.has(Source.MPS):
+            self._fault("MPSFault", message, all_lost=not await self.alone())
+
+    async def _answered(self, state: ServerState | None, now: float) -> None:
         match state:
             case ServerState.ACTIVE:
                 self._well(now)
             case ServerState.FAULT:
-                self._fault("MPSFault", _FATAL)
+                await self._suffer(_FATAL)
                 self._restart_after(RESTART_AFTER, now)
             case ServerState.INITIALIZING | None:
                 self._starting("MPSStarting", "the MPS server is not ready yet")
@@ -164,15 +179,13 @@ class MPSWatch:
         self._fault("MPSHung", f"the MPS control daemon does not answer: {message}")
         self._restart_after(0.0, now)
 
-    def _fault(self, reason: str, message: str) -> bool:
-        """Every client is lost, or will be when the daemon is restarted; tell whether it is new."""
+    def _fault(self, reason: str, message: str, *, all_lost: bool = True) -> None:
+        """Every client is lost, or will be when the daemon is restarted."""
         self.state = "Faulted"
-        if self.health.has(Source.MPS):
-            return False
-        self._since = None
-        self.health.note(Source.MPS, Trouble(reason, message, faulted=True))
-        self._log.warning("MPS faulted", reason=reason, message=message)
-        return True
+        if not self.health.has(Source.MPS):
+            self._since = None
+            self.health.note(Source.MPS, Trouble(reason, message, faulted=all_lost))
+            self._log.warning("MPS faulted", reason=reason, message=message, all_lost=all_lost)
 
     def _starting(self, reason: str, message: str) -> None:
         if self.state != "Faulted":

@@ -259,6 +259,13 @@ async def test_a_job_that_dies_of_a_neighbours_fault_at_once_has_not_failed(
     assert status["attempts"][0]["outcome"] == "GPUFault"
 
 
+async def test_a_job_that_faults_with_nobody_beside_it_has_failed(gpus: NodeGPUs, jobs: Jobs):
+    await jobs.submit("broken", "alloc:9", "fault", memory="36Gi", retry={"limit": 1})
+    status = await jobs.reaches("broken", "Failed", seconds=90)
+    assert [attempt["outcome"] for attempt in status["attempts"]] == ["Failed", "Failed"]
+    assert "unspecified launch failure" in status["attempts"][0]["message"]
+
+
 @pytest.mark.parametrize("what", ["kubelet", "containerd", "agent", "operator"])
 async def test_jobs_live_on_when_something_is_started_anew(
     what: str, cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs

@@ -104,7 +104,7 @@ def status_patch(
 
 
 def _shown(usage: Mapping[str, Any]) -> Any:
-    """Leave out what an older API server prunes."""
+    """Leave out what is not worth a write of its own."""
     jobs = {
         uid: {k: v for k, v in use.items() if k != "firstUse"}
         for uid, use in (usage.get("jobs") or {}).items()

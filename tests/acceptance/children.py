@@ -14,11 +14,15 @@ __all__ = ["Stopped", "alive", "end", "start", "stop_on_signals", "undisturbed"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Stopped(BaseException):
-    """We were asked to end: no check may take it for an error of its own."""
+class Stopped(SystemExit):
+    """We were asked to end.
+
+    No check may take it for an error of its own, and asyncio lets no other kind through from
+    everywhere.
+    """
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
+        super().__init__(128 + number)
         self.number = number
         self.name = signal.Signals(number).name
 

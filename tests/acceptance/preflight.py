@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -169,15 +169,20 @@ def settings(gpu: GPU) -> dict[str, Any]:
     from partita.agent.nvml_calls import maybe
 
     handle = gpu._handle  # the agent itself has no use for most of these
-    read: dict[str, Any] = {
-        "compute mode": gpu.compute_mode(),
-        "MIG mode": maybe(pynvml.nvmlDeviceGetMigMode, handle),
-        "persistence mode": maybe(pynvml.nvmlDeviceGetPersistenceMode, handle),
-        "ECC mode": maybe(pynvml.nvmlDeviceGetEccMode, handle),
-        "power limit, mW": maybe(pynvml.nvmlDeviceGetPowerManagementLimit, handle),
+    asked: dict[str, tuple[Callable[..., Any], int | None]] = {
+        "compute mode": (pynvml.nvmlDeviceGetComputeMode, None),
+        "MIG mode": (pynvml.nvmlDeviceGetMigMode, None),
+        "persistence mode": (pynvml.nvmlDeviceGetPersistenceMode, None),
+        "ECC mode": (pynvml.nvmlDeviceGetEccMode, None),
+        "power limit (mW)": (pynvml.nvmlDeviceGetPowerManagementLimit, None),
+        "SM clock set (MHz)": (pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_SM),
+        "memory clock set (MHz)": (pynvml.nvmlDeviceGetApplicationsClock, pynvml.NVML_CLOCK_MEM),
     }
-    for name, clock in (("SM", pynvml.NVML_CLOCK_SM), ("memory", pynvml.NVML_CLOCK_MEM)):
+    read = {}
+    for name, (function, argument) in asked.items():
+        arguments = [handle] if argument is None else [handle, argument]
+        value = None
         with suppress(NVMLError):
-            key = f"application clock of {name}, MHz"
-            read[key] = maybe(pynvml.nvmlDeviceGetApplicationsClock, handle, clock)
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in read.items()}
+            value = maybe(function, *arguments)
+        read[name] = list(value) if isinstance(value, tuple | list) else value
+    return read

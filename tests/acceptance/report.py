@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import fill
 from typing import Any
 
 from acceptance.results import Outcome, Report, Result, Table
@@ -10,6 +11,7 @@ from acceptance.results import Outcome, Report, Result, Table
 __all__ = ["COMMAND", "render"]
 
 COMMAND = "make test-gpu"
+_WIDTH = 100
 _HOW = (
     f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, `python3` with pynvml "
     "(nvidia-ml-py) and torch; without make: "
@@ -32,7 +34,7 @@ def render(report: Report) -> str:
         "| --- | --- | --- |",
         f"| {report.gpu or 'none'} | {report.driver or 'none'} | {report.date} |",
         "",
-        "" if report.absent else _MADE,
+        "" if report.absent else fill(_MADE, _WIDTH),
     ]
     if report.facts:
         facts = "; ".join(f"{key}: {value}" for key, value in report.facts.items())
@@ -55,13 +57,13 @@ def _without_double_blanks(lines: Iterable[str]) -> Iterable[str]:
 
 def _not_run(report: Report) -> list[str]:
     if report.absent:
-        reasons = [f"- {reason}" for reason in report.absent]
+        reasons = [fill(f"- {reason}", _WIDTH, subsequent_indent="  ") for reason in report.absent]
         return [
             "**Not run: nothing below has been seen on a real GPU.** The reason:",
             "",
             *reasons,
             "",
-            _HOW,
+            fill(_HOW, _WIDTH),
             "",
         ]
     missed = [r for r in report.results if r.outcome is Outcome.NOT_RUN]
@@ -83,11 +85,11 @@ def _outcome(result: Result) -> str:
 
 def _section(result: Result, *, ran: bool) -> Iterable[str]:
     if ran:
-        yield f"{_outcome(result)}{': ' if result.reason else ''}{result.reason}"
+        yield fill(f"{_outcome(result)}{': ' if result.reason else ''}{result.reason}", _WIDTH)
         yield ""
-    yield f"{'Done' if ran else 'To be done'}: {result.done}"
+    yield fill(f"What is done: {result.done}", _WIDTH)
     yield ""
-    yield f"Expected: {result.expected}"
+    yield fill(f"Expected: {result.expected}", _WIDTH)
     if result.figures:
         yield from ("", "| figure | measured |", "| --- | --- |")
         yield from (f"| {key} | {_cell(value)} |" for key, value in result.figures.items())

@@ -16,8 +16,11 @@ from acceptance.preflight import find_gpu, find_mps, probe, settings
 from acceptance.results import CannotRunError, Check, Findings, Outcome, Report, Result
 from partita.agent.errors import AgentError
 
-__all__ = ["SETTINGS", "run", "run_check"]
+__all__ = ["PARENT", "SETTINGS", "run", "run_check"]
 
+PARENT = "/tmp"
+"""Where the run's directory is made: short, for there are sockets in it (see `mps.Daemon`), so not
+where TMPDIR may say."""
 SETTINGS = Check(
     name="settings",
     done="Compute mode, MIG, persistence, ECC, power limit and application clocks were read "
@@ -55,8 +58,7 @@ def run(
     """
     deadline = time.monotonic() + budget
     found = find_gpu(gpu)
-    # Short, for there are sockets in it (see `mps.Daemon`), so not where TMPDIR may say.
-    folder = Path(tempfile.mkdtemp(prefix="partita-gpu-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="partita-gpu-", dir=PARENT))
     try:
         folder.chmod(0o755)
         before = settings(found.gpu)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from gpu.fake import MIB, FakeGPUs
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("partita-gpu-*"))
+def folders(gpus: FakeGPUs) -> list[Path]:
+    return list(gpus.folder.glob("partita-gpu-*"))
 
 
 @pytest.mark.parametrize(
@@ -100,16 +99,19 @@ def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
 
 
 def test_a_run_leaves_nothing_and_says_so(
-    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs
+    bench: Bench,
+    worker: tuple[str, ...],
+    fake_gpus: FakeGPUs,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = folders()
+    monkeypatch.setattr("acceptance.session.PARENT", str(fake_gpus.folder))
     report = tried([LIMIT], worker)
     assert [(r.check, r.outcome) for r in report.results] == [
         ("memory-limit", Outcome.PASSED),
         ("settings", Outcome.PASSED),
     ]
     assert report.code == 0
-    assert folders() == before
+    assert folders(fake_gpus) == []
     fake_gpus.until(lambda: not fake_gpus.pids())
 
 
@@ -128,7 +130,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from acceptance import __main__ as program
-program.WORKER = tuple(sys.argv[2:])
+from acceptance import session
+session.PARENT = sys.argv[2]
+program.WORKER = tuple(sys.argv[3:])
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 
@@ -136,12 +140,12 @@ sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys
 def test_a_signal_ends_all_and_the_report_says_what_is_missing(
     bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
 ) -> None:
-    before = folders()
     child = fake_gpus.start(
         sys.executable,
         "-c",
         PROGRAM,
         tmp_path,
+        fake_gpus.folder,
         *worker,
         PYTHONPATH=os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests")),
         FAKE_REST="30",
@@ -158,7 +162,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
         ("pairs", "not run"),
         ("settings", "passed"),
     ]
-    assert folders() == before
+    assert folders(fake_gpus) == []
     fake_gpus.until(lambda: (fake_gpus.folder / "gpu-0.processes").read_text() == "")
 
 
@@ -246,6 +250,7 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
         "-c",
         program,
         tmp_path,
+        fake_gpus.folder,
         *worker,
         PYTHONPATH=os.pathsep.join(map(str, paths)),
     )
@@ -257,3 +262,29 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
         ("pairs", "passed"),
         ("settings", "passed"),
     ]
+
+
+def test_a_signal_while_a_server_starts_ends_the_daemon(
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
+) -> None:
+    fake_gpus.mps(refuse_server=1)
+    child = fake_gpus.start(
+        sys.executable,
+        "-c",
+        PROGRAM,
+        tmp_path,
+        fake_gpus.folder,
+        *worker,
+        PYTHONPATH=os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests")),
+    )
+
+    def said() -> str:
+        return "".join(log.read_text() for log in fake_gpus.folder.glob("*/*/log/control.log"))
+
+    fake_gpus.until(lambda: "start_server" in said())
+    daemon = int(said().split("]")[0].split()[1])
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=40)
+    assert child.returncode == 128 + signal.SIGTERM
+    assert not Path(f"/proc/{daemon}").exists()
+    assert folders(fake_gpus) == []

@@ -130,7 +130,7 @@ def _cache(bench: Bench, findings: Findings) -> None:
 CACHE = Check(
     name="cache-table",
     done="A program that goes over tiles of half the L2 cache several times, of a matrix of 5120 "
-    "to 40960 rows and columns, ran beside another such one and beside one that computes much of "
+    "to 40960 rows and columns, runs beside another such one and beside one that computes much of "
     "each number, with MPS and time-sliced.",
     expected="The kernels are as sensitive to the cache as they are called. Beside the insensitive "
     "one MPS is faster at every size; beside the sensitive one it gains less, at the largest size "

@@ -101,8 +101,8 @@ def _shown(value: object) -> str:
 
 LIFECYCLE = Check(
     name="mps-start-stop",
-    done="An MPS control daemon was started in directories of its own, a server with it, as "
-    "Partita's agent does; then it was told to quit.",
+    done="An MPS control daemon is started in directories of its own, a server with it, as "
+    "Partita's agent does; then it is told to quit.",
     expected="The server becomes ACTIVE within 60 s; after quit neither daemon nor server is left, "
     "and the agent understands that there is none.",
     run=_lifecycle,
@@ -111,8 +111,8 @@ LIFECYCLE = Check(
 )
 STATUS = Check(
     name="mps-status",
-    done="The control daemon was asked what the agent asks it, with one client connected, and its "
-    "answers were read by `partita.agent.mps`.",
+    done="The control daemon is asked what the agent asks it, with one client connected, and its "
+    "answers are read by `partita.agent.mps`.",
     expected="One server, ACTIVE, with that one client, read from one command or two at once; a "
     "PID that is no server's is an error, never a state; a client that ended is gone.",
     run=_status,

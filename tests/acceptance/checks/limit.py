@@ -76,8 +76,8 @@ def _limit(bench: Bench, findings: Findings) -> None:
 
 LIMIT = Check(
     name="memory-limit",
-    done="Of two MPS clients one had CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of n MiB, the other of 2n "
-    f"MiB and computed; the first took blocks of {_CHUNK} MiB until it was refused.",
+    done="Of two MPS clients one has CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of n MiB, the other of 2n "
+    f"MiB and computes; the first takes blocks of {_CHUNK} MiB until it is refused.",
     expected=f"The first is refused at n MiB, less what CUDA takes itself (at most {_OWN} MiB), "
     "by CUDA's out-of-memory error, goes on computing, and may allocate again once it has given "
     "memory back. The other has more than n MiB, is refused nothing and computes on.",

@@ -120,8 +120,8 @@ def _pairs(bench: Bench, findings: Findings) -> None:
 
 PAIRS = Check(
     name="pairs",
-    done="Each program was profiled alone; then each pair of them ran together, with MPS and "
-    "time-sliced. The slowdowns were predicted from the profiles by "
+    done="Each program is profiled alone; then each pair of them runs together, with MPS and "
+    "time-sliced. The slowdowns are predicted from the profiles by "
     "`partita_policies.interference`, as the policies do.",
     expected=f"Half of the predictions are off by at most {_TOLERANCE:.0%}. The model's constants "
     "were fitted to a table of older GPUs, and cache sensitivity is taken as typical.",

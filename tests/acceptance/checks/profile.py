@@ -100,8 +100,8 @@ def _mean(values: list[float | None], scale: float = 1.0) -> float | None:
 
 PROFILE = Check(
     name="profile",
-    done="A small network was trained for 4 s, rested for 3 s and was trained for 4 s more, "
-    "while the agent's own code sampled NVML 10 times a second and made a profile of it.",
+    done="A small network is trained for 4 s, rests for 3 s and is trained for 4 s more, "
+    "while the agent's own code samples NVML 10 times a second and makes a profile of it.",
     expected="Memory is what torch holds and CUDA's context (at most 1 GiB); training shows as "
     "busier than the pause; the steps stay within their bound. What the GPU cannot tell is left "
     "out.",

@@ -402,6 +402,21 @@ async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     assert list(node.paths.run.iterdir()) == []
 
 
+async def test_what_the_api_server_cannot_tell_at_first_it_is_asked_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    answers = [True, None]
+
+    async def slow(self: main.Agent) -> bool | None:
+        return answers.pop()
+
+    await serve(node)
+    monkeypatch.setattr(main.Agent, "_pod_goes", slow)
+    await node.stop_agent()
+    await node.stop_mps()
+    assert list(node.paths.run.iterdir()) == []
+
+
 async def test_a_pod_that_may_come_back_finds_its_shared_memory_where_it_was(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):

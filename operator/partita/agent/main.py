@@ -349,10 +349,13 @@ class Agent:
                 self._mps.state, self._mps.clients = "Stopped", 0
             try:
                 await in_thread(open_library)
-                await self._claim.give_back(self._claimed.gpu, for_good=pod_goes is True)
+                await self._claim.give_back(self._claimed.gpu)
                 close_library()
             except AgentError as error:
                 self._log.error("the GPU was not given back", why=str(error))
+            # An API server that is busy may be able to tell by now.
+            if pod_goes or await self._pod_goes():
+                self._claim.remove_shared()
             await self._reporter.report(self.picture(), time.monotonic())
             self._log.info("the GPU is given back")
 

@@ -137,14 +137,11 @@ class Claim:
             self._handover = Handover(old.uuid, old.memory, old.agent, old.restarts + 1)
             self._handover.write(self._settings.paths.handover)
 
-    async def give_back(self, gpu: GPU, *, for_good: bool) -> None:
+    async def give_back(self, gpu: GPU) -> None:
         """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
 
-        Parameters
-        ----------
-        for_good
-            Whether the Pod goes for certain. Else its containers may start again, with the shared
-            memory directory that is mounted into them: it stays.
+        The shared memory directory stays: it is mounted, and `remove_shared` is for when the Pod
+        goes for certain.
 
         Raises
         ------
@@ -158,13 +155,16 @@ class Claim:
                 await _gone(paths.pipes(old.uuid))
                 shutil.rmtree(paths.gpu(old.uuid), ignore_errors=True)
                 _clear(paths.shm())
-            if for_good:
-                _remove(paths.shm())
-                _remove(paths.shm().parent)
             paths.handover.unlink(missing_ok=True)
         finally:
             await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
             self._given_back = True
+
+    def remove_shared(self) -> None:
+        """Remove the directory that MPS and its clients have as shared memory."""
+        shared = self._settings.paths.shm()
+        _remove(shared)
+        _remove(shared.parent)
 
     def release(self) -> None:
         """Give the locks back."""

@@ -1,8 +1,13 @@
 """What every suite of this repository can use; each plug-in says what it offers."""
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["support.clusters", "support.golden"]
+
+# Machines are shared and noisy: how long an example takes says nothing.
+settings.register_profile("partita", deadline=None)
+settings.load_profile("partita")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

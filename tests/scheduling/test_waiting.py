@@ -65,6 +65,11 @@ def why(job: Job, *gpus: GPU, holds: dict[str, str] | None = None, wanted: int =
             "1 of 1 GPUs of shared are each used by a job that must be alone",
         ),
         (
+            why(replace(JOB, products=("NVIDIA L4",)), full(memory=1)),
+            Reason.OTHER_PRODUCT,
+            "needs NVIDIA L4; 1 of 1 GPUs of shared are others",
+        ),
+        (
             why(JOB),
             Reason.NO_GPU_READY,
             (

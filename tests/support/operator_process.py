@@ -54,7 +54,8 @@ class OperatorProcess:
 
     async def stop(self) -> int:
         """End it as Kubernetes does, and return its wait status."""
-        os.kill(self.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has just been killed
+            os.kill(self.pid, signal.SIGTERM)
         return await self.ended
 
 

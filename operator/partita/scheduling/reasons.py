@@ -24,6 +24,8 @@ class Reason(StrEnum):
     TOO_MANY_JOBS = "TooManyJobs"
     TOO_MANY_CLIENTS = "TooManyClients"
     GPU_NOT_IDLE = "GPUNotIdle"
+    INSUFFICIENT_NODE = "InsufficientNodeResources"
+    OTHER_PRODUCT = "OtherProduct"
     GPU_HELD = "GPUHeld"
     QUOTA_EXCEEDED = "QuotaExceeded"
     BACK_OFF = "BackOff"

@@ -15,6 +15,8 @@ _REASONS = {
     Refusal.JOBS: Reason.TOO_MANY_JOBS,
     Refusal.CLIENTS: Reason.TOO_MANY_CLIENTS,
     Refusal.ALONE: Reason.GPU_NOT_IDLE,
+    Refusal.HOST: Reason.INSUFFICIENT_NODE,
+    Refusal.PRODUCT: Reason.OTHER_PRODUCT,
 }
 
 
@@ -115,6 +117,11 @@ class WaitingReasons:
         elif main is Refusal.CLIENTS:
             limit = max(gpu.max_clients for gpu in self._gpus)
             said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
+        elif main is Refusal.HOST:
+            asked = f"{job.cpu / 1000:g} CPUs and {gib(job.host_memory)} of the node's memory"
+            said = f"needs {asked}; {count} stand in nodes that have less left"
+        elif main is Refusal.PRODUCT:
+            said = f"needs {' or '.join(job.products)}; {count} are others"
         elif job.alone:
             many = f"{job.gpus} idle GPUs on one node" if job.gpus > 1 else "an idle GPU"
             said = f"needs {many}; {count} are in use"
@@ -133,5 +140,7 @@ _SHORT: dict[Refusal | str, str] = {
     Refusal.JOBS: "have no place left",
     Refusal.CLIENTS: "have no MPS client left",
     Refusal.ALONE: "are not to be shared now",
+    Refusal.HOST: "stand in nodes without enough CPU or memory",
+    Refusal.PRODUCT: "are of another product",
     "held": "are held for other jobs",
 }

@@ -33,7 +33,7 @@ The simulator's model and its assumptions are told in
 [`interference.py`](../policies/partita_policies/interference.py), the study's data in
 [`data/`](../policies/partita_policies/data), each number marked published, derived or assumed.
 
-Ten seeds each, five at saturation: measured profiles are off by up to 20 %, runs differ, and the
+Ten seeds each, five on larger workloads and at saturation: measured profiles are off by up to 20 %, runs differ, and the
 order of the jobs is another. `±` is half of the 95 % confidence interval of the mean. Policies see
 profiles and requests only; how sensitive an application is to a shared cache the simulator alone
 knows. `dqn` was trained on random applications: neither the study's nor openb's were among them.

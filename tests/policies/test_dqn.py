@@ -243,3 +243,18 @@ def test_the_shipped_model_says_how_it_was_made() -> None:
     assert model.known is not None
     assert (model.known[0] <= model.known[1]).all()
     assert CANDIDATE_FEATURES > 0
+
+
+def test_a_gpu_that_is_offered_later_may_run_what_no_other_does() -> None:
+    """All is offered to the idle GPU first; what it leaves, to one whose own job was not priced."""
+    strange = Profile("strange", 300.0, (Step(35.0, GIB, 20.0, 7),) * 4)
+    heavy = Profile("heavy", 900.0, (Step(95.0, 11 * GIB, 58.0),) * 4)
+    light = Profile("light", 50.0, (Step(10.0, GIB, 6.0),) * 4)
+    running = Booking("old", GIB, duration=300.0, elapsed=10.0, profile=strange)
+    gpus = [gpu("gpu-0"), gpu("gpu-1", bookings=(running,))]
+
+    placed = DQN(DQNParameters()).decide(
+        snapshot([job("big", heavy, 11), job("small", light, 2)], gpus)
+    )
+
+    assert {one.job: one.gpus for one in placed} == {"big": ("gpu-0",), "small": ("gpu-1",)}

@@ -54,7 +54,8 @@ def values_of(offers: Sequence[Offer], seats: Seats, sharing: Sharing, paces: Pa
         capacity, link = gpu
         priced = offers[rows[0]].backlog.priced
         known = priced.get((capacity, link))
-        if known is None:
+        # A GPU that had no room before may be offered now, with jobs on it that nobody else runs.
+        if known is None or int(seats.demand[rows].max()) >= len(known[0]):
             work = _work([offers[row] for row in rows], seats, rows, capacity)
             groups, of = _grouped(work, seats, link)
             of_groups = prices(groups.work, paces.of(groups, capacity, sharing))

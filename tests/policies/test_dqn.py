@@ -24,6 +24,8 @@ from partita_policies.dqn.prices import Paces
 from partita_policies.dqn.seats import subsets
 from partita_policies.dqn.served import Model
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
+from partita_policies.simulator import simulate, task_of
+from partita_policies.simulator.workloads import study_applications, study_workload
 from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
 
 GIB = 1 << 30
@@ -246,15 +248,12 @@ def test_the_shipped_model_says_how_it_was_made() -> None:
 
 
 def test_a_gpu_that_is_offered_later_may_run_what_no_other_does() -> None:
-    """All is offered to the idle GPU first; what it leaves, to one whose own job was not priced."""
-    strange = Profile("strange", 300.0, (Step(35.0, GIB, 20.0, 7),) * 4)
-    heavy = Profile("heavy", 900.0, (Step(95.0, 11 * GIB, 58.0),) * 4)
-    light = Profile("light", 50.0, (Step(10.0, GIB, 6.0),) * 4)
-    running = Booking("old", GIB, duration=300.0, elapsed=10.0, profile=strange)
-    gpus = [gpu("gpu-0"), gpu("gpu-1", bookings=(running,))]
+    """Its job's work was not priced in the first round; found on eight GPUs, this is the least."""
+    random, card = Random(1), study_workload("random").gpus[0]
+    known = list(study_applications().values())
+    tasks = [task_of(random.choice(known), f"job-{i}", largest=card.memory) for i in range(12)]
+    gpus = [replace(card, id=f"gpu-{i}") for i in range(2)]
 
-    placed = DQN(DQNParameters()).decide(
-        snapshot([job("big", heavy, 11), job("small", light, 2)], gpus)
-    )
+    result = simulate(tasks, gpus, DQN(DQNParameters()))
 
-    assert {one.job: one.gpus for one in placed} == {"big": ("gpu-0",), "small": ("gpu-1",)}
+    assert len(result.finished) == len(tasks)

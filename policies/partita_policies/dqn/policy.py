@@ -18,7 +18,7 @@ from partita_policies.types import Parameters, Placement, Profile, Snapshot
 
 __all__ = ["DQN", "DQNParameters"]
 
-_ROWS = 1 << 13
+_ROWS = 1 << 11
 """Combinations judged in a round: bounds the time for a thousand GPUs."""
 _MARGIN = 0.5
 """How far outside of what was met in training a feature may be, as a share of its range there."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import dqn_learning, policies_times
+from bench import dqn_learning
 from bench.policies import sections
 from bench.policies.plots import draw
 from bench.policies.report import render
@@ -26,7 +26,7 @@ SECTIONS: dict[str, Callable[[], Any]] = {
     "bounds": sections.bounds,
     "optimal": sections.optimal,
     "speed": sections.speed,
-    "times": policies_times.measure,
+    "times": sections.times,
     "learning": dqn_learning.learning,
 }
 

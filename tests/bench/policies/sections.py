@@ -11,6 +11,7 @@ from rich.progress import track
 from bench.policies.figures import summary
 from bench.policies.runs import POLICIES, SEARCH, SEEDS, Case, run_all
 from bench.policies.scenes import OPENB, TRACES, UNSEEN, scene
+from bench.policies_times import measure
 from partita_policies import create
 from partita_policies.simulator import simulate
 from partita_policies.simulator.bounds import bounds as simple_bounds
@@ -20,7 +21,17 @@ from partita_policies.simulator.saturation import PUBLISHED, arrivals, saturate
 from partita_policies.simulator.synthetic import random_tasks
 from partita_policies.simulator.workloads import STUDY_WORKLOADS, study_workload
 
-__all__ = ["STRICT", "bounds", "optimal", "saturation", "speed", "strict", "study", "unseen"]
+__all__ = [
+    "STRICT",
+    "bounds",
+    "optimal",
+    "saturation",
+    "speed",
+    "strict",
+    "study",
+    "times",
+    "unseen",
+]
 
 STRICT = {"slowdown_budget": 1.05}
 """The strict setting of dqn: nobody is predicted to take more than 5 % longer than alone."""
@@ -117,6 +128,11 @@ def speed() -> Any:
             }
         )
     return rows
+
+
+def times() -> Any:
+    """Time single decisions of all policies that do not search."""
+    return measure([policy for policy in POLICIES if policy not in SEARCH])
 
 
 def _saturate(case: tuple[str, str, int]) -> float:

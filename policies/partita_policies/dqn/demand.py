@@ -13,9 +13,21 @@ from numpy.typing import NDArray
 from partita_policies.interference import SM_SATURATION
 from partita_policies.types import Booking, Job, Profile
 
-__all__ = ["BUSY", "MEMORY", "PCIE", "RESOURCES", "SM", "STEPS", "Catalogue", "Demand", "Floats"]
+__all__ = [
+    "BUSY",
+    "MEMORY",
+    "PCIE",
+    "RESOURCES",
+    "SM",
+    "STEPS",
+    "Catalogue",
+    "Demand",
+    "Floats",
+    "Integers",
+]
 
 Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
 
 STEPS = 16
 """Equal parts into which every profile is divided."""

@@ -102,10 +102,8 @@ def observe(
     seats = Seats(offers, catalogue, sharing)
     members = seats.members
     ahead = forecast(seats.pool, members, sharing)
-    booked = seats.memory_after
-    legal = seats.room & (booked <= 1 + 1e-6)
     last = ahead.finish.max(axis=-1)
-    legal &= _allowed(seats, ahead, last, slowdown_budget, mask=mask)
+    legal = seats.room & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
     images = _images(seats, ahead, last, legal)
     backlog = _backlogs(offers, seats)
     value = values_of(offers, seats, sharing, paces)
@@ -141,7 +139,7 @@ def _allowed(
         slowest = (ahead.finish / seats.pool.remaining[:, None]).max(axis=-1)
         allowed &= slowest <= budget
     allowed |= alone
-    fitting = allowed & seats.room & (seats.memory_after <= 1 + 1e-6)
+    fitting = allowed & seats.room
     idle = count[:, 0] == 0
     allowed[:, 0] = ~(idle & fitting[:, 1:].any(axis=-1)) if mask else True
     return allowed

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.dqn.demand import RESOURCES, SM, Floats
+from partita_policies.dqn.demand import RESOURCES, SM, Floats, Integers
 from partita_policies.dqn.forecast import Pool, slowdowns_of
 from partita_policies.types import Sharing
 
@@ -35,8 +35,6 @@ _TOGETHER = 4
 _STEPS = 100
 _BETTER = 1e-4
 _KEPT = 256
-
-Integers = NDArray[np.int64]
 
 
 class Groups(NamedTuple):

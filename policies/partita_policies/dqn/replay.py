@@ -6,13 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.dqn.demand import Floats
+from partita_policies.dqn.demand import Floats, Integers
 from partita_policies.dqn.environment import Ask, Transition
 from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES
 
 __all__ = ["Asks", "Batch", "Replay", "padded"]
-
-Integers = NDArray[np.int64]
 
 
 class Asks(NamedTuple):

@@ -8,19 +8,16 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from partita_policies.dqn.board import Offer
-from partita_policies.dqn.demand import PCIE, STEPS, Catalogue, Floats
+from partita_policies.dqn.demand import PCIE, STEPS, Catalogue, Floats, Integers
 from partita_policies.dqn.forecast import Bools, Pool, slowdowns_of
 from partita_policies.types import Sharing
 
-__all__ = ["Integers", "Seats", "subsets"]
+__all__ = ["Seats", "subsets"]
 
 OVERDUE = 0.95
 """Share of its work done by a job that runs longer than expected. An assumption."""
-
-Integers = NDArray[np.int64]
 
 
 @cache
@@ -37,7 +34,7 @@ class Seats:
         self.durations, self.limits, self.steps, self.rests = durations, limits, steps, rests
         g, r = len(offers), max(len(offer.running) for offer in offers)
         m = max(len(offer.jobs) for offer in offers)
-        self.running, self.offered = r, m
+        self.running = r
         demand = np.zeros((g, r + m), np.int64)
         there, elapsed = np.zeros((g, r + m), bool), np.zeros((g, r + m), np.float32)
         wanted, slots, clients, alone = (np.zeros((g, m), np.float64) for _ in range(4))

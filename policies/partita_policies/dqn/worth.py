@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from partita_policies.dqn.board import Offer
-from partita_policies.dqn.demand import PCIE, Floats
+from partita_policies.dqn.demand import PCIE, Floats, Integers
 from partita_policies.dqn.prices import Groups, Paces, group, prices
-from partita_policies.dqn.seats import Integers, Seats
+from partita_policies.dqn.seats import Seats
 from partita_policies.types import Sharing
 
 __all__ = ["Values", "values_of"]

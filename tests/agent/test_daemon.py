@@ -62,7 +62,15 @@ class World:
 
     def pid(self) -> int:
         """PID of the control daemon."""
-        return int((self.pipes / "nvidia-cuda-mps-control.pid").read_text())
+        return int(self._pid_file.read_text())
+
+    def has_pid(self) -> bool:
+        """Whether a control daemon has said which process it is."""
+        return self._pid_file.exists() and self._pid_file.read_text() != ""
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.pipes / "nvidia-cuda-mps-control.pid"
 
     def run(self, *steps: str):
         return self.gpus.run(*steps, CUDA_MPS_PIPE_DIRECTORY=str(self.pipes))
@@ -182,7 +190,7 @@ async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_as
     assert world.lock.take()
     world.hand_over()
     world.start()
-    await world.until((world.pipes / "nvidia-cuda-mps-control.pid").exists)
+    await world.until(world.has_pid)
     old = world.pid()
     world.hand_over(restarts=1)
     await world.until(lambda: not alive(old))
@@ -281,7 +289,7 @@ async def test_a_daemon_without_a_server_is_tried_again(
     assert world.lock.take()
     world.hand_over()
     world.start()
-    await world.until((world.pipes / "nvidia-cuda-mps-control.pid").exists)
+    await world.until(world.has_pid)
     first = world.pid()
     await world.until(lambda: not alive(first))
     world.gpus.mps()

@@ -18,6 +18,7 @@ from scheduling.builders import (
     node_body,
     partition_body,
     pod_body,
+    pod_status,
     profile_body,
     server_body,
     server_pod_body,
@@ -128,6 +129,30 @@ class TestIndexes:
         body = pod_body()
         body["metadata"]["annotations"]["partita.dev/gpu-memory"] = "lots"
         assert a_state(body).pods_of("uid-train")[0].memory == 0
+
+
+class TestRemovedPods:
+    """What is gone is remembered until its end is told: else its attempt would be made again."""
+
+    def test_a_pod_that_nobody_wrote_down_is_kept_as_deleted_until_it_is_told(self):
+        state = a_state(job_body(), pod_body())
+        take(state, pod_body(), deleted=True)
+        (gone,) = state.pods_of("uid-train")
+        assert (gone.attempt, gone.alive, gone.outcome.outcome) == (1, False, "PodDeleted")
+        told = {"number": 1, "pod": "train-1", "outcome": "PodDeleted"}
+        take(state, job_body(status={"phase": "Queued", "attempts": [told]}))
+        assert state.pods_of("uid-train") == []
+
+    def test_a_pod_that_had_come_to_its_end_keeps_it(self):
+        state = a_state(job_body(), pod_body(status=pod_status("Succeeded", exit_code=0)))
+        take(state, pod_body(), deleted=True)
+        assert [p.outcome.outcome for p in state.pods_of("uid-train")] == ["Succeeded"]
+
+    def test_nothing_is_kept_of_a_job_that_is_gone(self):
+        state = a_state(job_body(), pod_body())
+        take(state, pod_body(), deleted=True)
+        take(state, job_body(), deleted=True)
+        assert state.pods_of("uid-train") == []
 
 
 class TestNews:

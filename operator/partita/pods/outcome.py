@@ -1,9 +1,9 @@
 """How a job's Pod ended, read from its status."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from partita.models import Outcome
 from partita.models.base import parse_time
@@ -13,10 +13,12 @@ from partita.pods.memory_errors import (
     names_cuda_error,
 )
 
-__all__ = ["MAX_MESSAGE", "PodOutcome", "read_outcome"]
+__all__ = ["MAX_MESSAGE", "POD_DELETED", "PodOutcome", "read_outcome"]
 
 MAX_MESSAGE: Final = 2048
 """Characters of a message that are kept, from its end; kubelet cuts a log at as many bytes."""
+
+POD_DELETED: Final = "somebody deleted the Pod"
 
 _LOST: Final = frozenset({"NodeLost", "Shutdown", "NodeShutdown", "Terminated"})
 """`status.reason` of a Pod whose node went: unreachable, or shut down in good order (`Terminated`,
@@ -83,6 +85,19 @@ class PodOutcome:
     """Whether a container of the program runs now."""
     stuck: str = ""
     """Why a Pod that is not over does not start (image, configuration, no node); else empty."""
+
+    def removed(self) -> Self:
+        """Return how a Pod ended that is no longer there."""
+        if self.finished:
+            return self
+        return replace(
+            self,
+            finished=True,
+            outcome=Outcome.POD_DELETED,
+            message=POD_DELETED,
+            running=False,
+            stuck="",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
 from partita.pods.job import pod_name
-from partita.pods.outcome import PodOutcome
+from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.scheduling.reasons import gib
 from partita.scheduling.views import PodView
 
@@ -91,7 +91,7 @@ def observe(
         if attempt.outcome is None and number not in pods:
             lost = bool(attempt.node) and not around.node_exists(attempt.node)
             outcome = Outcome.NODE_LOST if lost else Outcome.POD_DELETED
-            said = f"node {attempt.node} is gone" if lost else _DELETED
+            said = f"node {attempt.node} is gone" if lost else POD_DELETED
             update = {"outcome": outcome, "end_time": now, "message": said}
             attempts[number] = attempt.model_copy(update=update)
     latest = max(saved, default=0)
@@ -102,9 +102,6 @@ def observe(
         old = saved.get(number) or _new_attempt(job, attempts, pod, around)
         attempts[number] = _observed(old, pod, around, now)
     return attempts
-
-
-_DELETED = "somebody deleted the Pod"
 
 
 def _new_attempt(
@@ -194,7 +191,7 @@ def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outc
         if around.ending is not None and around.ending.outcome is Outcome.GPU_FAULT:
             return around.ending.outcome, around.ending.message
         if pod.deleting:
-            return Outcome.POD_DELETED, _DELETED
+            return Outcome.POD_DELETED, POD_DELETED
         above = peak is not None and peak > attempt.memory > 0 and around.enforced
         if seen.ended_from_outside and peak is not None and above:
             facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} booked"

@@ -4,7 +4,6 @@ Not thread-safe: everything happens in one event loop. An older version never re
 one, so the answer to a write and the watch event of the same write may come in either order.
 """
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
@@ -27,10 +26,11 @@ from partita.models import (
     SharedGPUJob,
 )
 from partita.models.errors import describe
+from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
-__all__ = ["Dirty", "State"]
+__all__ = ["State"]
 
 Json = dict[str, Any]
 
@@ -49,52 +49,6 @@ V = TypeVar("V", bound=_Versioned)
 R = TypeVar("R", bound=Resource)
 
 
-class Dirty:
-    """What has changed since it was looked at last."""
-
-    def __init__(self) -> None:
-        self._jobs: set[str] = set()
-        self._partitions: set[str] = set()
-        self._glances: set[str] = set()
-        self.event = asyncio.Event()
-        """Set while there is something."""
-
-    def jobs(self, *uids: str) -> None:
-        """Have these jobs looked at."""
-        if uids:
-            self._jobs.update(uids)
-            self.event.set()
-
-    def partitions(self, *names: str) -> None:
-        """Have these partitions' GPUs and queues looked at."""
-        if names:
-            self._partitions.update(names)
-            self.event.set()
-
-    def glance(self, *names: str) -> None:
-        """Have these partitions' numbers looked at; their queues are not concerned."""
-        if names:
-            self._glances.update(names)
-            self.event.set()
-
-    def take_jobs(self) -> set[str]:
-        """Return the UIDs of jobs to look at, and start anew."""
-        taken, self._jobs = self._jobs, set()
-        self._settle()
-        return taken
-
-    def take_partitions(self) -> tuple[set[str], set[str]]:
-        """Return the partitions to decide, and those to glance at; start anew."""
-        taken = self._partitions, self._glances
-        self._partitions, self._glances = set(), set()
-        self._settle()
-        return taken
-
-    def _settle(self) -> None:
-        if not (self._jobs or self._partitions or self._glances):
-            self.event.clear()
-
-
 class State:
     """The cache. `apply_*` takes what the API server says and notes what became dirty."""
 
@@ -109,6 +63,8 @@ class State:
         self.namespaces: dict[str, NamespaceView] = {}
         self.job_pods: dict[str, dict[str, PodView]] = {}
         """Pods by job UID and Pod UID."""
+        self._removed_pods: dict[str, list[PodView]] = {}
+        """Pods that are gone and whose end no status tells yet, by job UID."""
         self.server_pods: dict[str, PodView] = {}
         """By name of the GPUServer."""
         self.unreadable: dict[str, dict[str, str]] = {}
@@ -129,8 +85,9 @@ class State:
         return [self.servers[n] for n in sorted(self._partition_servers.get(partition, ()))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return the Pods of a job, by attempt."""
-        return sorted(self.job_pods.get(uid, {}).values(), key=lambda p: p.attempt)
+        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
+        pods = [*self.job_pods.get(uid, {}).values(), *self._removed_pods.get(uid, ())]
+        return sorted(pods, key=lambda p: p.attempt)
 
     def booked(self, uid: str) -> dict[str, Allocation]:
         """Return what a job has booked, by GPUServer."""
@@ -215,6 +172,8 @@ class State:
             self._partition_jobs.setdefault(new.spec.partition, set()).add(uid)
             if old is None or old.status.phase is not new.status.phase:
                 self.dirty.glance(new.spec.partition)
+        if removed := self._removed_pods.pop(uid, None):
+            self._keep_removed(uid, removed)
         self.dirty.jobs(uid)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
@@ -240,7 +199,10 @@ class State:
             return
         if pod.component == COMPONENT_JOB:
             pods = self.job_pods.setdefault(pod.job_uid, {})
+            last = pods.get(pod.uid)
             self._apply_view(pods, pod.uid, pod, deleted=deleted)
+            if deleted and last is not None:
+                self._keep_removed(pod.job_uid, [last.removed()])
             if not pods:
                 del self.job_pods[pod.job_uid]
             self.dirty.jobs(pod.job_uid)
@@ -250,6 +212,13 @@ class State:
             server = self.servers[pod.server]
             self.dirty.partitions(server.spec.partition)
             self.dirty.jobs(*server.status.allocations)
+
+    def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
+        """Keep what a job's status does not tell, else its attempt would be made once more."""
+        job = self.jobs.get(uid)
+        untold = [pod for pod in pods if job is not None and _untold(job, pod.attempt)]
+        if untold:
+            self._removed_pods[uid] = [*self._removed_pods.get(uid, ()), *untold]
 
     def apply_node(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Node. One that merely reports again changes nothing."""
@@ -354,6 +323,12 @@ class State:
         self._gone[uid] = None
         while len(self._gone) > _TOMBSTONES:
             self._gone.popitem(last=False)
+
+
+def _untold(job: SharedGPUJob, attempt: int) -> bool:
+    """Tell whether a job's status does not say how an attempt ended; trimmed ones are older."""
+    told = {a.number: a.outcome for a in job.status.attempts}
+    return told[attempt] is None if attempt in told else attempt > max(told, default=0)
 
 
 def _same_wish(old: GPUPartition, new: GPUPartition) -> bool:

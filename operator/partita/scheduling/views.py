@@ -1,6 +1,6 @@
 """The little that is kept of Pods, Nodes and Namespaces."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from partita.constants import (
@@ -49,6 +49,10 @@ class PodView:
     def alive(self) -> bool:
         """Whether its program may still run."""
         return not self.outcome.finished
+
+    def removed(self) -> Self:
+        """Return the Pod as it is told of once it is gone."""
+        return replace(self, deleting=True, outcome=self.outcome.removed())
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:

@@ -1,0 +1,51 @@
+"""What the loop has still to look at."""
+
+import asyncio
+
+__all__ = ["Dirty"]
+
+
+class Dirty:
+    """What has changed since it was looked at last."""
+
+    def __init__(self) -> None:
+        self._jobs: set[str] = set()
+        self._partitions: set[str] = set()
+        self._glances: set[str] = set()
+        self.event = asyncio.Event()
+        """Set while there is something."""
+
+    def jobs(self, *uids: str) -> None:
+        """Have these jobs looked at."""
+        if uids:
+            self._jobs.update(uids)
+            self.event.set()
+
+    def partitions(self, *names: str) -> None:
+        """Have these partitions' GPUs and queues looked at."""
+        if names:
+            self._partitions.update(names)
+            self.event.set()
+
+    def glance(self, *names: str) -> None:
+        """Have these partitions' numbers looked at; their queues are not concerned."""
+        if names:
+            self._glances.update(names)
+            self.event.set()
+
+    def take_jobs(self) -> set[str]:
+        """Return the UIDs of jobs to look at, and start anew."""
+        taken, self._jobs = self._jobs, set()
+        self._settle()
+        return taken
+
+    def take_partitions(self) -> tuple[set[str], set[str]]:
+        """Return the partitions to decide, and those to glance at; start anew."""
+        taken = self._partitions, self._glances
+        self._partitions, self._glances = set(), set()
+        self._settle()
+        return taken
+
+    def _settle(self) -> None:
+        if not (self._jobs or self._partitions or self._glances):
+            self.event.clear()

@@ -27,6 +27,7 @@ __all__ = [
     "BINARIES",
     "CONTROL_PLANE",
     "NODE",
+    "PROMTOOL",
     "Binaries",
     "BuildError",
     "assets",
@@ -148,6 +149,21 @@ NODE = Binaries(
     ),
 )
 """What Pods need beside the control plane."""
+
+PROMTOOL = Binaries(
+    name="promtool",
+    title="promtool",
+    variable="PARTITA_PROMTOOL_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "promtool",
+            packages={"github.com/prometheus/prometheus/cmd/promtool": "promtool"},
+            version_of="github.com/prometheus/prometheus",
+            tags="remove_all_sd",  # rules need no service discovery, which is most of it
+        ),
+    ),
+)
+"""What reads Prometheus rules and runs their tests."""
 
 BINARIES = CONTROL_PLANE.names
 """What a folder of the control plane must hold."""

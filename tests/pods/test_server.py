@@ -1,5 +1,7 @@
 """The Pod that holds a GPU."""
 
+from dataclasses import replace
+
 import pytest
 
 from partita.models import GPUPartition, GPUServer, SharingMode
@@ -91,3 +93,17 @@ def test_two_pods_share_no_part_that_one_could_change_for_the_other():
     first, second = build(), build()
     first["spec"]["containers"][0]["env"][-1]["value"] = "changed"
     assert second == build()
+
+
+def test_it_has_the_priority_that_the_installation_names_and_none_of_its_own():
+    assert "priorityClassName" not in build()["spec"]
+    partition = GPUPartition.parse({"metadata": {"name": "a100"}, "spec": {"gpus": 1}})
+    server = GPUServer.parse(
+        {
+            "metadata": {"name": "a100-0", "uid": "u-1"},
+            "spec": {"partition": "a100", "mode": "MPS", "maxJobs": 7},
+        }
+    )
+    pod = build_server_pod(server, partition, replace(SETTINGS, priority_class="gpus"))
+    assert pod["spec"]["priorityClassName"] == "gpus"
+    assert shape_errors(pod) == []

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any, Final
 
 from partita.cli.terminal import UserError
-from partita.kube.client import JOBS, NAMESPACES, PARTITIONS, PROFILES, Kind, Kube
+from partita.controller.definitions import established
+from partita.kube.client import CRDS, JOBS, NAMESPACES, PARTITIONS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError
 from partita.models import crd
 
@@ -12,13 +13,6 @@ __all__ = ["create", "ensure_namespace", "install_crds"]
 
 Json = dict[str, Any]
 
-CRDS: Final = Kind(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
 _SERVED_WITHIN: Final = 30.0
 """Seconds for which the API server may take to serve a new kind; it takes less than one."""
 _POLL: Final = 0.05
@@ -40,7 +34,7 @@ async def install_crds(kube: Kube) -> list[tuple[str, str]]:
     try:
         async with asyncio.timeout(_SERVED_WITHIN):
             for name, _ in changes:
-                while not _established(await kube.get(CRDS, name)):  # noqa: ASYNC110 - no event of ours
+                while not established(await kube.get(CRDS, name)):  # noqa: ASYNC110 - no event of ours
                     await asyncio.sleep(_POLL)
     except TimeoutError:
         raise UserError(
@@ -65,11 +59,6 @@ async def _install(kube: Kube, definition: Json) -> str:
             continue  # its status was written meanwhile
         same = new["metadata"]["generation"] == old["metadata"]["generation"]
         return "unchanged" if same else "updated"
-
-
-def _established(definition: Json) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 async def ensure_namespace(kube: Kube, name: str) -> None:

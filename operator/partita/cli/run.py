@@ -17,7 +17,14 @@ __all__ = ["command"]
     show_envvar=True,
     default="partita-system",
     show_default=True,
-    help="Where the operator's Lease and the server Pods are; it must exist.",
+    help="Where the operator and its Lease are; it must exist.",
+)
+@click.option(
+    "--server-namespace",
+    metavar="NAME",
+    default="",
+    help="Where the server Pods are: Pod Security must allow `privileged` there. By default the "
+    "operator's namespace.",
 )
 @click.option(
     "--identity",
@@ -39,9 +46,9 @@ __all__ = ["command"]
     "--image",
     envvar="PARTITA_IMAGE",
     show_envvar=True,
-    default="partita:latest",
-    show_default=True,
-    help="Image of the server Pods.",
+    default="",
+    help="Image of the server Pods; by default that of the operator's own Pod, or "
+    "partita:latest where it runs in none.",
 )
 @click.option(
     "--service-account",
@@ -49,6 +56,12 @@ __all__ = ["command"]
     default="partita-agent",
     show_default=True,
     help="Service account of the server Pods.",
+)
+@click.option(
+    "--server-priority-class",
+    metavar="NAME",
+    default="",
+    help="PriorityClass of the server Pods; by default the cluster's default.",
 )
 @click.option(
     "--health-port",
@@ -79,10 +92,12 @@ def command(
     *,
     kubeconfig: str | None,
     namespace: str,
+    server_namespace: str,
     identity: str,
     lease_duration: float,
     image: str,
     service_account: str,
+    server_priority_class: str,
     health_port: int,
     record: Path | None,
     record_limit: int,
@@ -112,10 +127,12 @@ def command(
     configure_logs(verbose=verbose)
     settings = OperatorSettings(
         namespace=namespace,
+        server_namespace=server_namespace,
         identity=identity,
         lease_duration=lease_duration,
         image=image,
         service_account=service_account,
+        server_priority_class=server_priority_class,
         health_port=health_port,
         record=record,
         record_limit=record_limit,

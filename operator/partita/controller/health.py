@@ -5,17 +5,37 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-__all__ = ["serve_health"]
+__all__ = ["Readiness", "serve_health"]
+
+
+class Readiness:
+    """Whether this process could do the operator's work, be it now or when it gets the lease.
+
+    One that waits for the lease is ready: else no rollout could wait for a new Pod before it ends
+    the one that leads.
+    """
+
+    def __init__(self) -> None:
+        self.why_not = "it has just started"
+        """What stands in the way; empty once it is ready."""
+
+    def waits(self, why: str) -> None:
+        """Be not ready, for a reason that a person can act on."""
+        self.why_not = why
+
+    def reached(self) -> None:
+        """Be ready."""
+        self.why_not = ""
 
 
 @asynccontextmanager
 async def serve_health(
-    port: int, ready: Callable[[], bool], trouble: Callable[[], str] = lambda: ""
+    port: int, readiness: Readiness, trouble: Callable[[], str] = lambda: ""
 ) -> AsyncIterator[None]:
     """Serve /healthz and /readyz while the block runs.
 
-    `/healthz` answers as long as the event loop turns. `/readyz` is 503 for a process that
-    waits for the lease.
+    `/healthz` answers as long as the event loop turns. `/readyz` is 503, and says why, for a
+    process that could not work.
 
     Parameters
     ----------
@@ -33,9 +53,9 @@ async def serve_health(
         return web.Response(text=f"ok, but {said}" if said else "ok")
 
     async def readyz(_: web.Request) -> web.Response:
-        if ready():
-            return web.Response(text="ok")
-        return web.Response(status=503, text="waiting for the lease")
+        if why_not := readiness.why_not:
+            return web.Response(status=503, text=f"not ready: {why_not}")
+        return web.Response(text="ok")
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)

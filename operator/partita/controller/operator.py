@@ -14,9 +14,11 @@ import kopf
 import structlog
 
 from partita.constants import GROUP, LABEL_COMPONENT
+from partita.controller.definitions import wait_for_definitions
 from partita.controller.feeds import feeds
 from partita.controller.handlers import register
-from partita.controller.health import serve_health
+from partita.controller.health import Readiness, serve_health
+from partita.controller.image import own_image
 from partita.controller.login import log_in
 from partita.controller.overview import partition_status
 from partita.controller.partition_statuses import PartitionStatuses
@@ -70,13 +72,16 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
         )
         kube = Kube(api, may_write=lease.held)
         state = State()
-        ready = asyncio.Event()
+        readiness = Readiness()
         async with (
             recording(settings.record, settings.record_limit) as recorder,
             serve_health(
-                settings.health_port, ready.is_set, lambda: recorder.problem if recorder else ""
+                settings.health_port, readiness, lambda: recorder.problem if recorder else ""
             ),
         ):
+            if await _stopped_before(wait_for_definitions(kube, readiness.waits), stop):
+                return
+            readiness.reached()
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
@@ -87,10 +92,10 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
                     settings,
                     recorder,
                     access=partial(access_of, api),
-                    ready=ready,
                     stop=stop,
                 )
             finally:
+                readiness.waits("it is being stopped")
                 await lease.release()
                 writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
                 log.info("stopped", writes=writes)
@@ -104,15 +109,15 @@ async def _lead(
     recorder: Recorder | None,
     *,
     access: Callable[[], Awaitable[Access]],
-    ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
     pods = ServerPodSettings(
-        namespace=settings.namespace,
-        image=settings.image,
+        namespace=settings.server_namespace or settings.namespace,
+        image=settings.image or await own_image(kube, settings.namespace, settings.identity),
         service_account=settings.service_account,
+        priority_class=settings.server_priority_class,
     )
     partitions = Partitions(kube, state, events, pods)
 
@@ -184,10 +189,8 @@ async def _lead(
             )
         ]
         group.create_task(watch())
-        ready.set()
         log.info("ready")
         await stop.wait()
-        ready.clear()
         for task in siblings:
             task.cancel()
 

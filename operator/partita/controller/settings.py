@@ -11,15 +11,19 @@ class OperatorSettings:
     """How one operator process runs."""
 
     namespace: str = "partita-system"
-    """Namespace of the operator, its Lease and the server Pods."""
+    """Namespace of the operator and its Lease."""
+    server_namespace: str = ""
+    """Namespace of the server Pods; the operator's where it is empty."""
     identity: str = ""
     """Who we are in the Lease; a container that restarts in the same Pod keeps its name."""
     lease_duration: float = 15.0
     """Seconds after which another operator may take over from one that is silent."""
-    image: str = "partita:latest"
-    """Image of the server Pods."""
+    image: str = ""
+    """Image of the server Pods; that of the operator's own Pod where it is empty."""
     service_account: str = "partita-agent"
     """Service account of the server Pods."""
+    server_priority_class: str = ""
+    """PriorityClass of the server Pods; the cluster's default where it is empty."""
     health_port: int = 0
     """Port of /healthz and /readyz on all interfaces; 0 serves none."""
     record: Path | None = None

@@ -29,6 +29,7 @@ from partita.kube.errors import (
 )
 
 __all__ = [
+    "CRDS",
     "EVENTS",
     "JOBS",
     "LEASES",
@@ -92,6 +93,13 @@ NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Kind("", "v1", "events", "Event", namespaced=True)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+CRDS = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
 
 
 class Kube:

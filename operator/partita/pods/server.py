@@ -63,11 +63,13 @@ class ServerPodSettings:
     """What the operator's own installation decides."""
 
     namespace: str
-    """The operator's namespace."""
+    """The server Pods' namespace."""
     image: str
     """Partita's image; both containers run from it."""
     service_account: str
     """The agent's service account."""
+    priority_class: str = ""
+    """Their PriorityClass: who preempts one ends all jobs of its GPU."""
 
 
 def build_server_pod(
@@ -96,6 +98,8 @@ def build_server_pod(
         "containers": containers,
         "volumes": volumes,
     }
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
     if partition.spec.device_injection == "RuntimeClass":
         spec["runtimeClassName"] = RUNTIME_CLASS
     if partition.spec.node_selector:

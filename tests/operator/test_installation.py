@@ -1,0 +1,169 @@
+"""What the operator says and does on a cluster that is not yet, or no longer, as it needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import structlog
+
+from partita.controller import definitions
+from partita.controller.operator import run_operator
+from partita.controller.settings import OperatorSettings
+from partita.models import crd
+from support.api import Api
+from support.clusters import ApiServer, embedded_server
+from support.crds import DEFINITIONS, install_crds
+from support.history import GROUP_PATH
+from support.operator import OPERATOR_NAMESPACE, System, prepare_namespace
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
+
+
+@pytest.fixture(scope="module")
+def empty_cluster(tmp_path_factory: pytest.TempPathFactory):
+    """A cluster of its own: its kinds come and go."""
+    with embedded_server(tmp_path_factory.mktemp("empty")) as server:
+        yield server
+
+
+@pytest.fixture
+async def cluster(empty_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch):
+    """A client of a cluster that knows nothing of Partita."""
+    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    async with empty_cluster.session() as session:
+        api = empty_cluster.api(session)
+        meta = {"name": OPERATOR_NAMESPACE}
+        await api.post(
+            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        )
+        with structlog.testing.capture_logs():
+            yield api
+        await api.delete(LEASE)
+        for definition in crd.crds():
+            await api.delete(f"{DEFINITIONS}/{definition['metadata']['name']}")
+
+
+@contextlib.asynccontextmanager
+async def operator(server: Path, port: int, **settings) -> AsyncIterator[None]:
+    options = OperatorSettings(**{"identity": "suite", "health_port": port, **settings})
+    work = asyncio.create_task(run_operator(options, str(server)))
+    try:
+        yield
+        assert not work.done(), work
+    finally:
+        if not work.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(20):
+            await work
+
+
+async def readyz(port: int, status: int, words: str) -> str:
+    """Wait until the probe answers so, in a text that has these words; return it."""
+    seen = None
+    try:
+        async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                        seen = answer.status, await answer.text()
+                        if seen[0] == status and words in seen[1]:
+                            return seen[1]
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"/readyz says {seen}")
+
+
+async def test_before_the_crds_it_says_so_waits_and_then_works(
+    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+) -> None:
+    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
+        said = await readyz(unused_tcp_port, 503, "no CRD")
+        assert "there is no CRD gpupartitions.partita.dev; " in said
+        assert "`partita crds --install`, or `kubectl apply -k crds`" in said
+        assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
+        await install_crds(cluster)
+        await readyz(unused_tcp_port, 200, "ok")
+        async with asyncio.timeout(20):
+            while (await cluster.get(LEASE)).status != 200:
+                await asyncio.sleep(0.02)
+
+
+async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_without_a_restart(
+    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+) -> None:
+    for definition in crd.crds():
+        if definition["spec"]["names"]["kind"] == "GPUServer":
+            (version,) = definition["spec"]["versions"]
+            status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+            del status["properties"]["allocations"]
+        (await cluster.post(DEFINITIONS, definition)).ok()
+    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
+        said = await readyz(unused_tcp_port, 503, "older")
+        assert "CRD gpuservers.partita.dev is older than this release" in said
+        assert "lacks status.allocations" in said
+        for definition in crd.crds():
+            path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+            (await cluster.patch(path, {"spec": definition["spec"]})).ok()
+        await readyz(unused_tcp_port, 200, "ok")
+
+
+async def test_it_can_be_stopped_while_it_waits(
+    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+) -> None:
+    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
+        await readyz(unused_tcp_port, 503, "no CRD")
+
+
+async def test_one_that_waits_for_the_lease_is_ready(
+    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+) -> None:
+    """Else no rollout would end: the new Pod waits for the lease of the old one."""
+    await install_crds(cluster)
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600}
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "partita-operator"},
+        "spec": spec | {"renewTime": "2026-01-01T00:00:00.000000Z"},
+    }
+    (await cluster.post(LEASE.rpartition("/")[0], body)).ok()
+    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
+        await readyz(unused_tcp_port, 200, "ok")
+        assert (await cluster.get(LEASE)).body["spec"]["holderIdentity"] == "another"
+
+
+async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
+    system: System, namespace: str
+) -> None:
+    name = system.named("operator")
+    containers = [
+        {"name": "mesh", "image": "example.org/mesh:1"},
+        {"name": "operator", "image": "example.org/partita:7"},
+    ]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": containers},
+    }
+    path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods"
+    (await system.api.post(path, body)).ok()
+    await prepare_namespace(system.api, namespace, "partita-agent")
+    try:
+        async with system.nodes(1), system.operator(identity=name, server_namespace=namespace):
+            partition = await system.partition()
+            await system.ready(partition)
+            pod = system.history.get("pods", f"{partition}-0", namespace)
+            assert pod is not None
+            assert {c["image"] for c in pod["spec"]["containers"]} == {"example.org/partita:7"}
+            await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")
+            await system.history.until(lambda: not system.history.all("gpuservers"))
+    finally:
+        await system.api.delete(f"{path}/{name}", {"gracePeriodSeconds": 0})

@@ -1,6 +1,7 @@
 """The status of a GPUPartition: its GPUs, its queue, its policy, in one look. Pure."""
 
 from collections import Counter
+from collections.abc import Container
 from datetime import datetime
 
 from partita.models import (
@@ -9,6 +10,7 @@ from partita.models import (
     GPUPartitionStatus,
     GPUServer,
     Phase,
+    SharedGPUJob,
     set_condition,
 )
 from partita.models.partition import (
@@ -23,7 +25,7 @@ from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
 
-__all__ = ["partition_status"]
+__all__ = ["partition_status", "waits"]
 
 _TROUBLE = {"Faulted", "Unready", "Mismatched"}
 
@@ -44,13 +46,7 @@ def partition_status(
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
     holding = {uid for server in servers for uid in server.status.allocations}
     phases = Counter(job.status.phase for job in state.jobs_of(name))
-    queued = sum(
-        1
-        for job in state.jobs_of(name)
-        if job.metadata.uid not in holding
-        and not job.spec.suspend
-        and not (job.status.phase and job.status.phase.finished)
-    )
+    queued = sum(waits(job, holding) for job in state.jobs_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
         conditions=_conditions(partition, summary, runner, now),
@@ -70,6 +66,18 @@ def partition_status(
         shadow=_shadow(runner),
         gpu_summary=summary,
     )
+
+
+def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
+    """Tell whether a job waits for a GPU.
+
+    Parameters
+    ----------
+    holding
+        UIDs of the jobs that have one.
+    """
+    over = job.status.phase is not None and job.status.phase.finished
+    return not over and not job.spec.suspend and job.metadata.uid not in holding
 
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:

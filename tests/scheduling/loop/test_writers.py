@@ -20,7 +20,7 @@ from partita.kube.errors import (
     NotFoundError,
     UnavailableError,
 )
-from partita.models import Phase, SharedGPUJobStatus, SharingMode
+from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus, SharingMode
 from partita.pods.grant import Grant
 from partita.scheduling.jobs import Refusal
 from partita.scheduling.ledger import ServerChange
@@ -235,6 +235,23 @@ class TestStatuses:
         writer.want("uid-train", SharedGPUJobStatus(), 0.0)
         await self.until(lambda: not writer._due and not writer._writing)
         assert kube.writes == []
+
+    async def test_who_looks_on_is_told_of_what_was_written_and_ends_nothing(self, kube, state):
+        told: list[tuple[Phase | None, Phase | None]] = []
+
+        def look_on(job: SharedGPUJob, new: SharedGPUJobStatus) -> None:
+            told.append((job.status.phase, new.phase))
+            raise ValueError
+
+        kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
+        writer = StatusWriter(kube, state, lambda _: None, look_on)
+        task = asyncio.create_task(writer.run())
+        for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
+            writer.want("uid-train", status(phase), 0.0)
+            await self.until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+            await self.until(lambda: not writer._due and not writer._writing)
+        task.cancel()
+        assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
 
     async def test_a_write_that_failed_is_made_later(self, kube, state, writer, monkeypatch):
         monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)

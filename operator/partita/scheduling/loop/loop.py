@@ -18,7 +18,7 @@ import structlog
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import Outcome, SharedGPUJob
+from partita.models import Outcome, SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
 from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
 from partita.scheduling.jobs import Jobs
@@ -65,6 +65,8 @@ class Loop:
         Told of each partition whose jobs or GPUs changed, and after each of its cycles.
     on_decision
         Told of each cycle in which a policy was asked.
+    on_status
+        Told of each job's status once it is written, and of the job as it was before.
     now
         The clock.
     """
@@ -77,6 +79,7 @@ class Loop:
         *,
         on_partition: Callable[[str], None] = lambda _: None,
         on_decision: Callable[[CycleResult], None] = lambda _: None,
+        on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._on_partition = on_partition
@@ -87,7 +90,7 @@ class Loop:
         self._now = now
         self.jobs = Jobs(state)
         self._committer = Committer(kube, state, self.jobs, events, later=self._later, now=now)
-        self._statuses = StatusWriter(kube, state, self._status_refused)
+        self._statuses = StatusWriter(kube, state, self._status_refused, on_status)
         self._partitions: dict[str, _Partition] = {}
         self._deleting: set[str] = set()
         self._timers: list[tuple[datetime, str]] = []

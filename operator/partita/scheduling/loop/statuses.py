@@ -12,7 +12,7 @@ import structlog
 
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import InvalidError, KubernetesError, NotFoundError
-from partita.models import SharedGPUJobStatus
+from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.scheduling.state import State
 from partita.scheduling.status import merge_diff
 
@@ -31,12 +31,21 @@ class StatusWriter:
     ----------
     on_refused
         Told the UID of a job whose status the API server will never take.
+    on_written
+        Told of each status once it is written, and of the job as it was before.
     """
 
-    def __init__(self, kube: Kube, state: State, on_refused: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        on_refused: Callable[[str], None],
+        on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+    ) -> None:
         self._kube = kube
         self._state = state
         self._on_refused = on_refused
+        self._on_written = on_written
         self._wanted: dict[str, SharedGPUJobStatus] = {}
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
@@ -101,6 +110,7 @@ class StatusWriter:
                 subresource="status",
             )
             self._state.apply_job(body)
+            self._tell(job, status)
         except NotFoundError:
             self.drop(uid)
         except InvalidError as error:
@@ -114,3 +124,9 @@ class StatusWriter:
         finally:
             self._writing.discard(uid)
             self._slots.release()
+
+    def _tell(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        try:
+            self._on_written(job, status)
+        except Exception:  # noqa: BLE001 - who only looks on must not end who works
+            self._log.exception("not told of a status", job=job.key)

@@ -1,0 +1,1 @@
+"""What the operator tells Prometheus: definitions, what is counted, and the page of a scrape."""

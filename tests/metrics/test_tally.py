@@ -1,0 +1,127 @@
+"""What happens once is counted once."""
+
+from typing import Any
+
+import pytest
+
+from partita.controller.metrics import definitions as d
+from partita.controller.metrics.definitions import Metric
+from partita.controller.metrics.tally import Distribution, Tally
+from partita.models import Attempt, Outcome, SharedGPUJobStatus
+from partita.models.job import Phase
+from partita.scheduling.cycle import CycleResult
+from partita.scheduling.runner import Answer
+from partita_policies.types import Snapshot
+from scheduling.builders import GIB, a_job, at
+
+BOOKED = Attempt(number=1, memory=8 * GIB, queued_time=at(0), booked_time=at(3))
+STARTED = BOOKED.model_copy(update={"start_time": at(5)})
+ENDED = STARTED.model_copy(
+    update={"first_use_time": at(9), "end_time": at(65), "outcome": Outcome.SUCCEEDED}
+)
+
+
+def status(*attempts: Attempt, phase: Phase | None = Phase.RUNNING) -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, attempts=attempts)
+
+
+def write(tally: Tally, *statuses: SharedGPUJobStatus) -> None:
+    """Write one status after the other into a job."""
+    job = a_job()
+    for new in statuses:
+        tally.written(job, new)
+        job = job.model_copy(update={"status": new})
+
+
+def taken(tally: Tally, metric: Metric) -> tuple[int, float]:
+    """How many values of the partition there are, and their sum."""
+    found = tally.distributions[metric].get(("shared",))
+    return (sum(found.counts), found.sum) if found else (0, 0.0)
+
+
+STEPS = {d.QUEUED_TIME: (1, 3.0), d.START_TIME: (1, 2.0), d.FIRST_USE_TIME: (1, 4.0)}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        (status(BOOKED), status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
+        (status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
+        (status(ENDED, phase=Phase.SUCCEEDED),),
+        (status(ENDED), status(ENDED), status(ENDED, phase=Phase.SUCCEEDED)),
+    ],
+    ids=["each step written", "two at once", "all at once", "written again"],
+)
+def test_each_step_of_an_attempt_is_counted_once_however_it_was_written(written: Any):
+    tally = Tally()
+    write(tally, *written)
+    assert {metric: taken(tally, metric) for metric in STEPS} == STEPS
+    assert taken(tally, d.RUN_TIME) == (1, 60.0)
+    assert tally.counts[d.ATTEMPTS] == {("shared", "Succeeded"): 1}
+    assert tally.counts[d.FINISHED] == {("shared", "Succeeded"): 1}
+
+
+def test_what_a_status_held_before_is_not_counted():
+    tally = Tally()
+    tally.written(a_job(status=status(ENDED, phase=Phase.SUCCEEDED).dump()), status(ENDED))
+    assert not any(tally.counts.values())
+    assert not any(tally.distributions.values())
+
+
+def test_a_time_that_seems_to_run_backwards_counts_as_none():
+    tally = Tally()
+    early = STARTED.model_copy(update={"first_use_time": at(4.5)})
+    write(tally, status(early))
+    assert taken(tally, d.FIRST_USE_TIME) == (1, 0.0)
+
+
+def test_a_step_that_nobody_saw_is_not_counted():
+    tally = Tally()
+    lost = BOOKED.model_copy(update={"outcome": Outcome.NODE_LOST, "end_time": at(9)})
+    write(tally, status(lost))
+    assert taken(tally, d.START_TIME) == taken(tally, d.RUN_TIME) == (0, 0.0)
+    assert tally.counts[d.ATTEMPTS] == {("shared", "NodeLost"): 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "memory", "resizes"),
+    [
+        (Outcome.OUT_OF_MEMORY, 12 * GIB, 1),
+        (Outcome.OUT_OF_MEMORY, 8 * GIB, 0),
+        (Outcome.FAILED, 12 * GIB, 0),
+    ],
+)
+def test_a_resize_is_a_larger_booking_after_memory_ran_out(
+    outcome: Outcome, memory: int, resizes: int
+):
+    tally = Tally()
+    first = ENDED.model_copy(update={"outcome": outcome})
+    second = Attempt(number=2, memory=memory, queued_time=at(65), booked_time=at(66))
+    write(tally, status(STARTED), status(first), status(first, second), status(first, second))
+    assert tally.counts[d.RESIZES]["shared",] == resizes
+
+
+def test_a_decision_is_counted_for_the_policy_that_made_it():
+    tally = Tally()
+    tally.decided(CycleResult())  # nobody was asked
+    snapshot = Snapshot(partition="shared", time=0.0, jobs=(), gpus=())
+    tally.decided(CycleResult(snapshot=snapshot, answer=Answer((), "sjf", seconds=0.25)))
+    ((labels, values),) = tally.distributions[d.DECISION_TIME].items()
+    assert (labels, values.sum) == (("shared", "sjf"), 0.25)
+
+
+def test_partitions_that_are_gone_are_forgotten():
+    tally = Tally()
+    write(tally, status(ENDED, phase=Phase.SUCCEEDED))
+    tally.keep_only({"shared"})
+    assert taken(tally, d.RUN_TIME) == (1, 60.0)
+    tally.keep_only(set())
+    assert not any(tally.counts.values())
+    assert not any(tally.distributions.values())
+
+
+def test_a_value_on_a_bound_is_within_it():
+    values = Distribution((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 2.0, 99.0):
+        values.observe(value)
+    assert values.counts == [2, 2, 1]

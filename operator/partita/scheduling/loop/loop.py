@@ -18,7 +18,7 @@ import structlog
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import Outcome, SharedGPUJob, SharedGPUJobStatus
+from partita.models import Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
 from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
 from partita.scheduling.jobs import Jobs
@@ -95,6 +95,8 @@ class Loop:
         self._deleting: set[str] = set()
         self._timers: list[tuple[datetime, str]] = []
         self._timer_of: dict[str, datetime] = {}
+        self._logged: dict[str, tuple[Phase | None, str]] = {}
+        """Phase and reason in the last line about each job."""
         self._log = structlog.get_logger().bind(part="loop")
         self._tasks = asyncio.TaskGroup()
 
@@ -159,6 +161,7 @@ class Loop:
         made = self.jobs.look(uid, now)
         if made is None:
             self._statuses.drop(uid)
+            self._logged.pop(uid, None)
             return
         self._tell_ends(self._state.jobs[uid], made)
         self._act(uid, made)
@@ -211,7 +214,9 @@ class Loop:
             return
         status, within = wish
         job = self._state.jobs[uid]
-        if (job.status.phase, job.status.reason) != (status.phase, status.reason):
+        stands = status.phase, status.reason
+        if stands != self._logged.get(uid, (job.status.phase, job.status.reason)):
+            self._logged[uid] = stands
             self._log.info(
                 "job",
                 job=job.key,

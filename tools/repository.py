@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lock import FILES, ROOT, header
+from partita.constants import GROUP
 from partita.models import crd
 
 __all__ = ["main"]
@@ -43,7 +44,8 @@ def main() -> int:
 def stale_crds() -> Iterator[str]:
     """CRDs that are not what the models say."""
     wanted = {crd.file_name(definition): crd.render(definition) for definition in crd.crds()}
-    found = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "crds").glob("*")}
+    files = (ROOT / "crds").glob(f"{GROUP}_*")
+    found = {path.name: path.read_text(encoding="utf-8") for path in files}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             yield f"crds/{name}: differs from the models: run make crds, remove what has no model"

@@ -26,6 +26,7 @@ from pathlib import Path
 __all__ = [
     "BINARIES",
     "CONTROL_PLANE",
+    "MANIFESTS",
     "NODE",
     "PROMTOOL",
     "Binaries",
@@ -149,6 +150,30 @@ NODE = Binaries(
     ),
 )
 """What Pods need beside the control plane."""
+
+MANIFESTS = Binaries(
+    name="manifests",
+    title="tools that read manifests",
+    variable="PARTITA_MANIFEST_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "manifests",
+            packages={"sigs.k8s.io/kustomize/kustomize/v5": "kustomize"},
+            version_of="sigs.k8s.io/kustomize/kustomize/v5",
+        ),
+        Module(
+            folder=HERE / "manifests",
+            packages={"github.com/yannh/kubeconform/cmd/kubeconform": "kubeconform"},
+            version_of="github.com/yannh/kubeconform",
+        ),
+        Module(
+            folder=HERE / "manifests",
+            packages={"helm.sh/helm/v3/cmd/helm": "helm"},
+            version_of="helm.sh/helm/v3",
+        ),
+    ),
+)
+"""What renders `manifests/` and checks the result."""
 
 PROMTOOL = Binaries(
     name="promtool",
@@ -364,7 +389,16 @@ def main() -> int:
         help="also build what `make test-cluster` needs: kube-scheduler, kubelet, containerd with "
         "its shim, ctr (2 minutes more), and print their folder on a second line",
     )
-    wanted = (CONTROL_PLANE, NODE) if parser.parse_args().node else (CONTROL_PLANE,)
+    parser.add_argument(
+        "--manifests",
+        action="store_true",
+        help="also build kustomize, helm and kubeconform (3 minutes more), and print their folder "
+        "on a line of its own",
+    )
+    asked = parser.parse_args()
+    wanted = [CONTROL_PLANE]
+    wanted += [NODE] if asked.node else []
+    wanted += [MANIFESTS] if asked.manifests else []
     try:
         folders = [assets(what=what) for what in wanted]
     except BuildError as error:

@@ -112,7 +112,7 @@ def test_a_build_that_fails_tells_what_the_compiler_said(
 
 @pytest.mark.parametrize(
     "module",
-    [*build.CONTROL_PLANE.modules, *build.NODE.modules],
+    [*build.CONTROL_PLANE.modules, *build.NODE.modules, *build.MANIFESTS.modules],
     ids=lambda module: f"{module.folder.name}-{'-'.join(module.packages.values())}",
 )
 def test_versions_are_pinned_by_hash(module: build.Module):
@@ -140,6 +140,11 @@ def test_the_command_prints_the_folder_or_the_reason(tmp_path: Path):
         executable(node / name)
     both = run("--node", KUBEBUILDER_ASSETS=str(tmp_path), PARTITA_NODE_ASSETS=str(node))
     assert both.stdout.splitlines() == [str(tmp_path), str(node)]
+    tools = tmp_path / "tools"
+    for name in build.MANIFESTS.names:
+        executable(tools / name)
+    third = run("--manifests", KUBEBUILDER_ASSETS=str(tmp_path), PARTITA_MANIFEST_ASSETS=str(tools))
+    assert third.stdout.splitlines() == [str(tmp_path), str(tools)]
     without = run()
     assert (without.returncode, without.stdout) == (1, "")
     assert without.stderr.startswith("error: Go is not installed")

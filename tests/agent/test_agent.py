@@ -502,6 +502,8 @@ async def test_two_agents_on_one_gpu_are_one_too_many(
         assert condition(await node.body(), "Ready")[0] == "True"
     finally:
         await second.close()
+    assert not second.paths.agent_lock.exists(), "it leaves nothing"
+    assert node.paths.agent_lock.exists()
 
 
 async def test_a_directory_that_cannot_be_written_is_told(node: Node):

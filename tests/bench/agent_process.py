@@ -1,18 +1,28 @@
 """The agent that `bench.agent` measures: a process with nothing of the tests in it."""
 
 import asyncio
+import importlib
 import sys
 from pathlib import Path
 
-from partita.agent.logs import configure_logs
-from partita.agent.main import run_agent
-from partita.agent.paths import Paths
-from partita.agent.settings import AgentSettings
-from partita.models import SharingMode
+from partita.agent.slim import leave_out_unused
+
+
+def load() -> None:
+    """Import all that the agent needs, as `partita agent` does."""
+    leave_out_unused()
+    importlib.import_module("partita.agent.main")
 
 
 def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -> None:
     """Do what `partita agent` does, with the fake node's processes, until it is ended."""
+    load()
+    from partita.agent.logs import configure_logs
+    from partita.agent.main import run_agent
+    from partita.agent.paths import Paths
+    from partita.agent.settings import AgentSettings
+    from partita.models import SharingMode
+
     configure_logs()
     settings = AgentSettings(
         server=name,

@@ -167,11 +167,12 @@ class Claim:
         _remove(shared.parent)
 
     def release(self) -> None:
-        """Give the locks back."""
+        """Give the locks back; their files, too, where nothing of ours goes on without us."""
+        over = self._given_back or self._handover is None
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
-                lock.release(remove=self._given_back)
-        if self._given_back:
+                lock.release(remove=over)
+        if over:
             _remove(self._settings.paths.handover.parent)
 
 

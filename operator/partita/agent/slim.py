@@ -1,0 +1,28 @@
+"""Keeps out of the agent's memory what the packages that it uses import and it does not.
+
+Every node with a GPU pays for what is imported here. Measured on what importing the agent leaves
+resident (`make bench-agent`): 83 MB as the packages would have it, 70 MB so.
+"""
+
+import sys
+from importlib.util import find_spec, module_from_spec
+
+__all__ = ["leave_out_unused"]
+
+
+def leave_out_unused() -> None:
+    """Arrange it for this process; to be called before anything else of the agent is imported.
+
+    Not for programs that use more of these packages.
+    """
+    # They import everything below them: the synchronous client with requests and OAuth, watches,
+    # leader election. What is asked for by name, such as kubernetes.aio.client, is found in them.
+    for package in ("kubernetes", "kubernetes.aio"):
+        if package not in sys.modules and (spec := find_spec(package)) is not None:
+            sys.modules[package] = module_from_spec(spec)
+    # structlog takes it for coloured tracebacks where it is there; the agent's logs are JSON.
+    if "rich" not in sys.modules:
+        sys.modules["rich"] = None  # type: ignore[assignment]
+        import structlog  # noqa: F401, PLC0415
+
+        del sys.modules["rich"]

@@ -68,7 +68,7 @@ __all__ = ["command"]
     type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
-    help="Serve /healthz and /readyz on this port; without it nothing is served.",
+    help="Serve /healthz, /readyz and /metrics on this port; without it nothing is served.",
 )
 @click.option(
     "--record",

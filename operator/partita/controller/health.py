@@ -1,4 +1,4 @@
-"""Answers the kubelet's probes."""
+"""Answers the kubelet's probes, and Prometheus."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -30,9 +30,12 @@ class Readiness:
 
 @asynccontextmanager
 async def serve_health(
-    port: int, readiness: Readiness, trouble: Callable[[], str] = lambda: ""
+    port: int,
+    readiness: Readiness,
+    page: Callable[[str], tuple[bytes, str]],
+    trouble: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[None]:
-    """Serve /healthz and /readyz while the block runs.
+    """Serve /healthz, /readyz and /metrics while the block runs.
 
     `/healthz` answers as long as the event loop turns. `/readyz` is 503, and says why, for a
     process that could not work.
@@ -41,6 +44,8 @@ async def serve_health(
     ----------
     port
         0 serves nothing.
+    page
+        Returns the figures and their content type, as a header `Accept` wants them.
     trouble
         What is wrong though the operator does its work: told at `/healthz`, which stays 200.
     """
@@ -57,9 +62,14 @@ async def serve_health(
             return web.Response(status=503, text=f"not ready: {why_not}")
         return web.Response(text="ok")
 
+    async def metrics(request: web.Request) -> web.Response:
+        body, content_type = page(request.headers.get("Accept", ""))
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -20,6 +20,7 @@ from partita.controller.handlers import register
 from partita.controller.health import Readiness, serve_health
 from partita.controller.image import own_image
 from partita.controller.login import log_in
+from partita.controller.metrics.page import Metrics
 from partita.controller.overview import partition_status
 from partita.controller.partition_statuses import PartitionStatuses
 from partita.controller.partitions import Partitions
@@ -30,7 +31,7 @@ from partita.kube.client import PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.events import Events
 from partita.kube.lease import Lease
-from partita.models import GPUPartitionStatus
+from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.server import ServerPodSettings
 from partita.scheduling.cycle import CycleResult, placements_of
 from partita.scheduling.loop.loop import Loop
@@ -39,6 +40,8 @@ from partita_policies.recorded import Decision
 
 __all__ = ["run_operator"]
 
+OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
+
 CANCEL_AGAIN = 1.0
 """Seconds for which a task of kopf's may take to end before it is told again."""
 
@@ -46,13 +49,19 @@ SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
 """Only Pods that the operator made are watched."""
 
 
-async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None) -> None:
+async def run_operator(
+    settings: OperatorSettings,
+    kubeconfig: str | None = None,
+    on_status: OnStatus = lambda *_: None,
+) -> None:
     """Run until SIGTERM or SIGINT, or until the lease is lost.
 
     Parameters
     ----------
     kubeconfig
         Path of a kubeconfig; None takes the Pod's service account, or the usual file.
+    on_status
+        Told of each job's status once it is written, and of the job as it was before.
 
     Raises
     ------
@@ -73,10 +82,24 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
         kube = Kube(api, may_write=lease.held)
         state = State()
         readiness = Readiness()
+        metrics = Metrics(
+            state,
+            leads=lease.held,
+            writes=kube.writes,
+            unrecorded=lambda: recorder.left_out if recorder else None,
+        )
+
+        def told(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+            metrics.tally.written(job, status)
+            on_status(job, status)
+
         async with (
             recording(settings.record, settings.record_limit) as recorder,
             serve_health(
-                settings.health_port, readiness, lambda: recorder.problem if recorder else ""
+                settings.health_port,
+                readiness,
+                metrics.render,
+                lambda: recorder.problem if recorder else "",
             ),
         ):
             if await _stopped_before(wait_for_definitions(kube, readiness.waits), stop):
@@ -90,7 +113,9 @@ async def run_operator(settings: OperatorSettings, kubeconfig: str | None = None
                     state,
                     lease,
                     settings,
-                    recorder,
+                    recorder=recorder,
+                    metrics=metrics,
+                    on_status=told,
                     access=partial(access_of, api),
                     stop=stop,
                 )
@@ -106,8 +131,10 @@ async def _lead(
     state: State,
     lease: Lease,
     settings: OperatorSettings,
-    recorder: Recorder | None,
     *,
+    recorder: Recorder | None,
+    metrics: Metrics,
+    on_status: OnStatus,
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
 ) -> None:
@@ -132,18 +159,18 @@ async def _lead(
         return partition_status(found, state, loop.runner(name), datetime.now(UTC))
 
     def on_decision(result: CycleResult) -> None:
-        if recorder is not None and result.snapshot is not None and result.answer is not None:
-            recorder.offer(
-                replace(result.snapshot, complete=resync.complete),
-                Decision(
-                    result.answer.policy,
-                    tuple(placements_of(result)),
-                    result.answer.failure,
-                    result.answer.seconds,
-                ),
-            )
+        metrics.tally.decided(result)
+        if recorder is not None:
+            _record(recorder, result, complete=resync.complete)
 
-    loop = Loop(kube, state, events, on_partition=on_partition, on_decision=on_decision)
+    loop = Loop(
+        kube,
+        state,
+        events,
+        on_partition=on_partition,
+        on_decision=on_decision,
+        on_status=on_status,
+    )
     statuses = PartitionStatuses(kube, state, overview)
     resync = Resync(kube, state, SELECTORS)
     registry = kopf.OperatorRegistry()
@@ -175,6 +202,7 @@ async def _lead(
                 raise error
 
     await _list_all(kube, state)
+    metrics.lead(loop.runner)
     log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
     async with asyncio.TaskGroup() as group:
         siblings = [
@@ -193,6 +221,17 @@ async def _lead(
         await stop.wait()
         for task in siblings:
             task.cancel()
+
+
+def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
+    if result.snapshot is None or result.answer is None:
+        return
+    answer = result.answer
+    placed = tuple(placements_of(result))
+    recorder.offer(
+        replace(result.snapshot, complete=complete),
+        Decision(answer.policy, placed, answer.failure, answer.seconds),
+    )
 
 
 async def _list_all(kube: Kube, state: State) -> None:

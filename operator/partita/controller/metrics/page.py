@@ -46,7 +46,7 @@ class Metrics(Collector):
     writes
         Writes to the API by verb and resource, as the client counts them.
     unrecorded
-        Returns how many decisions could not be recorded; None where none are to be.
+        Returns how many decisions could not be recorded, None where none are to be.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Metrics(Collector):
         *,
         leads: Callable[[], bool],
         writes: Mapping[tuple[str, str], int],
-        unrecorded: Callable[[], int] | None = None,
+        unrecorded: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._state = state
         self._leads = leads
@@ -117,8 +117,9 @@ class Metrics(Collector):
         for metric, counts in self.tally.counts.items():
             for labels, count in counts.items():
                 yield Sample(metric, count, labels)
-        if self._unrecorded is not None:
-            yield Sample(d.UNRECORDED, self._unrecorded())
+        unrecorded = self._unrecorded()
+        if unrecorded is not None:
+            yield Sample(d.UNRECORDED, unrecorded)
 
 
 def _histogram(

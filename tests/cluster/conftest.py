@@ -14,8 +14,8 @@ from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
 from cluster.images import partita_image, write_job_image
-from cluster.jobs import install
-from cluster.pods import restricted_namespace
+from cluster.jobs import Jobs, all_ready, install, make_partition, server_path
+from cluster.pods import eventually, restricted_namespace
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
 from support.kubectl import Kubectl
@@ -129,6 +129,27 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
     name = await restricted_namespace(api)
     yield name
     await api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
+    """A partition of both GPUs, shared by MPS."""
+    if (await api.get("/apis/partita.dev/v1alpha1/gpupartitions/shared")).status == 404:
+        await make_partition(api, "shared", 2)
+    await eventually(api, server_path(), all_ready(2))
+    return "shared"
+
+
+@pytest.fixture
+async def jobs(api: Api, restricted: str, shared: str) -> AsyncIterator[Jobs]:
+    """The jobs of a restricted namespace in that partition; none of them is left."""
+    yield Jobs(api, restricted, shared)
+    await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
+    await eventually(
+        api,
+        server_path(),
+        lambda found: not any(s.get("status", {}).get("allocations") for s in found["items"]),
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from cluster.images import JOB, ROOT
@@ -10,7 +11,16 @@ from cluster.pods import eventually, restricted_pod
 from support.api import Api
 from support.kubectl import Kubectl
 
-__all__ = ["Jobs", "all_ready", "install", "make_partition", "server_path", "servers"]
+__all__ = [
+    "Jobs",
+    "all_ready",
+    "condition",
+    "install",
+    "make_partition",
+    "second_agent",
+    "server_path",
+    "servers",
+]
 
 GROUP = "partita.dev/v1alpha1"
 SYSTEM = "partita-system"
@@ -41,17 +51,17 @@ async def servers(api: Api) -> list[Json]:
     return items
 
 
-def is_true(obj: Json, condition: str) -> bool:
-    """Say whether an object has a condition."""
+def condition(obj: Json, kind: str) -> Json:
+    """Return a condition of an object, empty where it has none."""
     conditions = obj.get("status", {}).get("conditions", ())
-    return any(c["type"] == condition and c["status"] == "True" for c in conditions)
+    return next((c for c in conditions if c["type"] == kind), {})
 
 
 def all_ready(count: int) -> Callable[[Json], bool]:
     """Return what holds for a list of as many GPUServers, all of them ready."""
 
     def holds(found: Json) -> bool:
-        ready = [server for server in found["items"] if is_true(server, "Ready")]
+        ready = [s for s in found["items"] if condition(s, "Ready").get("status") == "True"]
         return len(found["items"]) == len(ready) == count
 
     return holds
@@ -67,6 +77,44 @@ async def make_partition(api: Api, name: str, gpus: int, **spec: Any) -> None:
     }
     (await api.post(f"/apis/{GROUP}/gpupartitions", body)).ok()
     await eventually(api, server_path(), all_ready(gpus))
+
+
+@asynccontextmanager
+async def second_agent(api: Api, server: str) -> AsyncIterator[str]:
+    """Run another agent, for a GPUServer of its own, that takes this server's GPU for its own.
+
+    Yields the GPUServer's name. The operator wants it gone, for its partition is not there; a
+    finalizer keeps it, so that the agent has where to report.
+    """
+    name, finalizers = "intruder", ["partita.dev/test"]
+    body = {
+        "apiVersion": GROUP,
+        "kind": "GPUServer",
+        "metadata": {"name": name, "finalizers": finalizers},
+        "spec": {"partition": "none", "mode": "MPS"},
+    }
+    pods = f"/api/v1/namespaces/{SYSTEM}/pods"
+    spec = (await api.get(f"{pods}/{server}")).ok().body["spec"]
+    uuid = (await api.get(server_path(server))).ok().body["status"]["uuid"]
+    (container,) = [c for c in spec["containers"] if c["name"] == "agent"]
+    del container["resources"]
+    ours = {"PARTITA_SERVER": name, "NVIDIA_VISIBLE_DEVICES": uuid}
+    container["env"] = [
+        *(variable for variable in container["env"] if variable["name"] not in ours),
+        *({"name": variable, "value": value} for variable, value in ours.items()),
+    ]
+    spec["containers"] = [container]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second-agent"}, "spec": spec}
+    (await api.post(server_path(), body)).ok()
+    (await api.post(pods, pod)).ok()
+    try:
+        yield name
+    finally:
+        await api.delete(f"{pods}/second-agent")
+        await api.gone(f"{pods}/second-agent")
+        await api.delete(server_path(name))
+        await api.patch(server_path(name), {"metadata": {"finalizers": None}})
+        await api.gone(server_path(name))
 
 
 class Jobs:
@@ -95,6 +143,9 @@ class Jobs:
         """Submit a job of user 1000 that `restricted` admits; without memory its history tells."""
         pod = restricted_pod(name, JOB, command)["spec"]
         del pod["restartPolicy"]
+        # With none, the API server forgets the Pod before kubelet has begun to end it: its booking
+        # and its GPU go, and containerd, which still starts it, makes its mounts' sources anew.
+        pod["terminationGracePeriodSeconds"] = 1
         body = {
             "apiVersion": GROUP,
             "kind": "SharedGPUJob",

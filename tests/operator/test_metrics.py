@@ -1,0 +1,201 @@
+"""A real scrape of an operator that works, held against what the cluster shows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from partita.controller.metrics.definitions import SECTIONS
+from partita.models.base import parse_memory
+from support.clusters import ApiServer
+from support.operator import GIB, System
+from support.operator_process import Forge
+
+OUTCOMES = ("OutOfMemory", "Succeeded", "Suspended")
+"""How the attempts of the first test end, one each."""
+
+
+class Scrape:
+    """One page, by what Prometheus would make of it."""
+
+    def __init__(self, text: str) -> None:
+        self.families = {f.name: f for f in text_string_to_metric_families(text)}
+        self.samples = [s for family in self.families.values() for s in family.samples]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sum of all series of a name that have these labels; None where there is none."""
+        found = [
+            s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()
+        ]
+        return sum(found) if found else None
+
+    def tells(self, name: str, value: float, **labels: str) -> None:
+        """Hold a value against what it should be."""
+        assert (name, labels, self.value(name, **labels)) == (name, labels, value)
+
+    def names(self) -> set[str]:
+        """The names of our own series."""
+        return {s.name for s in self.samples if s.name.startswith("partita_")}
+
+
+def first_use(server: dict[str, Any], uid: str) -> str | None:
+    """When the agent saw a job use the GPU first."""
+    usage = server["status"].get("usage") or {}
+    use: dict[str, str] = (usage.get("jobs") or {}).get(uid) or {}
+    return use.get("firstUse")
+
+
+def used_memory(system: System, partition: str) -> int:
+    """What the agent of a partition's only GPU reported last."""
+    return parse_memory(system.servers(partition)[0]["status"]["usage"]["memory"])
+
+
+def every_name() -> set[str]:
+    """The names of the series of all that is defined."""
+    parts = {"histogram": ("_bucket", "_count", "_sum")}
+    metrics = [metric for section in SECTIONS for metric in section.metrics]
+    return {m.name + part for m in metrics for part in parts.get(m.kind, ("",))}
+
+
+async def scrape(port: int) -> Scrape:
+    url = f"http://127.0.0.1:{port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+        return Scrape(await answer.text())
+
+
+async def scrape_until(port: int, holds: Callable[[Scrape], Any]) -> Scrape:
+    """Scrape until a page is so; the operator may have to start first."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                seen = await scrape(port)
+                if holds(seen):
+                    return seen
+            await asyncio.sleep(0.02)
+
+
+def check_jobs(page: Scrape, used: int, **here: str) -> None:
+    page.tells("partita_partition_wanted_gpus", 1, **here)
+    page.tells("partita_jobs", 5, **here)
+    page.tells("partita_jobs", 1, phase="Succeeded", **here)
+    page.tells("partita_jobs", 1, phase="Suspended", **here)
+    page.tells("partita_jobs", 1, phase="Running", **here)
+    page.tells("partita_queue_jobs", 2, **here)
+    page.tells("partita_queue_jobs", 1, reason="InsufficientMemory", **here)
+    page.tells("partita_queue_jobs", 1, reason="NeverFits", **here)
+    page.tells("partita_jobs_finished_total", 1, result="Succeeded", **here)
+    for outcome in OUTCOMES:
+        page.tells("partita_attempts_total", 1, outcome=outcome, **here)
+    page.tells("partita_out_of_memory_resizes_total", 1, **here)
+    page.tells("partita_attempt_queue_seconds_count", 4, **here)
+    page.tells("partita_attempt_pod_start_seconds_count", 4, **here)
+    page.tells("partita_attempt_first_use_seconds_count", used, **here)
+    page.tells("partita_attempt_run_seconds_count", 3, **here)
+
+
+def check_gpu(page: Scrape, server: dict[str, Any]) -> None:
+    status = server["status"]
+    (booking,) = status["allocations"].values()
+    gpu = {"gpu": server["metadata"]["name"], "partition": server["spec"]["partition"]}
+    assert parse_memory(booking["memory"]) == 30 * GIB
+    page.tells("partita_gpu_booked_memory_bytes", 30 * GIB, **gpu)
+    page.tells("partita_gpu_booked_jobs", 1, **gpu)
+    page.tells("partita_gpu_memory_bytes", 40 * GIB, **gpu)
+    page.tells("partita_gpu_used_memory_bytes", parse_memory(status["usage"]["memory"]), **gpu)
+    page.tells("partita_gpu_state", 1, state="Ready", **gpu)
+    page.tells("partita_gpu_info", 1, node=status["node"], uuid=status["uuid"], **gpu)
+    page.tells("partita_mps_state", 1, state="Ready", **gpu)
+    page.tells("partita_mps_clients", 1, **gpu)
+
+
+def check_policy(page: Scrape, **here: str) -> None:
+    charge = {"policy": "sjf", **here}
+    decisions = page.value("partita_policy_decisions_total", **charge)
+    assert decisions is not None
+    assert decisions >= 3
+    page.tells("partita_policy_decision_seconds_count", decisions, **charge)
+    page.tells("partita_policy_fallbacks_total", 0, **charge)
+    page.tells("partita_guard_rejections_total", 0, **charge)
+    page.tells("partita_policy_healthy", 1, **charge)
+
+
+async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
+    system: System, unused_tcp_port: int
+) -> None:
+    port = unused_tcp_port
+    async with system.nodes(1), system.operator(health_port=port):
+        partition = await system.partition(policy={"name": "sjf", "shadow": ["fifo"]})
+        await system.ready(partition)
+        seen = await system.job("seen", partition, gpuMemory="4Gi", sim={"duration": "1h"})
+        await system.history.until(lambda: first_use(system.servers(partition)[0], seen.uid))
+        await seen.change(suspend=True)
+        grows = await system.job("grows", partition, gpuMemory="8Gi", sim={"memory": "9Gi"})
+        ends = [await grows.succeeds(), await seen.phase("Suspended")]
+        long = await system.job("long", partition, gpuMemory="30Gi", sim={"duration": "1h"})
+        await long.runs()
+        waits = await system.job("waits", partition, gpuMemory="20Gi")
+        await waits.waits("InsufficientMemory")
+        await system.job("huge", partition, gpuMemory="100Gi")
+        await system.found("huge").waits("NeverFits")
+        await system.history.until(lambda: first_use(system.servers(partition)[0], long.uid))
+        page = await scrape_until(
+            port,
+            lambda p: (
+                p.value("partita_shadow_decisions_total", policy="fifo")
+                and p.value("partita_gpu_used_memory_bytes") == used_memory(system, partition) > 0
+                and p.value("partita_attempts_total") == len(OUTCOMES)
+            ),
+        )
+
+        attempts = [a for end in ends for a in end["attempts"]]
+        assert Counter(a["outcome"] for a in attempts) == dict.fromkeys(OUTCOMES, 1)
+        used = sum("firstUseTime" in attempt for attempt in attempts)
+        assert used
+        (server,) = system.servers(partition)
+        pods = {"verb": "create", "resource": "pods"}
+        page.tells("partita_leader", 1)
+        page.tells("partita_unreadable_objects", 0)
+        page.tells("partita_api_writes_total", len(system.history.job_pods()) + 1, **pods)
+
+        check_jobs(page, used, partition=partition)
+        check_gpu(page, server)
+        check_policy(page, partition=partition)
+        assert page.names() == every_name() - {"partita_unrecorded_decisions_total"}
+        await system.settle()
+
+
+async def test_one_that_waits_for_the_lease_reports_no_queue(
+    system: System,
+    api_server: ApiServer,
+    forge: Forge,
+    tmp_path: Path,
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
+    leads, waits = unused_tcp_port_factory(), unused_tcp_port_factory()
+    async with system.nodes(1), system.operator(health_port=leads):
+        partition = await system.partition()
+        await system.ready(partition)
+        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "1h"})
+        await job.runs()
+        second = await forge.start(
+            api_server.kubeconfig, tmp_path / "log", identity="second", health_port=waits
+        )
+        try:
+            page = await scrape_until(waits, lambda p: p.value("partita_leader") == 0)
+            assert page.names() == {"partita_leader", "partita_build_info"}
+            assert page.value("process_resident_memory_bytes")
+            first = await scrape(leads)
+            assert first.value("partita_leader") == 1
+            assert first.value("partita_jobs", partition=partition, phase="Running") == 1
+        finally:
+            await second.stop()
+        await system.settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from support.api import Api
 from support.kubectl import Kubectl
 
 __all__ = [
+    "PARTITIONS",
+    "Carve",
     "Jobs",
     "all_ready",
     "condition",
@@ -24,6 +26,7 @@ __all__ = [
 
 GROUP = "partita.dev/v1alpha1"
 SYSTEM = "partita-system"
+PARTITIONS = f"/apis/{GROUP}/gpupartitions"
 
 Json = dict[str, Any]
 
@@ -75,7 +78,7 @@ async def make_partition(api: Api, name: str, gpus: int, **spec: Any) -> None:
         "metadata": {"name": name},
         "spec": {"gpus": gpus, **spec},
     }
-    (await api.post(f"/apis/{GROUP}/gpupartitions", body)).ok()
+    (await api.post(PARTITIONS, body)).ok()
     await eventually(api, server_path(), all_ready(gpus))
 
 
@@ -143,9 +146,6 @@ class Jobs:
         """Submit a job of user 1000 that `restricted` admits; without memory its history tells."""
         pod = restricted_pod(name, JOB, command)["spec"]
         del pod["restartPolicy"]
-        # With none, the API server forgets the Pod before kubelet has begun to end it: its booking
-        # and its GPU go, and containerd, which still starts it, makes its mounts' sources anew.
-        pod["terminationGracePeriodSeconds"] = 1
         body = {
             "apiVersion": GROUP,
             "kind": "SharedGPUJob",
@@ -194,3 +194,7 @@ class Jobs:
             await self._api.delete(self.path(name))
         for name in names:
             await self._api.gone(self.pod_path(f"{name}-1"))
+
+
+Carve = Callable[..., Awaitable[Jobs]]
+"""Makes a partition of one GPU of so much memory (MiB), of what more its spec says."""

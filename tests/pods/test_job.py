@@ -162,6 +162,19 @@ def test_slots_are_counted_as_the_scheduler_counts_devices(init, mains, slots):
     assert device_slots(PodTemplate(spec=spec)) == slots
 
 
+def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
+    def built(**more):
+        template = {"spec": {"containers": [{"name": "a"}], **more}}
+        pod = build_job_pod(a_job(template=template), a_grant())
+        return pod.manifest["spec"].get("terminationGracePeriodSeconds"), pod.notices
+
+    seconds, notices = built(terminationGracePeriodSeconds=0)
+    assert seconds == 1
+    assert any("terminationGracePeriodSeconds" in notice for notice in notices)
+    assert built(terminationGracePeriodSeconds=7) == (7, ())
+    assert built() == (None, ())
+
+
 @pytest.mark.parametrize(
     ("template", "says"),
     [

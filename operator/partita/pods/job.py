@@ -144,6 +144,15 @@ class _Build:
         if spec.pop("nodeName", None):
             # It would pass the scheduler by, and with it the count of the GPU's devices.
             self.notices.append("nodeName is removed: the node follows from the job's GPU")
+        if spec.get("terminationGracePeriodSeconds") == 0:
+            # A Pod without any is forgotten when it is deleted, before kubelet has ended it
+            # (k8s.io/kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete): its GPU
+            # memory would be booked anew while its programs still have it.
+            spec["terminationGracePeriodSeconds"] = 1
+            self.notices.append(
+                "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "
+                "others once its Pod is gone, and its programs must have ended by then"
+            )
         if self.grant.device_injection == "RuntimeClass":
             if (own := spec.get("runtimeClassName")) and own != RUNTIME_CLASS:
                 self.notices.append(

@@ -128,6 +128,9 @@ def command(
         return
     if server is None:
         raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
+    from partita.agent.slim import leave_out_unused
+
+    leave_out_unused()
     import asyncio
     from typing import cast
 
@@ -172,6 +175,9 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     The server Pod's other container. It waits for the agent to say which GPU it is; after that
     it needs the agent no more.
     """
+    from partita.agent.slim import leave_out_unused
+
+    leave_out_unused()
     import asyncio
 
     from partita.agent.daemon import Wrapper

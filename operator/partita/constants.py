@@ -7,6 +7,7 @@ __all__ = [
     "ANNOTATION_JOB_UID",
     "ANNOTATION_MEMORY",
     "ANNOTATION_PROCESSES",
+    "ANNOTATION_RETRY",
     "COMPONENT_JOB",
     "COMPONENT_SERVER",
     "DEVICE_RESOURCE_PREFIX",
@@ -42,6 +43,8 @@ ANNOTATION_APPLICATION: Final = "partita.dev/application"
 ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"
 ANNOTATION_JOB_UID: Final = "partita.dev/job-uid"
 ANNOTATION_PROCESSES: Final = "partita.dev/processes"
+ANNOTATION_RETRY: Final = "partita.dev/retry"
+"""On a job that has failed: a new value, such as the time, queues it again."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin; a server Pod takes one."""

@@ -61,6 +61,11 @@ class TestScaling:
             order.append(gone[-1])
         assert order == ["shared-2", "shared-10", "shared-3", "shared-0"]
 
+    def test_one_that_is_drained_goes_first(self):
+        drained = a_server("shared-0", drainSince="2026-11-21T12:00:00Z")
+        todo = carved(a_partition(gpus=1), drained, a_server("shared-1"))
+        assert names(todo.delete_servers) == ["shared-0"]
+
     def test_a_partition_of_no_gpus_gives_all_back(self):
         assert names(carved(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
 

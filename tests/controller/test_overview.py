@@ -7,6 +7,7 @@ import pytest
 
 from partita.controller.overview import partition_status
 from partita.models import GPUPartition, GPUPartitionStatus
+from partita.models.base import format_time
 from partita.models.partition import PolicySpec
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.state import State
@@ -79,6 +80,7 @@ def test_a_partition_whose_gpus_are_ready():
         ({"mode": "Exclusive"}, "Mismatched", "GPUsUnready", "shared-0 is Mismatched"),
         (EMPTY, "Starting", "Starting", "0 of 1 GPUs are ready"),
         ({"metadata": DELETING}, "Draining", "Draining", "0 of 1 GPUs are ready"),
+        ({"drainSince": format_time(at(0))}, "Drained", "Drained", "shared-0 is Drained"),
     ],
 )
 def test_each_state_of_a_gpu(change: dict[str, Any], state: str, ready: str, message: str):

@@ -147,6 +147,22 @@ async def test_a_failed_program_is_not_started_again_without_retries(system: Sys
         assert job.outcomes == ["Failed"]
 
 
+async def test_a_failed_job_is_retried_by_an_annotation(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", retry={"limit": 0}, sim={"exit_code": "1"}
+        )
+        await job.fails()
+        again = {"metadata": {"annotations": {"partita.dev/retry": "once more"}}}
+        (await system.api.patch(job.path, again)).ok()
+        await job.until(lambda s: len(s.get("attempts", [])) == 2 and s["phase"] == "Failed")
+        assert (job.status["retry"], job.status["retriedAfter"]) == ("once more", 1)
+        assert job.outcomes == ["Failed"] * 2
+        conditions = {c["type"]: c["status"] for c in job.status["conditions"]}
+        assert conditions["Failed"] == "True"
+
+
 async def test_a_failed_program_is_started_again_only_after_a_pause_which_is_told(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:

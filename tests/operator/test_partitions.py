@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 from partita.embedded.nodes import NodeSpec
+from partita.models.base import format_time
 from support.history import GROUP_PATH
 from support.operator import GIB, Job, System, env_of
 
@@ -381,6 +383,24 @@ async def test_jobs_that_outlast_the_drain_timeout_are_queued_again(system: Syst
         await system.history.until(lambda: len(system.servers(partition)) == 1)
         await stays.delete()
         await moves.runs(attempt=2)
+
+
+async def test_a_drained_gpu_lets_its_jobs_end_and_takes_no_more_until_it_is_told_to(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition(drainTimeout="1s")
+        await system.ready(partition)
+        job = await system.job("train", partition, gpuMemory="30Gi", sim=LONG)
+        await job.runs()
+        server = f"/apis/partita.dev/v1alpha1/gpuservers/{partition}-0"
+        since = format_time(datetime.now(UTC))
+        (await system.api.patch(server, {"spec": {"drainSince": since}})).ok()
+        await job.until(lambda s: s["attempts"][0].get("outcome") == "Evicted")
+        await system.partition_says(partition, lambda s: s["gpuSummary"][0]["state"] == "Drained")
+        assert await job.waits("NoGPUReady")
+        (await system.api.patch(server, {"spec": {"drainSince": None}})).ok()
+        await job.runs(attempt=2)
 
 
 async def test_scaling_down_and_up_again_at_once_ends_with_what_was_asked_last(

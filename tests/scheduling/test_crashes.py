@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from partita.models import SharingMode
-from partita.models.base import parse_memory
+from partita.models.base import format_time, parse_memory
 from partita.scheduling.request import bookable
 from scheduling.builders import GIB, node_body, pod_status, server_body
 from scheduling.cluster import Cluster, Operator, Writes
@@ -42,7 +42,7 @@ class CrashingOperator(RuleBasedStateMachine):
         self.cluster = Cluster(self.mode, servers=2)
         self.operator = Operator(self.cluster)
         self.run: Writes | None = None
-        self.count = self.nodes = 0
+        self.count = self.nodes = self.retries = 0
 
     # The operator.
 
@@ -82,6 +82,18 @@ class CrashingOperator(RuleBasedStateMachine):
     def suspend(self, number: int, *, suspend: bool) -> None:
         if uid := self.a_job(number):
             self.cluster.patch(uid, {"spec": {"suspend": suspend}})
+
+    @rule(number=pick)
+    def retry(self, number: int) -> None:
+        if uid := self.a_job(number):
+            self.retries += 1
+            annotations = {"partita.dev/retry": str(self.retries)}
+            self.cluster.patch(uid, {"metadata": {"annotations": annotations}})
+
+    @rule(number=pick, drained=st.booleans())
+    def drain(self, number: int, *, drained: bool) -> None:
+        since = format_time(self.cluster.now) if drained else None
+        self.cluster.patch(f"uid-shared-{number % 2}", {"spec": {"drainSince": since}})
 
     @rule(number=pick)
     def delete_job(self, number: int) -> None:
@@ -161,6 +173,7 @@ class CrashingOperator(RuleBasedStateMachine):
         self.bring_node_back()
         for number in (0, 1):
             self.fault(number, faulted=False)
+            self.drain(number, drained=False)
         for job in self.cluster.jobs():
             self.cluster.patch(job["metadata"]["uid"], {"spec": {"suspend": False}})
         for _ in range(60):
@@ -200,7 +213,8 @@ class CrashingOperator(RuleBasedStateMachine):
             ]
             assert len(attempts) == len(made) or len(attempts) == 20
             assert all("outcome" in attempt for attempt in attempts)
-            failed = sum(a["outcome"] == "Failed" for a in attempts)
+            after = job["status"].get("retriedAfter", 0)
+            failed = sum(a["outcome"] == "Failed" for a in attempts if a["number"] > after)
             assert failed <= job["spec"].get("retry", {}).get("limit", 3) + 1
             self.check_memory(job)
 
@@ -211,7 +225,7 @@ class CrashingOperator(RuleBasedStateMachine):
         refused = [
             parse_memory(a["memory"])
             for a in job["status"]["attempts"]
-            if a["outcome"] == "OutOfMemory"
+            if a["outcome"] == "OutOfMemory" and a["number"] > job["status"].get("retriedAfter", 0)
         ]
         limit = job["spec"].get("retry", {}).get("outOfMemory", {}).get("limit", 3)
         whole = bookable(40 * GIB, self.cluster.partition)

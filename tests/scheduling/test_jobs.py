@@ -185,6 +185,13 @@ class TestEnds:
         assert jobs.drain_deadline("shared-0") == at(5)
         assert jobs.drain_deadline("no-such-server") is None
 
+    def test_a_gpu_that_is_drained_waits_for_it_for_a_while(self):
+        server = server_body(drainSince=format_time(START), allocations=BOOKED)
+        _, jobs = self.running(server=server)
+        assert self.outcome(jobs, 599) is None
+        assert self.outcome(jobs, 600) is Outcome.EVICTED
+        assert "drained" in status(jobs).attempts[-1].message
+
     def test_preemption_ends_it_once(self):
         state, jobs = self.running()
         jobs.end(UID, Outcome.PREEMPTED, "somebody needs room")

@@ -73,6 +73,8 @@ def written(job: SharedGPUJob, made: Plan) -> SharedGPUJob:
             "message": made.message,
             "start_time": made.start_time,
             "completion_time": made.completion_time,
+            "retry": made.retry,
+            "retried_after": made.retried_after,
         }
     )
     return job.model_copy(update={"status": status})
@@ -628,3 +630,56 @@ class TestManyAttempts:
         made = plan(with_attempts(*kept), around(a_pod(attempt=3, status=ended(143))), NOW)
         assert [a.number for a in made.attempts] == list(range(40, 60))
         assert made.next_attempt == 60
+
+
+class TestRetry:
+    """The annotation `partita.dev/retry` of a job that failed."""
+
+    FAILED = attempt(1, Outcome.FAILED)
+
+    def job(self, request: str, *attempts: Any, status: Any = None, **spec: Any) -> SharedGPUJob:
+        return with_attempts(
+            *(attempts or (self.FAILED,)),
+            phase=Phase.FAILED,
+            status={"startTime": format_time(at(2)), "retry": "", **(status or {})},
+            metadata={"annotations": {"partita.dev/retry": request}},
+            retry={"limit": 0},
+            **spec,
+        )
+
+    def test_a_new_value_queues_it_again_at_once_and_its_limits_count_anew(self):
+        job = self.job("now", activeDeadlineSeconds=10)
+        made = plan(job, around(), NOW)
+        assert (made.phase, made.wants_gpu, made.next_attempt) == (Phase.QUEUED, True, 2)
+        assert (made.retry, made.retried_after) == ("now", 1)
+        assert (made.start_time, made.completion_time) == (None, None)
+        job = written(job, made)
+        assert plan(job, around(), NOW).wants_gpu
+        failed = Attempt.model_validate(attempt(2, Outcome.FAILED, startTime=format_time(at(95))))
+        status = job.status.model_copy(update={"attempts": (*job.status.attempts, failed)})
+        made = plan(job.model_copy(update={"status": status}), around(), NOW)
+        assert (made.phase, made.reason) == (Phase.FAILED, "RetryLimitExceeded")
+        assert "failed 1 times" in made.message
+
+    def test_a_value_that_was_dealt_with_changes_nothing(self):
+        made = plan(self.job("now", status={"retry": "now"}), around(), NOW)
+        assert made.phase is Phase.FAILED
+
+    def test_one_that_was_there_before_it_failed_is_no_request(self):
+        running = with_attempts(
+            attempt(), phase=Phase.RUNNING, metadata={"annotations": {"partita.dev/retry": "old"}}
+        )
+        made = plan(running, around(a_pod(status=pod_status("Running")), booked=1), NOW)
+        assert made.retry == "old"
+
+    def test_what_succeeded_is_not_run_again(self):
+        job = with_attempts(
+            attempt(1, Outcome.SUCCEEDED),
+            phase=Phase.SUCCEEDED,
+            metadata={"annotations": {"partita.dev/retry": "now"}},
+        )
+        assert plan(job, around(), NOW).phase is Phase.SUCCEEDED
+
+    def test_it_waits_for_what_is_left_of_the_last_attempt(self):
+        made = plan(self.job("now"), around(booked=1), NOW)
+        assert (made.phase, made.reason, made.release) == (Phase.QUEUED, "Ending", True)

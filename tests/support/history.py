@@ -269,11 +269,12 @@ class History:
         for versions in self._versions["sharedgpujobs"].values():
             name = versions[0].body["metadata"]["name"]
             outcomes: dict[int, str] = {}
-            finished = ""
+            finished = retry = ""
             for version in versions:
                 status = version.body.get("status", {})
                 phase = status.get("phase", "")
-                if finished and phase != finished:
+                asked, retry = status.get("retry", "") != retry, status.get("retry", "")
+                if finished and phase != finished and not (asked and finished == "Failed"):
                     yield f"{name} was {finished} and became {phase} at {version.number}"
                 finished = phase if phase in _FINISHED else ""
                 for attempt in status.get("attempts", []):

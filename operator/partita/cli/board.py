@@ -25,7 +25,9 @@ _PALETTE = (
     "#b9bfd4",
 )
 """Soft enough for black text, and told apart beside each other on light and dark screens."""
-_STATES = {"Ready": "green", "Starting": "cyan", "Draining": "yellow", "Mismatched": "yellow"}
+_STATES = {"Ready": "green", "Starting": "cyan"} | dict.fromkeys(
+    ("Drained", "Draining", "Mismatched"), "yellow"
+)
 _WHOLE_NAMES_FROM = 100
 """Columns from which a job is named with its namespace in the queue."""
 

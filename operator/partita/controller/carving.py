@@ -78,8 +78,8 @@ def carve(
 
 
 def _keep_last(server: GPUServer) -> tuple[bool, int, int]:
-    """Order in which GPUs are given back: unready, then emptiest, then newest name."""
-    ready = server.status.holds("Ready")
+    """Order in which GPUs are given back: unready or drained, then emptiest, then newest name."""
+    ready = server.status.holds("Ready") and server.spec.drain_since is None
     index = server.metadata.name.rsplit("-", 1)[-1]
     return ready, len(server.status.allocations), -int(index) if index.isdigit() else 0
 

@@ -135,6 +135,7 @@ def _conditions(
     wanted = partition.spec.gpus
     states = Counter(gpu.state for gpu in summary)
     trouble = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state in _TROUBLE]
+    drained = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state == "Drained"]
     staying = len(summary) - states["Draining"]
     starting = states["Starting"] + max(0, wanted - staying)
     moving = starting + states["Draining"]
@@ -158,8 +159,8 @@ def _conditions(
     elif all_ready:
         why = "AllGPUsReady"
     else:
-        why = "Draining" if states["Draining"] else "Starting"
-    put("Ready", holds=all_ready, reason=why, message="; ".join([count, *trouble]))
+        why = next((s for s in ("Drained", "Draining") if states[s]), "Starting")
+    put("Ready", holds=all_ready, reason=why, message="; ".join([count, *trouble, *drained]))
     said = f"{starting} GPUs start, {states['Draining']} are given back"
     put(
         "Progressing",

@@ -311,6 +311,10 @@ class SharedGPUJobStatus(Model):
     """Most GPU memory used in any attempt (bytes, as a quantity)."""
     bypasses: Annotated[int, Field(ge=0)] | None = None
     """Cycles that started jobs from behind it."""
+    retry: Annotated[str, Field(max_length=256)] = ""
+    """The value of the annotation `partita.dev/retry` that has been dealt with."""
+    retried_after: Annotated[int, Field(ge=1)] | None = None
+    """The attempt after which somebody had it retried; the limits count from there."""
 
 
 _FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")

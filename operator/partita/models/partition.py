@@ -289,8 +289,11 @@ class GPUSummary(Model):
     """Memory that is booked (bytes, as a quantity)."""
     jobs: int = 0
     """Jobs on it."""
-    state: Literal["Ready", "Starting", "Draining", "Faulted", "Unready", "Mismatched"] = "Starting"
-    """Whether it may take jobs."""
+    state: Literal[
+        "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
+    ] = "Starting"
+    """Whether it may take jobs. `Draining`: it is given back. `Drained`: somebody wants it to take
+    no jobs for a while (the GPUServer's `drainSince`)."""
 
 
 class GPUPartitionStatus(Model):

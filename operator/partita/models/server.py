@@ -40,6 +40,9 @@ class GPUServerSpec(Model):
     """How jobs share the GPU."""
     max_jobs: Annotated[int, Field(ge=1, le=128)] = 16
     """Devices that the agent's device plugin offers."""
+    drain_since: Time | None = None
+    """Since when it takes no more jobs; those on it are queued again once the partition's
+    drainTimeout is over. Unset lets it take jobs; `kubectl partita drain` sets it."""
 
 
 class Allocation(Model):

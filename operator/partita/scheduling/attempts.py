@@ -74,7 +74,7 @@ class Surroundings:
     known: Sequence[Attempt] = ()
     """Attempts that were seen already and are perhaps not yet in its status."""
     may_start: bool = True
-    """Whether a Pod may be made: its partition is there, and none of its GPUs is given back."""
+    """Whether a Pod may be made: its partition is there, and none of its GPUs is drained."""
     nothing_larger: str = ""
     """Why it is not started again: it ran out of all the memory that it can get. Else empty."""
     status_refused: bool = False

@@ -298,7 +298,10 @@ class Jobs:
         return (
             partition is not None
             and partition.metadata.deletion_timestamp is None
-            and all(server.metadata.deletion_timestamp is None for server in servers)
+            and all(
+                server.metadata.deletion_timestamp is None and server.spec.drain_since is None
+                for server in servers
+            )
         )
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
@@ -310,7 +313,7 @@ class Jobs:
                 return Ending(Outcome.GPU_FAULT, f"{name}: {fault}")
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
-                return Ending(Outcome.EVICTED, f"{name} is given back, and drainTimeout is over")
+                return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
         refused = known.refused
         if refused is not None and refused.generation == job.metadata.generation:
             return Ending(Outcome.EVICTED, refused.why.message)
@@ -319,13 +322,16 @@ class Jobs:
         return known.ending
 
     def drain_deadline(self, server: str) -> datetime | None:
-        """When the jobs of a GPU that is given back are ended; None if it is not given back."""
+        """When the jobs of a GPU that is drained or given back are ended; None if it is not."""
         found = self._state.servers.get(server)
-        if found is None or found.metadata.deletion_timestamp is None:
+        if found is None:
+            return None
+        since = found.metadata.deletion_timestamp or found.spec.drain_since
+        if since is None:
             return None
         partition = self._state.partitions.get(found.spec.partition)
         wait = partition.spec.drain_timeout if partition else DEFAULT_DRAIN
-        return found.metadata.deletion_timestamp + timedelta(seconds=wait)
+        return since + timedelta(seconds=wait)
 
     def wake_at(self, uid: str) -> datetime | None:
         """When the job is to be looked at again though nothing has changed."""

@@ -7,13 +7,16 @@ any two writes is taken up where it happened. The order of the writes makes that
 2. the end of an attempt, in the job's status, before its booking is released, and before its
    Pod is deleted where it is ended on purpose.
 
-A job that has come to its end stays there, whatever is edited afterwards.
+A job that has come to its end stays there, whatever is edited afterwards; but for one that failed
+and gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits
+count from there.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from partita.constants import ANNOTATION_RETRY
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import seconds_since
 from partita.scheduling.attempts import (
@@ -29,6 +32,9 @@ from partita.scheduling.attempts import (
 from partita.scheduling.views import PodView
 
 __all__ = ["Plan", "plan"]
+
+_MAX_RETRY = 256
+"""Characters of a request to retry that count: a status has no room for an annotation's 256 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +62,47 @@ class Plan:
     """Its time to live after its end is over."""
     start_time: datetime | None = None
     completion_time: datetime | None = None
+    retry: str = ""
+    """The request to retry it that is dealt with herewith."""
+    retried_after: int | None = None
+    """The last attempt that the limits do not count."""
 
 
 def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
     """Decide what becomes of a job."""
     saved = {a.number: a for a in job.status.attempts}
     attempts = observe(job, saved, around, now)
-    start_time = job.status.start_time or next(
-        (a.start_time for a in attempts.values() if a.start_time), None
+    retried = _is_retried(job)
+    after = max(attempts, default=0) if retried else job.status.retried_after or 0
+    start_time = (None if retried else job.status.start_time) or next(
+        (a.start_time for n, a in sorted(attempts.items()) if n > after and a.start_time), None
     )
     attempts = _end_on_purpose(job, attempts, around, start_time, now)
     ordered = tuple(attempts[n] for n in sorted(attempts))
+    counted = tuple(a for a in ordered if a.number > after)
     base = replace(
         _tidy_up(attempts if around.status_refused else saved, around),
         attempts=trim(ordered),
         next_attempt=max([*attempts, _booked_attempt(around)]) + 1,
         start_time=start_time,
         wake=_deadline(job, start_time),
+        retry=_asked_retry(job),
+        retried_after=after or None,
     )
-    end = _end(job, ordered, around.nothing_larger, start_time, now)
+    end = _end(job, counted, around.nothing_larger, start_time, now)
     if end is not None:
         return _finished(job, end, ordered, around=around, base=base, now=now)
-    return _unfinished(job, ordered, around, base, now)
+    return _unfinished(job, ordered, counted, around=around, base=base, now=now)
+
+
+def _asked_retry(job: SharedGPUJob) -> str:
+    return job.metadata.annotations.get(ANNOTATION_RETRY, "")[:_MAX_RETRY]
+
+
+def _is_retried(job: SharedGPUJob) -> bool:
+    """Tell whether somebody asks for another try of a job that failed."""
+    asked = _asked_retry(job)
+    return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
 
 
 def _booked_attempt(around: Surroundings) -> int:
@@ -113,6 +138,8 @@ def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
 def _unfinished(
     job: SharedGPUJob,
     attempts: Sequence[Attempt],
+    counted: Sequence[Attempt],
+    *,
     around: Surroundings,
     base: Plan,
     now: datetime,
@@ -136,7 +163,7 @@ def _unfinished(
     if last is not None and not base.reason and (alive or around.booked):
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         return replace(base, reason="Ending", message=said)
-    return base if base.reason else _queued(attempts, base, now)
+    return base if base.reason else _queued(counted, base, now)
 
 
 def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
@@ -243,7 +270,7 @@ def _end(
 ) -> tuple[Phase, str, str] | None:
     """Tell whether the job has come to its end: phase, reason, message."""
     status = job.status
-    if status.phase is not None and status.phase.finished:
+    if status.phase is not None and status.phase.finished and not _is_retried(job):
         return status.phase, status.reason, status.message
     if not attempts or attempts[-1].outcome is None:
         return None

@@ -13,7 +13,10 @@ from partita_policies import types as policy
 
 __all__ = ["ServerState", "gpus_of", "largest_of", "server_state", "snapshot_of"]
 
-ServerState = Literal["Ready", "Starting", "Draining", "Faulted", "Unready", "Mismatched"]
+ServerState = Literal[
+    "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
+]
+"""`Draining` GPUs are given back, `Drained` ones only take no jobs for a while."""
 
 
 def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
@@ -21,6 +24,8 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
     status = server.status
     if server.metadata.deletion_timestamp or partition.metadata.deletion_timestamp:
         return "Draining"
+    if server.spec.drain_since:
+        return "Drained"
     if status.holds("Faulted"):
         return "Faulted"
     if not status.uuid or not status.memory or status.condition("Ready") is None:
@@ -102,7 +107,7 @@ def _bookings(server: GPUServer, state: State, now: datetime) -> list[policy.Boo
 def largest_of(partition: GPUPartition, state: State) -> Largest:
     """Return the most that a GPU of the partition could give were it empty.
 
-    A GPU that is unready for a while still counts: it will come back.
+    A GPU that is unready or drained for a while still counts: it will come back.
     """
     memory, arriving = 0, False
     on_node: dict[str, int] = {}

@@ -82,6 +82,8 @@ def job_status(
         completion_time=plan.completion_time,
         peak_memory=max(peaks, default=None),
         bypasses=bypasses or None if waiting else None,
+        retry=plan.retry,
+        retried_after=plan.retried_after,
     )
 
 
@@ -136,6 +138,8 @@ def _conditions(
             why="Assigned" if placed else reason or "Scheduling",
             said="" if placed else message,
         )
+        if "Failed" in present:
+            put("Failed", holds=False, why="Retried")
     blocked = phase is Phase.QUEUED and reason in set(Reason) and stalled(Reason(reason))
     if blocked or "Stalled" in present:
         put(

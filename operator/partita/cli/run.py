@@ -1,10 +1,17 @@
 """`partita run`: the operator."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from partita.cli import terminal
 from partita.cli.options import MEMORY, kubeconfig_option
+
+if TYPE_CHECKING:
+    from partita.models import SharedGPUJob, SharedGPUJobStatus
 
 __all__ = ["command"]
 
@@ -87,6 +94,14 @@ __all__ = ["command"]
     show_default=True,
     help="Size of that folder; the oldest recordings go first.",
 )
+@click.option(
+    "--trace",
+    is_flag=True,
+    envvar="PARTITA_TRACE",
+    show_envvar=True,
+    help="Send the life of each job that ends as OpenTelemetry spans over OTLP/HTTP; "
+    "OTEL_EXPORTER_OTLP_ENDPOINT says where to.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log what kopf does with each event, too.")
 def command(
     *,
@@ -101,6 +116,7 @@ def command(
     health_port: int,
     record: Path | None,
     record_limit: int,
+    trace: bool,
     verbose: bool,
 ) -> None:
     """Run the operator until it is stopped.
@@ -137,5 +153,21 @@ def command(
         record=record,
         record_limit=record_limit,
     )
-    with explained():
-        asyncio.run(run_operator(settings, kubeconfig))
+    with explained(), _lives(trace=trace) as on_status:
+        asyncio.run(run_operator(settings, kubeconfig, on_status))
+
+
+@contextmanager
+def _lives(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStatus], None]]":
+    """Yield what sends the jobs' lives; nothing is sent unless it is asked for."""
+    if not trace:
+        yield lambda *_: None
+        return
+    try:
+        from partita.controller.tracing import tracing
+    except ModuleNotFoundError as error:
+        raise terminal.UserError(
+            "--trace needs OpenTelemetry: pip install 'partita[trace]'"
+        ) from error
+    with tracing() as lives:
+        yield lives.told

@@ -1,0 +1,223 @@
+"""A job's life as spans: what they tell, and that a real collector can read them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from partita.cli import main
+from partita.controller.lives import Span, life
+from partita.controller.tracing import tracing
+from partita.models import Attempt, Outcome, SharedGPUJobStatus
+from partita.models.job import Phase
+from scheduling.builders import GIB, START, a_job, at
+
+FIRST = Attempt(
+    number=1,
+    pod="train-1",
+    node="node-1",
+    servers=("shared-0",),
+    memory=8 * GIB,
+    peak_memory=8 * GIB,
+    queued_time=at(0),
+    booked_time=at(3),
+    start_time=at(5),
+    first_use_time=at(9),
+    end_time=at(20),
+    outcome=Outcome.OUT_OF_MEMORY,
+)
+SECOND = Attempt(
+    number=2,
+    pod="train-2",
+    memory=12 * GIB,
+    queued_time=at(20),
+    booked_time=at(21),
+    start_time=at(22),
+    end_time=at(60),
+    outcome=Outcome.SUCCEEDED,
+)
+DONE = SharedGPUJobStatus(
+    phase=Phase.SUCCEEDED,
+    reason="Succeeded",
+    completion_time=at(60),
+    attempts=(FIRST, SECOND),
+)
+
+
+def told(status: SharedGPUJobStatus = DONE) -> Span:
+    span = life(a_job(), status)
+    assert span is not None
+    return span
+
+
+def times(*spans: Span) -> list[tuple[str, float, float]]:
+    """Names of spans, and when they began and ended, in seconds."""
+    return [
+        (s.name, (s.start - START).total_seconds(), (s.end - START).total_seconds()) for s in spans
+    ]
+
+
+def test_a_life_reaches_from_submission_to_the_end_with_a_span_for_each_attempt():
+    whole = told()
+    assert times(whole, *whole.children) == [
+        ("job", 0, 60),
+        ("attempt", 0, 20),
+        ("attempt", 20, 60),
+    ]
+    assert whole.attributes["partita.job.uid"] == "uid-train"
+    assert whole.attributes["k8s.namespace.name"] == "team-a"
+    assert whole.failure == ""
+    first, second = whole.children
+    assert (first.failure, second.failure) == ("OutOfMemory", "")
+    assert first.attributes["partita.memory.peak"] == 8 * GIB
+    assert "partita.memory.peak" not in second.attributes
+
+
+def test_the_steps_of_an_attempt_follow_each_other_without_a_gap():
+    first, second = told().children
+    assert times(*first.children) == [
+        ("queued", 0, 3), ("starting", 3, 5), ("loading", 5, 9), ("running", 9, 20),
+    ]  # fmt: skip
+    # Nobody saw it use the GPU.
+    assert times(*second.children) == [
+        ("queued", 20, 21),
+        ("starting", 21, 22),
+        ("running", 22, 60),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("update", "steps"),
+    [
+        (
+            {"start_time": None, "first_use_time": None, "outcome": Outcome.NODE_LOST},
+            [("queued", 0, 3), ("starting", 3, 20)],
+        ),
+        (
+            {"first_use_time": at(4.5)},
+            [("queued", 0, 3), ("starting", 3, 5), ("loading", 5, 5), ("running", 5, 20)],
+        ),
+        (
+            {"first_use_time": at(21)},
+            [("queued", 0, 3), ("starting", 3, 5), ("loading", 5, 20), ("running", 20, 20)],
+        ),
+    ],
+    ids=["never ran", "first use told too early", "first use told too late"],
+)
+def test_steps_that_are_missing_or_out_of_order(update: dict[str, Any], steps: list[Any]):
+    odd = DONE.model_copy(update={"attempts": (FIRST.model_copy(update=update),)})
+    (attempt,) = told(odd).children
+    assert times(*attempt.children) == steps
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUSPENDED, Outcome.PREEMPTED])
+def test_an_attempt_that_was_ended_for_others_is_no_failure(outcome: Outcome):
+    ended = DONE.model_copy(update={"attempts": (FIRST.model_copy(update={"outcome": outcome}),)})
+    assert told(ended).children[0].failure == ""
+
+
+def test_a_job_that_failed_says_why():
+    failed = {"phase": Phase.FAILED, "reason": "DeadlineExceeded"}
+    assert told(DONE.model_copy(update=failed)).failure == "DeadlineExceeded"
+
+
+def test_a_job_whose_end_has_no_time_leaves_no_trace():
+    assert life(a_job(), DONE.model_copy(update={"completion_time": None})) is None
+
+
+# The wire.
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes spans as an OpenTelemetry collector does; keeps none waiting unless told to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.asked = threading.Event()
+        self.requests: list[ExportTraceServiceRequest] = []
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        assert self.path == "/v1/traces"
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+        self.server.asked.set()
+        self.server.may_answer.wait()
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        yield server
+        server.may_answer.set()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_collector_gets_the_whole_tree_once(collector: Collector):
+    with tracing() as lives:
+        job = a_job()
+        running = DONE.model_copy(update={"phase": Phase.RUNNING, "completion_time": None})
+        for status in (running, DONE, DONE):
+            lives.told(job, status)
+            job = job.model_copy(update={"status": status})
+    (request,) = collector.requests
+    (resource,) = request.resource_spans
+    named = {a.key: a.value.string_value for a in resource.resource.attributes}
+    assert named["service.name"] == "partita"
+    spans = [span for scope in resource.scope_spans for span in scope.spans]
+    assert len(spans) == 10
+    assert len({span.trace_id for span in spans}) == 1
+    (root,) = [span for span in spans if not span.parent_span_id]
+    assert (root.name, root.start_time_unix_nano) == ("job", int(START.timestamp()) * 10**9)
+    below = [span for span in spans if span.parent_span_id == root.span_id]
+    assert [span.name for span in below] == ["attempt", "attempt"]
+    assert [span.status.message for span in below] == ["OutOfMemory", ""]
+    grandchildren = [s.name for s in spans if s.parent_span_id == below[0].span_id]
+    assert grandchildren == ["queued", "starting", "loading", "running"]
+
+
+@pytest.mark.timeout(20)
+def test_a_collector_that_does_not_answer_holds_nobody_up(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("partita.controller.tracing.CLOSING", 0.1)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
+    collector.may_answer.clear()
+    with tracing() as lives:
+        lives.told(a_job(), DONE)
+    assert collector.asked.wait(10)
+    assert not collector.may_answer.is_set()
+
+
+def test_without_opentelemetry_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "partita.controller.tracing", None)
+    result = CliRunner().invoke(main, ["run", "--trace"])
+    assert result.exit_code == 1
+    assert "pip install 'partita[trace]'" in result.output

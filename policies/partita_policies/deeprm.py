@@ -25,8 +25,9 @@ from pydantic import Field
 from partita_policies.dqn.board import Board, Offer
 from partita_policies.dqn.demand import MEMORY, PCIE, RESOURCES, Catalogue, Floats
 from partita_policies.dqn.forecast import Bools
+from partita_policies.dqn.seats import padded
 from partita_policies.dqn.served import ModelOutputError, open_session
-from partita_policies.types import Parameters, Placement, Profile, Snapshot
+from partita_policies.types import GPU, Parameters, Placement, Profile, Snapshot
 
 __all__ = [
     "HIDDEN",
@@ -118,39 +119,49 @@ def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Fl
         States, (G, INPUTS), and which of the jobs may be started, (G, SLOTS + 1); the first is
         to start none.
     """
-    durations, _, steps, rests = catalogue.arrays()
-    needs = steps.max(axis=1) if usage == "max" else rests[:, 0].copy()
-    states = np.zeros((len(offers), INPUTS), np.float32)
+    demands = catalogue.demands()
+    needs = demands.steps.max(axis=1) if usage == "max" else demands.rests[:, 0]
+    running, there = padded([offer.running for offer in offers], np.int64)
+    elapsed, _ = padded([offer.elapsed for offer in offers], np.float32)
+    offered, theirs = padded([offer.demands for offer in offers], np.int64, SLOTS)
+    units, beyond = _backlogs(offers, demands.durations)
+    whole = np.array([_whole(offer.free.gpu) for offer in offers], np.float32)
+    lengths = demands.durations[running]
+    left = np.maximum(lengths - elapsed, 0.05 * lengths) * there
+    booked = needs[running] * there[..., None] / whole
+    at = (np.arange(_STEPS, dtype=np.float32) + 0.5) * (_REACH * units[:, None] / _STEPS)
+    later = (at[..., None] < left.T[:, None]).astype(np.float32)
+    image = later @ booked.swapaxes(0, 1)
+    asked = needs[offered] / whole
+    jobs = np.zeros((len(offers), SLOTS, _JOB), np.float32)
+    jobs[..., :RESOURCES] = (asked * theirs[..., None]).swapaxes(0, 1)
+    jobs[..., RESOURCES] = (demands.durations[offered] * theirs / units).T
+    # By their profile they forbid only beside others: none is too large for an idle GPU.
+    busy = there.any(axis=0)
+    fits = (booked.sum(axis=0) + asked <= 1 + 1e-6).all(axis=-1) | ~busy
     legal = np.zeros((len(offers), SLOTS + 1), bool)
-    for row, offer in enumerate(offers):
-        states[row], legal[row] = _one(offer, needs, durations)
-    return states, legal
+    legal[:, 1:] = (fits & theirs).T
+    legal[:, 0] = busy | ~legal.any(axis=1)
+    parts = [image.reshape(len(offers), -1), jobs.reshape(len(offers), -1), beyond[:, None]]
+    return np.concatenate(parts, axis=1, dtype=np.float32), legal
 
 
-def _one(offer: Offer, needs: Floats, durations: Floats) -> tuple[Floats, Bools]:
-    gpu = offer.free.gpu
-    whole = np.ones(RESOURCES, np.float32)
+def _backlogs(offers: Sequence[Offer], durations: Floats) -> tuple[Floats, Floats]:
+    """Return the mean duration of what waits, and how much that is, for each offer."""
+    known: dict[int, tuple[float, float]] = {}
+    for offer in offers:
+        backlog = offer.backlog
+        if id(backlog) not in known:
+            jobs = backlog.counts.sum()
+            unit = float((durations[backlog.demands] * backlog.counts).sum() / jobs)
+            known[id(backlog)] = unit, float(np.log1p(jobs / backlog.gpus) / 4)
+    rows = np.array([known[id(offer.backlog)] for offer in offers], np.float32)
+    return rows[:, 0], rows[:, 1]
+
+
+def _whole(gpu: GPU) -> list[float]:
+    """Return what stands for 1 of each resource."""
+    whole = [1.0] * RESOURCES
     whole[MEMORY] = max(gpu.memory / (1 << 30), 1e-6)
-    whole[PCIE] = gpu.pcie_bandwidth or np.inf
-    waiting = np.array(offer.backlog.demands)
-    counts = offer.backlog.counts
-    unit = float((durations[waiting] * counts).sum() / counts.sum())
-    running = np.array([demand for demand, _ in offer.running], np.int64)
-    elapsed = np.array([seconds for _, seconds in offer.running], np.float32)
-    left = np.maximum(durations[running] - elapsed, 0.05 * durations[running])
-    at = (np.arange(_STEPS, dtype=np.float32) + 0.5) * (_REACH * unit / _STEPS)
-    booked = needs[running] / whole
-    image = (at[:, None] < left).astype(np.float32) @ booked
-    jobs = np.zeros((SLOTS, _JOB), np.float32)
-    legal = np.zeros(SLOTS + 1, bool)
-    if offer.demands:
-        asked = needs[list(offer.demands)] / whole
-        count = len(asked)
-        jobs[:count, :RESOURCES] = asked
-        jobs[:count, RESOURCES] = durations[list(offer.demands)] / unit
-        # By their profile they forbid only beside others: none is too large for an idle GPU.
-        fits = (booked.sum(axis=0) + asked <= 1 + 1e-6).all(axis=1)
-        legal[1 : count + 1] = fits | (not offer.running)
-    legal[0] = bool(offer.running) or not legal.any()
-    beyond = np.log1p(counts.sum() / offer.backlog.gpus) / 4
-    return np.concatenate((image.ravel(), jobs.ravel(), [beyond]), dtype=np.float32), legal
+    whole[PCIE] = float(gpu.pcie_bandwidth or np.inf)
+    return whole

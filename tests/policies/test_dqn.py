@@ -79,20 +79,23 @@ LOADS = st.lists(
 @given(LOADS, st.sampled_from([Sharing.MPS, Sharing.TIME_SLICING]))
 def test_slowdowns_are_those_of_the_one_model(loads: list[Load], sharing: Sharing) -> None:
     pool = Pool(
-        np.array([[(one.busy, one.sm, one.pcie, one.memory) for one in loads]], np.float32),
-        np.array([[one.limit for one in loads]], np.float32),
-        np.ones((1, len(loads)), np.float32),
+        np.array([(one.busy, one.sm, one.pcie, one.memory) for one in loads], np.float32).T[
+            ..., None
+        ],
+        np.array([[one.limit] for one in loads], np.float32),
+        np.ones((len(loads), 1), np.float32),
     )
-    found = slowdowns_of(pool, np.ones((1, 1, len(loads)), bool), sharing)[0, 0]
+    found = slowdowns_of(pool, np.ones((len(loads), 1, 1), bool), sharing)[:, 0, 0]
     assert found.tolist() == pytest.approx(slowdowns(loads, sharing), rel=2e-3, abs=2e-3)
 
 
 def test_a_forecast_follows_the_jobs_to_their_ends() -> None:
     """Two that fill the SMs run at half speed until the shorter is done, then at full speed."""
-    loads = np.array([[(1, 1, 0, 0), (1, 1, 0, 0)]], np.float32)
-    pool = Pool(loads, np.ones((1, 2), np.float32), np.array([[10, 30]], np.float32))
-    ahead = forecast(pool, np.array([[[True, True], [False, True], [False, False]]]), Sharing.MPS)
-    assert ahead.finish[0].tolist() == [
+    loads = np.array([(1, 1, 0, 0), (1, 1, 0, 0)], np.float32).T[..., None]
+    pool = Pool(loads, np.ones((2, 1), np.float32), np.array([[10], [30]], np.float32))
+    members = np.array([[True, True], [False, True], [False, False]])
+    ahead = forecast(pool, members.T[:, None], Sharing.MPS)
+    assert ahead.finish[:, 0].T.tolist() == [
         pytest.approx([20, 40], rel=1e-3), pytest.approx([0, 30], rel=1e-3), [0, 0]
     ]  # fmt: skip
     assert ahead.pace[0].tolist() == pytest.approx([1, 1, 0], rel=1e-3)

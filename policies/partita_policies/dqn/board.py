@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.dqn.demand import Catalogue, Floats
+from partita_policies.dqn.demand import Catalogue, Floats, Integers
 from partita_policies.room import Free, Room, RoomError
 from partita_policies.types import GPU, Job, Placement, Snapshot
 
 __all__ = ["Backlog", "Board", "Kind", "Offer", "Priced"]
 
+_GONE = 1 << 62
+"""What a job of a kind of which none is left asks for: more than any GPU has."""
+_GIB = 1 << 30
 _CHUNK = 512
 """Kinds looked through at a time."""
 _PATIENCE = 4
@@ -42,7 +45,7 @@ Priced = tuple[Floats, float]
 class Backlog:
     """What waits, for each GPU that shares the work."""
 
-    demands: tuple[int, ...]
+    demands: Integers
     """Place in the catalogue, for each kind."""
     memory: Floats
     """GiB booked by a job, for each kind."""
@@ -60,8 +63,10 @@ class Offer:
     """A GPU, who is on it, and whom it may take."""
 
     free: Free
-    running: tuple[tuple[int, float], ...]
-    """Demand and seconds since the start of each job on it."""
+    running: tuple[int, ...]
+    """Demand of each job on it."""
+    elapsed: tuple[float, ...]
+    """Seconds since each of them started."""
     booked: tuple[float, ...]
     """GiB that each of them books."""
     kinds: tuple[int, ...]
@@ -85,20 +90,25 @@ class Board:
     """
 
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
         self._room = Room(snapshot.gpus, snapshot.nodes)
         self._in_play = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
         self._gpus = max(len(snapshot.gpus), 1)
-        self._kinds = self._kinds_of(snapshot)
+        self._kinds = self._kinds_of(snapshot, catalogue)
+        self._held = {gpu.id: self._held_on(gpu.id, catalogue) for gpu in snapshot.gpus}
         likes = [kind.like for kind in self._kinds]
+        self._demands = np.array([kind.demand for kind in self._kinds], np.int64)
+        self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
         self._memory = np.array([job.memory for job in likes], np.int64)
-        self._slots = np.array([job.slots for job in likes], np.int64)
-        self._clients = np.array([job.clients for job in likes], np.int64)
+        self._asked = self._memory.copy()
+        """The same, and `_GONE` where none is left."""
         self._alone = np.array([job.alone for job in likes], bool)
+        shapes = [(job.slots, job.clients, job.alone) for job in likes]
+        places = {shape: place for place, shape in enumerate(dict.fromkeys(shapes))}
+        self._shapes = list(places)
+        self._shape = np.array([places[shape] for shape in shapes], np.int64)
         self._cpu = np.array([job.cpu for job in likes], np.int64)
         self._host_memory = np.array([job.host_memory for job in likes], np.int64)
         self._special = [job.gpus > 1 or bool(job.products) for job in likes]
-        self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
         self._priced: dict[tuple[float, float], Priced] = {}
         self.placements: list[Placement] = []
 
@@ -120,15 +130,18 @@ class Board:
             return []
         affordable = max(int(np.log2(max(rows // len(gpus), 1))), 2)
         window = max(min(window, -(-waiting // len(gpus)), affordable), 1)
-        left, start = self._left.copy(), 0
+        left, asked, start = self._left.tolist(), self._asked.copy(), 0
         backlog = self._backlog()
         offers: list[Offer] = []
         for gpu_id in gpus:
             while start < len(left) and not left[start]:
                 start += 1
-            found = self._fitting(gpu_id, left, start, window)
+            found = self._fitting(gpu_id, asked, start, window)
+            for place in found:
+                left[place] -= 1
+                if not left[place]:
+                    asked[place] = _GONE
             if found:
-                left[found] -= 1
                 offers.append(self._offer(gpu_id, found, backlog))
         return offers
 
@@ -152,12 +165,29 @@ class Board:
             return False
         kind.waiting.pop()
         self._left[offer.kinds[place]] -= 1
+        if not kind.waiting:
+            self._asked[offer.kinds[place]] = _GONE
+        for gpu_id in gpu_ids:
+            memory = self._room[gpu_id].gpu.memory if job.alone else job.memory
+            self._held[gpu_id].append((kind.demand, 0.0, memory / _GIB))
         self.placements.append(Placement(job.id, gpu_ids))
         return True
 
-    def _kinds_of(self, snapshot: Snapshot) -> list[Kind]:
+    def _held_on(self, gpu_id: str, catalogue: Catalogue) -> list[tuple[int, float, float]]:
+        """Return demand, seconds since the start and GiB booked of each job that a GPU runs."""
+        free = self._room[gpu_id]
+        return [
+            (
+                catalogue.index(holder),
+                0.0 if isinstance(holder, Job) else holder.elapsed,
+                (free.gpu.memory if holder.alone else holder.memory) / _GIB,
+            )
+            for holder in free.holders.values()
+        ]
+
+    def _kinds_of(self, snapshot: Snapshot, catalogue: Catalogue) -> list[Kind]:
         groups: dict[tuple[Hashable, ...], Kind] = {}
-        holds, index = self._room.holds, self._catalogue.index
+        holds, index = self._room.holds, catalogue.index
         for job in snapshot.jobs:
             if holds(job.id):
                 continue
@@ -176,8 +206,8 @@ class Board:
 
     def _with_room(self) -> list[str]:
         """Return the GPUs in play that some waiting job may still have."""
-        least = int(self._memory[(self._left > 0) & ~self._alone].min(initial=1 << 62))
-        some_alone = bool((self._alone & (self._left > 0)).any())
+        least = int(self._asked[~self._alone].min(initial=_GONE))
+        some_alone = bool((self._asked[self._alone] < _GONE).any())
         kept = []
         for gpu_id in self._in_play:
             free = self._room[gpu_id]
@@ -187,25 +217,27 @@ class Board:
         self._in_play = kept
         return kept
 
-    def _fitting(
-        self, gpu_id: str, left: np.ndarray[tuple[int], np.dtype[np.int64]], start: int, window: int
-    ) -> list[int]:
+    def _fitting(self, gpu_id: str, asked: Integers, start: int, window: int) -> list[int]:
         """Return the first kinds of the highest priority that a GPU has room for."""
         free, hosts = self._room[gpu_id], self._room.hosts
         host = hosts.left(free.gpu.node) if hosts else None
+        shapes = [
+            slots <= free.slots and clients <= free.clients and not (alone and free.holders)
+            for slots, clients, alone in self._shapes
+        ]
+        allowed = None if all(shapes) else np.array(shapes)
         found: list[int] = []
-        for count, low in enumerate(range(start, len(left), _CHUNK)):
+        for count, low in enumerate(range(start, len(asked), _CHUNK)):
             if found and count >= _PATIENCE:
                 break
             part = slice(low, low + _CHUNK)
-            fits = (left[part] > 0) & (self._memory[part] <= free.memory)
-            fits &= (self._slots[part] <= free.slots) & (self._clients[part] <= free.clients)
-            if free.holders:
-                fits &= ~self._alone[part]
-            if host:
-                fits &= (self._cpu[part] <= host[0]) | (self._cpu[part] == 0)
-                fits &= (self._host_memory[part] <= host[1]) | (self._host_memory[part] == 0)
-            for place in (np.flatnonzero(fits) + low).tolist():
+            fits = asked[part] <= free.memory
+            if allowed is not None:
+                fits &= allowed[self._shape[part]]
+            if host:  # what a job does not ask cannot be lacking
+                fits &= self._cpu[part] <= max(host[0], 0)
+                fits &= self._host_memory[part] <= max(host[1], 0)
+            for place in (fits.nonzero()[0] + low).tolist():
                 job = self._kinds[place].like
                 if found and job.priority != self._kinds[found[0]].like.priority:
                     return found
@@ -217,26 +249,25 @@ class Board:
         return found
 
     def _offer(self, gpu_id: str, found: list[int], backlog: Backlog) -> Offer:
-        free, index = self._room[gpu_id], self._catalogue.index
-        running = tuple(
-            (index(holder), 0.0 if isinstance(holder, Job) else holder.elapsed)
-            for holder in free.holders.values()
-        )
-        booked = tuple(
-            (free.gpu.memory if holder.alone else holder.memory) / (1 << 30)
-            for holder in free.holders.values()
-        )
         kinds = [self._kinds[place] for place in found]
-        jobs = tuple(kind.waiting[-1] for kind in kinds)
-        demands = tuple(kind.demand for kind in kinds)
-        return Offer(free, running, booked, tuple(found), jobs, demands, backlog)
+        held = self._held[gpu_id]
+        return Offer(
+            self._room[gpu_id],
+            tuple([demand for demand, _, _ in held]),
+            tuple([elapsed for _, elapsed, _ in held]),
+            tuple([booked for _, _, booked in held]),
+            tuple(found),
+            tuple([kind.waiting[-1] for kind in kinds]),
+            tuple([kind.demand for kind in kinds]),
+            backlog,
+        )
 
     def _backlog(self) -> Backlog:
-        alive = np.flatnonzero(self._left)
-        demands = tuple(self._kinds[place].demand for place in alive.tolist())
-        memory = (self._memory[alive] / (1 << 30)).astype(np.float32)
+        alive = self._left > 0
+        memory = (self._memory[alive] / _GIB).astype(np.float32)
         counts = self._left[alive].astype(np.float32)
-        return Backlog(demands, memory, self._alone[alive], counts, self._gpus, self._priced)
+        demands, alone = self._demands[alive], self._alone[alive]
+        return Backlog(demands, memory, alone, counts, self._gpus, self._priced)
 
 
 def _work_left(gpu: GPU) -> float:

@@ -4,8 +4,8 @@ A job with a profile asks for what was measured. One without is taken to keep th
 its threads allow from beginning to end, the safe assumption: nothing is put beside it lightly.
 """
 
-from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ __all__ = [
     "SM",
     "STEPS",
     "Catalogue",
-    "Demand",
+    "Demands",
     "Floats",
     "Integers",
 ]
@@ -44,18 +44,17 @@ _KEPT_PROFILES = 16384
 _Table = tuple[Floats, Floats]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """What the jobs of one kind ask for when they have a GPU to themselves."""
+class Demands(NamedTuple):
+    """What the jobs of each kind, N of them, ask for when they have a GPU to themselves."""
 
-    duration: float | None
-    """Seconds; None when unknown."""
-    limit: float
-    """Share of the SMs that it may use."""
+    durations: Floats
+    """(N): seconds."""
+    limits: Floats
+    """(N): share of the SMs that each may use."""
     steps: Floats
-    """(STEPS, RESOURCES): what each part of it uses."""
-    rest: Floats
-    """(STEPS, RESOURCES): the mean of each part and those after it."""
+    """(N, STEPS, RESOURCES): what each part of it uses."""
+    rests: Floats
+    """(N, STEPS, RESOURCES): the mean of each part and those after it."""
 
 
 class Catalogue:
@@ -73,49 +72,56 @@ class Catalogue:
             profiles.clear()
         self._profiles = profiles
         self._index: dict[tuple[int, float | None, int, int], int] = {}
-        self.demands: list[Demand] = []
-        self._arrays: tuple[Floats, Floats, Floats, Floats] | None = None
+        self._durations: list[float | None] = []
+        self._constant: list[tuple[float, float, float, float]] = []
+        """What each asks for all the time, unless it was measured."""
+        self._measured: dict[int, _Table] = {}
+        self._demands: Demands | None = None
 
     def index(self, job: Job | Booking) -> int:
         """Return the place in `demands` of what a job asks for."""
-        profile = job.profile
-        unmeasured = profile is None or not profile.steps
-        duration = job.duration
-        if duration is None and profile is not None:
-            duration = profile.duration
-        key = (id(profile), duration, job.thread_percent, job.memory if unmeasured else -1)
+        profile, duration = job.profile, job.duration
+        if profile is None:
+            key = (0, duration, job.thread_percent, job.memory)
+        else:
+            if duration is None:
+                duration = profile.duration
+            key = (id(profile), duration, job.thread_percent, -1 if profile.steps else job.memory)
         known = self._index.get(key)
         if known is None:
-            known = self._index[key] = len(self.demands)
-            self.demands.append(self._demand(job, profile, duration))
+            known = self._index[key] = self._add(job, duration)
         return known
 
-    def arrays(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return durations (N), limits (N), steps and rests (N, STEPS, RESOURCES)."""
-        if self._arrays is not None and len(self._arrays[0]) == len(self.demands):
-            return self._arrays
-        known = [demand.duration for demand in self.demands if demand.duration]
+    def demands(self) -> Demands:
+        """Return what was indexed so far."""
+        count = len(self._durations)
+        if self._demands is not None and len(self._demands.durations) == count:
+            return self._demands
+        known = [duration for duration in self._durations if duration]
         typical = sum(known) / len(known) if known else UNKNOWN_DURATION
-        durations = [max(demand.duration or typical, 1.0) for demand in self.demands]
-        self._arrays = (
-            np.array(durations, np.float32),
-            np.array([demand.limit for demand in self.demands], np.float32),
-            np.array([demand.steps for demand in self.demands], np.float32),
-            np.array([demand.rest for demand in self.demands], np.float32),
-        )
-        return self._arrays
+        durations = [max(duration or typical, 1.0) for duration in self._durations]
+        constant = np.array(self._constant, np.float32).reshape(count, 1, RESOURCES)
+        steps = constant.repeat(STEPS, axis=1)
+        rests = steps.copy()
+        for place, (parts, from_each_on) in self._measured.items():
+            steps[place], rests[place] = parts, from_each_on
+        limits = np.array([limit for limit, *_ in self._constant], np.float32)
+        self._demands = Demands(np.array(durations, np.float32), limits, steps, rests)
+        return self._demands
 
-    def _demand(self, job: Job | Booking, profile: Profile | None, seconds: float | None) -> Demand:
-        limit = (job.thread_percent or 100) / 100
+    def _add(self, job: Job | Booking, seconds: float | None) -> int:
         if seconds is not None and not isfinite(seconds):
             raise ValueError(f"a duration of {seconds} s is no number to plan with")
-        if profile is None or not profile.steps:
-            steps = np.tile(np.array((limit, limit, 0, job.memory / _GIB), np.float32), (STEPS, 1))
-            return Demand(seconds, limit, steps, steps)
-        kept = self._profiles.get(id(profile))
-        if kept is None or kept[0] is not profile:
-            kept = self._profiles[id(profile)] = (profile, _divided(profile))
-        return Demand(seconds, limit, *kept[1])
+        place, profile = len(self._durations), job.profile
+        if profile is not None and profile.steps:
+            kept = self._profiles.get(id(profile))
+            if kept is None or kept[0] is not profile:
+                kept = self._profiles[id(profile)] = (profile, _divided(profile))
+            self._measured[place] = kept[1]
+        limit = (job.thread_percent or 100) / 100
+        self._constant.append((limit, limit, 0.0, job.memory / _GIB))
+        self._durations.append(seconds)
+        return place
 
 
 def _divided(profile: Profile) -> _Table:

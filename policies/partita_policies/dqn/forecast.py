@@ -4,7 +4,8 @@
 one pass. Each job is taken to ask for the mean of what its profile has left, so a prediction is
 exact for constant profiles and an approximation for others.
 
-Axes: G GPUs, A combinations for each, P jobs in the pool that combinations are made of.
+Axes: P jobs in the pool that combinations are made of, G GPUs, A combinations for each. Jobs come
+first, so that sums over them run along whole rows: there are few of them, and many combinations.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,8 @@ Bools = NDArray[np.bool_]
 
 _EVENTS = 3
 """Ends of jobs followed one by one; those after it are taken to go on at the speed they have."""
-_NEWTON = 6
+_NEWTON = 4
+"""Steps at most; after three of them shares add up to less than 4e-3 too much."""
 _ENOUGH = 3e-4
 
 
@@ -35,20 +37,20 @@ class Pool(NamedTuple):
     """The jobs that combinations are made of."""
 
     loads: Floats
-    """(G, P, RESOURCES): mean use, PCIe as a share of the link."""
+    """(RESOURCES, P, G): mean use, PCIe as a share of the link."""
     limit: Floats
-    """(G, P): share of the SMs that each may use."""
+    """(P, G): share of the SMs that each may use."""
     remaining: Floats
-    """(G, P): seconds left when alone; above zero."""
+    """(P, G): seconds left when alone; above zero."""
 
 
 class Forecast(NamedTuple):
     """What becomes of each combination when nothing else is started."""
 
     finish: Floats
-    """(G, A, P): seconds until each job ends; 0 for those outside."""
+    """(P, G, A): seconds until each job ends; 0 for those outside."""
     speeds: Floats
-    """(G, A, P): seconds of its work that each job does in a second, at first."""
+    """(P, G, A): seconds of its work that each job does in a second, at first."""
     pace: Floats
     """(G, A): the sum of these."""
     useful: Floats
@@ -65,38 +67,39 @@ def forecast(pool: Pool, members: Bools, sharing: Sharing) -> Forecast:
     pool
         The jobs.
     members
-        (G, A, P): which of them make each combination.
+        (P, G, A): which of them make each combination.
     sharing
         How they share the GPU.
     """
     model = _Model(pool, sharing)
-    active = members.astype(np.float32)
-    left = np.where(members, pool.remaining[:, None, :], np.float32(0))
+    on, active = members, members.astype(np.float32)
+    left = pool.remaining[..., None] * active
     finish = np.zeros_like(left)
-    now = np.zeros((*members.shape[:2], 1), np.float32)
+    now = np.zeros(members.shape[1:], np.float32)
     at_first, first = active, now
     for event in range(_EVENTS):
         slow = model.slowdowns(active)
-        until = np.where(active > 0, left * slow, np.float32(np.inf))
-        step = until.min(axis=-1, keepdims=True, initial=np.inf)
+        until = np.where(on, left * slow, np.float32(np.inf))
+        step = until.min(axis=0, initial=np.inf)
         step[np.isinf(step)] = 0
         if event == 0:
             at_first, first = active / slow, step
         now = now + step
         left = np.maximum(left - step / slow, 0) * active
-        ended = (active > 0) & (left <= _ENOUGH * (1 + step))
-        finish = np.where(ended, now, finish)
-        active = np.where(ended, np.float32(0), active)
-        if not active.any():
+        ended = on & (left <= _ENOUGH * (1 + step))
+        np.copyto(finish, now, where=ended)
+        on = on & ~ended
+        if not on.any():
             break
+        active = on.astype(np.float32)
     else:
-        finish = np.where(active > 0, now + left * model.slowdowns(active), finish)
-    useful = np.einsum("gap,gp->ga", at_first, pool.loads[..., SM])
-    return Forecast(finish, at_first, at_first.sum(axis=-1), useful, first[..., 0])
+        np.copyto(finish, now + left * model.slowdowns(active), where=on)
+    useful = (at_first * pool.loads[SM, ..., None]).sum(axis=0)
+    return Forecast(finish, at_first, at_first.sum(axis=0), useful, first)
 
 
 def slowdowns_of(pool: Pool, members: Bools, sharing: Sharing) -> Floats:
-    """Tell how much longer than alone each member takes while all of them run, (G, A, P)."""
+    """Tell how much longer than alone each member takes while all of them run, (P, G, A)."""
     return _Model(pool, sharing).slowdowns(members.astype(np.float32))
 
 
@@ -104,44 +107,47 @@ class _Model:
     """The interference model over one pool."""
 
     def __init__(self, pool: Pool, sharing: Sharing) -> None:
-        loads = pool.loads
+        busy, sm, pcie, memory = (pool.loads[column] for column in (BUSY, SM, PCIE, MEMORY))
         self._mps = sharing is Sharing.MPS
-        self._pcie = loads[:, None, :, PCIE]
+        self._pcie = pcie[..., None]
+        self._link_is_enough = bool(pcie.sum(axis=0).max(initial=0) <= 1 + _ENOUGH)
         if self._mps:
-            self._demand = np.minimum(loads[..., SM], pool.limit)[:, None, :]
-            self._least = np.maximum(loads[..., SM] / pool.limit, 1)[:, None, :]
-            weight = TYPICAL_CACHE * loads[..., BUSY]
-            both = loads[:, :, None, MEMORY] + loads[:, None, :, MEMORY]
+            self._demand = np.minimum(sm, pool.limit)[..., None]
+            self._least = np.maximum(sm / pool.limit, 1)[..., None]
+            weight, memory = (TYPICAL_CACHE * busy).T, memory.T
+            both = memory[:, :, None] + memory[:, None, :]
             misses = weight[:, :, None] * weight[:, None, :] * both**CACHE_EXPONENT
             misses[:, np.arange(misses.shape[1]), np.arange(misses.shape[1])] = 0
-            self._misses = (CACHE_STRENGTH * misses).astype(np.float32)
+            self._misses: Floats = np.asarray(CACHE_STRENGTH * misses, np.float32)
         else:
-            self._demand = (loads[..., BUSY] * SWITCH_OVERHEAD)[:, None, :]
+            self._demand = (busy * SWITCH_OVERHEAD)[..., None]
 
     def slowdowns(self, active: Floats) -> Floats:
         """Return the slowdown of each job beside the active ones, at least 1."""
-        by_link = _stretch(self._pcie, active)
-        shared = _stretch(self._demand, active)
+        slow = _stretch(self._demand, active)
         if self._mps:
-            misses = active @ self._misses
-            return np.asarray(np.maximum(shared, self._least) + by_link - 1 + misses, np.float32)
-        several = active.sum(axis=-1, keepdims=True) > 1
-        return np.where(several, shared + by_link - 1, np.float32(1))
+            slow = np.maximum(slow, self._least)
+        if not self._link_is_enough:
+            slow = slow + (_stretch(self._pcie, active) - 1)
+        if self._mps:
+            return slow + (self._misses @ active.swapaxes(0, 1)).swapaxes(0, 1)
+        return np.where(active.sum(axis=0) > 1, slow, np.float32(1))
 
 
 def _stretch(demand: Floats, active: Floats) -> Floats:
     """Share one resource of size 1 fairly; see `interference.stretches`."""
     asked = demand * active
-    total = asked.sum(axis=-1, keepdims=True)
+    total = asked.sum(axis=0)
     if total.max(initial=0) <= 1 + _ENOUGH:
         return np.ones_like(asked)
-    squares = (asked * asked).sum(axis=-1, keepdims=True)
-    k = np.maximum(total - 1, 0) / np.maximum(squares, 1e-9)
-    for _ in range(_NEWTON - 1):
+    k = np.zeros_like(total)
+    slowed = asked
+    for _ in range(_NEWTON):
+        # Newton's method for the inverse of the sum, which is nearly straight.
+        squares = (slowed * slowed).sum(axis=0)
+        k = np.maximum(k + total * (total - 1) / np.maximum(squares, 1e-9), 0)
         slowed = asked / (1 + k * asked)
-        excess = slowed.sum(axis=-1, keepdims=True) - 1
-        if excess.max() <= _ENOUGH:
+        total = slowed.sum(axis=0)
+        if total.max() <= 1 + _ENOUGH:
             break
-        slope = np.einsum("gap,gap->ga", slowed, slowed)[..., None]
-        k = np.maximum(k + excess / np.maximum(slope, 1e-9), 0)
     return np.asarray(1 + k * demand, np.float32)

@@ -7,7 +7,7 @@ memory in shares of the GPU, so the numbers mean the same for small and large jo
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class Observation(NamedTuple):
     states: Floats
     """(G, STATE_FEATURES)."""
     candidates: Floats
-    """(G, A, CANDIDATE_FEATURES)."""
+    """(G, A, CANDIDATE_FEATURES); 0 for combinations that no offer may choose."""
     legal: Bools
     """(G, A): which combinations may be chosen; at least one for each GPU."""
     worth: Floats
@@ -99,18 +99,31 @@ def observe(
         Whether combinations predicted to take longer together than in turns are forbidden, and
         waiting on an idle GPU (always on, but for the ablation).
     """
-    seats = Seats(offers, catalogue, sharing)
-    members = seats.members
-    ahead = forecast(seats.pool, members, sharing)
-    last = ahead.finish.max(axis=-1)
+    seats = Seats(offers, catalogue.demands(), sharing)
+    ahead = forecast(seats.pool, seats.members, sharing)
+    last = ahead.finish.max(axis=0)
     legal = seats.room & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
+    others = legal[:, 1:].any(axis=0)
+    if not others.all():
+        kept = np.array([0, *(np.flatnonzero(others) + 1)])
+        seats.keep(kept)
+        ahead = Forecast(*(part[..., kept] for part in ahead))
+        last, legal = last[:, kept], legal[:, kept]
     images = _images(seats, ahead, last, legal)
     backlog = _backlogs(offers, seats)
     value = values_of(offers, seats, sharing, paces)
-    worth = np.einsum("gap,gp->ga", ahead.speeds, value.price)
+    (worth,) = _sums(value.price[None], ahead.speeds)
     sight = _Sight(seats, ahead, last, images, backlog, value, worth)
     states, candidates = _bounded(_states(sight)), _bounded(_candidates(sight))
+    candidates, legal, worth = (_spread(part, seats) for part in (candidates, legal, worth))
     return Observation(states, candidates, legal, worth, backlog.unit, value.bound)
+
+
+def _spread(part: NDArray[Any], seats: Seats) -> NDArray[Any]:
+    """Give all combinations a place, those that nobody may choose as well."""
+    whole = np.zeros((len(part), 1 << seats.offered, *part.shape[2:]), part.dtype)
+    whole[:, seats.columns] = part
+    return whole
 
 
 class _Sight(NamedTuple):
@@ -130,15 +143,14 @@ def _allowed(
     seats: Seats, ahead: Forecast, last: Floats, budget: float | None, *, mask: bool
 ) -> Bools:
     """Tell which combinations are no worse than taking turns and within the budget."""
-    count = seats.members.sum(axis=-1)
-    alone = count == 1
+    count = seats.members.sum(axis=0)
     allowed = np.ones(last.shape, bool)
     if mask:
         allowed = last <= _turns(seats, last) * _TOLERANCE
     if budget is not None:
-        slowest = (ahead.finish / seats.pool.remaining[:, None]).max(axis=-1)
+        slowest = (ahead.finish / seats.pool.remaining[..., None]).max(axis=0)
         allowed &= slowest <= budget
-    allowed |= alone
+    allowed |= count == 1
     fitting = allowed & seats.room
     idle = count[:, 0] == 0
     allowed[:, 0] = ~(idle & fitting[:, 1:].any(axis=-1)) if mask else True
@@ -147,23 +159,23 @@ def _allowed(
 
 def _turns(seats: Seats, last: Floats) -> Floats:
     """Return how long it would take to let the running ones end and then each in turn."""
-    own = seats.pool.remaining[:, None, seats.running :]
-    return np.asarray(last[:, :1] + (own * seats.chosen).sum(axis=-1), np.float32)
+    own = seats.pool.remaining[seats.running :, :, None]
+    return np.asarray(last[:, :1] + (own * seats.chosen).sum(axis=0), np.float32)
 
 
 def _images(seats: Seats, ahead: Forecast, last: Floats, legal: Bools) -> Floats:
     """Return what is used of each resource in each step from now, (G, A, IMAGE_STEPS, 4)."""
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
-    at = horizon[:, None, None, None] * middle
+    at = horizon[:, None, None] * middle
     finish = ahead.finish[..., None]
-    there = at < finish
-    done = seats.done[:, None, :, None]
+    done = seats.done[..., None, None]
     share = done + (1 - done) * at / np.maximum(finish, 1e-6)
     part = np.minimum((share * STEPS).astype(np.int64), STEPS - 1)
-    used = seats.steps[seats.demand[:, None, :, None], part]
-    image = np.einsum("gaptr,gapt->gatr", used, there.astype(np.float32))
-    image[..., PCIE] /= seats.link[:, :, None]
+    steps = seats.demands.steps.reshape(-1, RESOURCES)
+    used = steps.take(part + (seats.demand * STEPS)[..., None, None], axis=0)
+    image = (used * (at < finish)[..., None]).sum(axis=0)
+    image[..., PCIE] /= seats.link[:, None, None]
     image[..., MEMORY] /= seats.capacity[:, None, None]
     return np.asarray(image, np.float32)
 
@@ -193,16 +205,16 @@ def _backlogs(offers: Sequence[Offer], seats: Seats) -> _Backlogs:
             row = known[id(offer.backlog)] = _waiting(offer.backlog, seats)
         rows.append(row)
     table = np.array(rows, np.float32)
-    running = seats.there[:, : seats.running]
-    lengths = seats.durations[seats.demand[:, : seats.running]] * running
-    jobs = table[:, 0] * table[:, 11] + running.sum(axis=-1)
-    unit = (table[:, 1] * table[:, 11] + lengths.sum(axis=-1)) / np.maximum(jobs, 1)
+    running = seats.there[: seats.running]
+    lengths = seats.demands.durations[seats.demand[: seats.running]] * running
+    jobs = table[:, 0] * table[:, 11] + running.sum(axis=0)
+    unit = (table[:, 1] * table[:, 11] + lengths.sum(axis=0)) / np.maximum(jobs, 1)
     means = table[:, 3:6] / np.maximum(table[:, 1:2], 1e-6)
     means[:, 1] /= seats.capacity
-    means[:, 2] /= seats.link[:, 0]
+    means[:, 2] /= seats.link
     quantiles = table[:, 6:11] / seats.capacity[:, None]
-    under_way = (seats.pool.remaining * seats.pool.loads[..., SM])[:, : seats.running]
-    area = table[:, 3] + (under_way * running).sum(axis=-1)
+    under_way = (seats.pool.remaining * seats.pool.loads[SM])[: seats.running]
+    area = table[:, 3] + (under_way * running).sum(axis=0)
     unit = np.maximum(unit, 1)
     sm, memory, pcie = (means[:, column].astype(np.float32) for column in range(3))
     return _Backlogs(table[:, 0], table[:, 1], unit, area, table[:, 2], sm, memory, pcie, quantiles)
@@ -210,8 +222,11 @@ def _backlogs(offers: Sequence[Offer], seats: Seats) -> _Backlogs:
 
 def _waiting(backlog: Backlog, seats: Seats) -> tuple[float, ...]:
     """Return sums over what waits, for each GPU, and the number of GPUs last."""
-    index, counts = np.array(backlog.demands, np.int64), backlog.counts
-    duration, used = seats.durations[index], seats.rests[index, 0]
+    counts = backlog.counts
+    duration, used = (
+        seats.demands.durations[backlog.demands],
+        seats.demands.rests[backlog.demands, 0],
+    )
     work = duration * counts
     order = np.argsort(backlog.memory, kind="stable")
     reached = np.cumsum(counts[order])
@@ -237,12 +252,12 @@ def _states(sight: _Sight) -> Floats:
         np.log1p(backlog.longest / unit),
         backlog.longest / np.maximum(value.bound, 1),
         *backlog.quantiles.T,
-        seats.there[:, : seats.running].sum(axis=-1) / 4,
+        seats.there[: seats.running].sum(axis=0) / 4,
         1 - seats.memory_after[:, 0],
         ahead.pace[:, 0] / 2,
         np.log1p(end / unit),
         end / np.maximum(value.bound, 1),
-        seats.there[:, seats.running :].sum(axis=-1) / 6,
+        seats.there[seats.running :].sum(axis=0) / 6,
     ]  # fmt: skip
     image = images[:, 0].reshape(len(unit), _IMAGE)
     return np.concatenate((image, np.stack(columns, axis=-1)), axis=-1)
@@ -250,31 +265,27 @@ def _states(sight: _Sight) -> Floats:
 
 def _candidates(sight: _Sight) -> Floats:
     seats, ahead, last, images, backlog, value, worth = sight
-    r, finish, remaining = seats.running, ahead.finish, seats.pool.remaining[:, None]
-    chosen = seats.chosen.astype(np.float32)
-    count, members = chosen.sum(axis=-1), seats.members.sum(axis=-1)
-    at_least_one, some = np.maximum(count, 1), np.maximum(members, 1)
+    r, finish, remaining = seats.running, ahead.finish, seats.pool.remaining[..., None]
+    chosen, members = seats.chosen.astype(np.float32), seats.members.astype(np.float32)
+    count, together = chosen.sum(axis=0), members.sum(axis=0)
+    at_least_one, some = np.maximum(count, 1), np.maximum(together, 1)
     unit = backlog.unit[:, None]
     slower = np.where(seats.members, finish / remaining - 1, 0)
-    work = (remaining * seats.members).sum(axis=-1)
-    own = remaining[..., r:] * chosen
-    loads = seats.pool.loads
-    area = (remaining * seats.members * loads[:, None, :, SM]).sum(axis=-1)
-    sm, pcie, busy = (
-        np.einsum("gap,gp->ga", seats.members.astype(np.float32), loads[..., column])
-        for column in (SM, PCIE, BUSY)
-    )
-    own_sm = (chosen * loads[:, None, r:, SM]).sum(axis=-1) / at_least_one
+    lefts, loads = seats.pool.remaining, seats.pool.loads
+    amounts = (lefts, lefts * loads[SM], lefts * value.price, loads[SM], loads[PCIE], loads[BUSY])
+    work, area, priced, sm, pcie, busy = _sums(np.stack(amounts), members)
+    own_work, own_sm = _sums(np.stack((lefts[r:], loads[SM, r:])), chosen)
+    own_sm = own_sm / at_least_one
+    own_longest = (remaining[r:] * chosen).max(axis=0, initial=0)
     before = (seats.memory_after - seats.memory_after[:, :1]) / at_least_one
     left = 1 - seats.memory_after
     fitting = (backlog.quantiles[:, None] <= left[..., None]).mean(axis=-1)
-    until = finish[..., :r].max(axis=-1, initial=0)
+    until = finish[:r].max(axis=0, initial=0)
     some_work = np.maximum(backlog.work, 1)[:, None]
-    priced = (remaining * seats.members * value.price[:, None]).sum(axis=-1)
     bound = np.maximum(value.bound, 1)[:, None]
     columns = [
         (count == 0).astype(np.float32),
-        count / 3, members / 4,
+        count / 3, together / 4,
         worth, worth - worth[:, :1], (1 - worth) * ahead.first / unit, (last - priced) / unit,
         last / bound,
         ahead.pace / 2, (ahead.pace - ahead.pace[:, :1]),
@@ -283,19 +294,25 @@ def _candidates(sight: _Sight) -> Floats:
         np.log1p(last / unit), np.log1p(ahead.first / unit),
         last / np.maximum(_turns(seats, last), 1e-3),
         work / np.maximum(last, 1e-3) / 2,
-        slower.max(axis=-1, initial=0), slower.sum(axis=-1) / some,
+        slower.max(axis=0, initial=0), slower.sum(axis=0) / some,
         (until - until[:, :1]) / unit,
         left, fitting,
         sm, np.minimum(sm, 1), pcie, busy / 2,
-        own.sum(axis=-1) / at_least_one / unit,
-        own.max(axis=-1, initial=0) / np.maximum(backlog.longest, 1)[:, None],
-        own.max(axis=-1, initial=0) / bound,
+        own_work / at_least_one / unit,
+        own_longest / np.maximum(backlog.longest, 1)[:, None],
+        own_longest / bound,
         np.maximum(last / bound - 1, 0),
-        own.sum(axis=-1) / some_work,
+        own_work / some_work,
         np.where(count > 0, own_sm - backlog.sm[:, None] - before + backlog.memory[:, None], 0),
     ]  # fmt: skip
     image = images.reshape(*last.shape, _IMAGE)
     return np.concatenate((image, np.stack(columns, axis=-1)), axis=-1)
+
+
+def _sums(amounts: Floats, members: Floats) -> Floats:
+    """Add up amounts of jobs, (N, P, G), over the members of combinations: (N, G, A)."""
+    sums: Floats = amounts.transpose(2, 0, 1) @ members.swapaxes(0, 1)
+    return sums.swapaxes(0, 1)
 
 
 def _bounded(numbers: NDArray[np.floating]) -> Floats:

@@ -156,12 +156,14 @@ def _paces(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
     if sharing is Sharing.EXCLUSIVE:
         fits = there.sum(axis=1) == 1
     sets, there = sets[fits], there[fits]
-    pool = Pool(groups.loads[sets], groups.limit[sets], np.ones(sets.shape, np.float32))
-    slow = slowdowns_of(pool, there[:, None, :], sharing)[:, 0]
-    paces = np.zeros((len(sets), count), np.float32)
-    for place in range(_TOGETHER):
-        rows = np.flatnonzero(there[:, place])
-        np.add.at(paces, (rows, sets[rows, place]), 1 / slow[rows, place])
+    sets, there = sets.T, there.T
+    loads = np.moveaxis(groups.loads[sets], -1, 0)
+    pool = Pool(loads, groups.limit[sets], np.ones(sets.shape, np.float32))
+    pace = 1 / slowdowns_of(pool, there[..., None], sharing)[..., 0]
+    paces = np.zeros((sets.shape[1], count), np.float32)
+    for members, them, speeds in zip(sets, there, pace, strict=True):
+        rows = np.flatnonzero(them)
+        paces[rows, members[rows]] += speeds[rows]
     return paces
 
 

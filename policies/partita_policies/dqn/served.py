@@ -124,16 +124,19 @@ class Model:
         """(2, STATE_FEATURES): least and most of each feature in training; None if not said."""
 
     def estimates(self, seen: Observation) -> Floats:
-        """Return the estimated return of each combination of each offer, (G, A).
+        """Return the estimated return of each combination of each offer, (G, A); 0 where not legal.
 
         Raises
         ------
         ModelOutputError
             One of a legal combination is not a number.
         """
-        legal = seen.legal.astype(np.float32)
-        given = {"states": seen.states, "candidates": seen.candidates, "legal": legal}
-        (estimates,) = self._session.run(["estimates"], given)
-        if not np.isfinite(estimates[seen.legal]).all():
+        places = np.flatnonzero(seen.legal.any(axis=0))
+        legal, candidates = seen.legal[:, places], seen.candidates[:, places]
+        given = {"states": seen.states, "candidates": candidates, "legal": legal.astype(np.float32)}
+        (judged,) = self._session.run(["estimates"], given)
+        if not np.isfinite(judged[legal]).all():
             raise ModelOutputError("the network answered with something that is no finite number")
-        return np.asarray(estimates, np.float32)
+        estimates = np.zeros(seen.legal.shape, np.float32)
+        estimates[:, places] = np.where(legal, judged, 0)
+        return estimates

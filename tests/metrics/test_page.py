@@ -256,7 +256,15 @@ def test_times_are_told_in_buckets_that_add_up():
     assert (buckets["30.0"], buckets["60.0"], buckets["+Inf"]) == (0, 1, 1)
     (total,) = [s.value for s in family.samples if s.name.endswith("_sum")]
     assert total == 40
-    assert values(made, d.ATTEMPTS) == {("shared", "Succeeded"): 1}
+    found = values(made, d.ATTEMPTS, partition="shared")
+    assert found == {(outcome.value,): outcome is Outcome.SUCCEEDED for outcome in Outcome}
+
+
+def test_what_never_happened_is_counted_as_none():
+    made = metrics(a_state(partition_body()))
+    assert values(made, d.FINISHED) == {("shared", "Succeeded"): 0, ("shared", "Failed"): 0}
+    assert values(made, d.RESIZES) == {("shared",): 0}
+    assert set(values(made, d.ATTEMPTS).values()) == {0}
 
 
 def test_counts_of_a_partition_that_is_gone_go_with_it():

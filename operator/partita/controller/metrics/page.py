@@ -111,12 +111,11 @@ class Metrics(Collector):
         yield from partition_samples(self._state)
         yield from gpu_samples(self._state)
         for name in self._state.partitions:
+            for metric, labels, count in self.tally.counted(name):
+                yield Sample(metric, count, labels)
             runner = self._runner(name)
             if runner is not None:
                 yield from policy_samples(name, runner)
-        for metric, counts in self.tally.counts.items():
-            for labels, count in counts.items():
-                yield Sample(metric, count, labels)
         unrecorded = self._unrecorded()
         if unrecorded is not None:
             yield Sample(d.UNRECORDED, unrecorded)

@@ -2,18 +2,25 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from datetime import datetime
 from typing import Any
 
 from partita.controller.metrics import definitions as d
 from partita.controller.metrics.definitions import Metric
-from partita.models import Attempt, Outcome, SharedGPUJob, SharedGPUJobStatus
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.scheduling.cycle import CycleResult
 
 __all__ = ["Distribution", "Tally"]
 
 Labels = tuple[str, ...]
+
+_WORDS: dict[Metric, tuple[Labels, ...]] = {
+    d.FINISHED: tuple((phase.value,) for phase in Phase if phase.finished),
+    d.ATTEMPTS: tuple((outcome.value,) for outcome in Outcome),
+    d.RESIZES: ((),),
+}
+"""What is counted, and by what beside the partition."""
 
 
 class Distribution:
@@ -38,9 +45,7 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.counts: dict[Metric, Counter[Labels]] = {
-            metric: Counter() for metric in (d.FINISHED, d.ATTEMPTS, d.RESIZES)
-        }
+        self.counts: dict[Metric, Counter[Labels]] = {metric: Counter() for metric in _WORDS}
         self.distributions: dict[Metric, dict[Labels, Distribution]] = {
             metric: {}
             for metric in (
@@ -78,6 +83,16 @@ class Tally:
         over = old.phase is not None and old.phase.finished
         if status.phase is not None and status.phase.finished and not over:
             self.counts[d.FINISHED][partition, status.phase.value] += 1
+
+    def counted(self, partition: str) -> Iterator[tuple[Metric, Labels, int]]:
+        """Yield every count of a partition, those of what never happened too.
+
+        A counter that is not there before its first event hides that event from `increase()`.
+        """
+        for metric, words in _WORDS.items():
+            for word in words:
+                labels = (partition, *word)
+                yield metric, labels, self.counts[metric][labels]
 
     def keep_only(self, partitions: Collection[str]) -> None:
         """Forget partitions that are gone."""

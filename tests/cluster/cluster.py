@@ -60,6 +60,11 @@ class Cluster:
         return self.slot.folder / "kubelet" / "device-plugins"
 
     @property
+    def cdi(self) -> Path:
+        """Where containerd looks for what CDI's names stand for; it sees what is written there."""
+        return self.slot.folder / "cdi"
+
+    @property
     def run(self) -> Path:
         """Where the machine sees the node's ``/run``."""
         return self.slot.folder / "run"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,27 @@ from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
 from cluster.images import partita_image, write_job_image
-from cluster.jobs import Jobs, all_ready, install, make_partition, server_path
+from cluster.jobs import (
+    PARTITIONS,
+    SYSTEM,
+    Carve,
+    Jobs,
+    all_ready,
+    install,
+    make_partition,
+    server_path,
+)
 from cluster.pods import eventually, restricted_namespace
+from gpu.fake import MIB
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
 from support.kubectl import Kubectl
 
 TEST_SECONDS = 240
 """Of one test; what all of them share, a cluster and images, has its own limits."""
+
+END_SECONDS = 200
+"""For all jobs of a crowd to end."""
 
 FOLDER = Path(__file__).parent
 
@@ -132,9 +146,31 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
 
 
 @pytest.fixture
+async def carve(
+    partita: Cluster, gpus: NodeGPUs, api: Api, restricted: str
+) -> AsyncIterator[Carve]:
+    """Makes a partition of one GPU; partition and GPUs are as before at the end."""
+    whole = gpus.figure("memory")
+
+    async def make(memory: int = 40960, **spec: Any) -> Jobs:
+        for gpu in range(2):
+            gpus.add(gpu, memory=memory * MIB)
+        await make_partition(api, "crowd", 1, **spec)
+        return Jobs(api, restricted, "crowd")
+
+    yield make
+    await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
+    await api.delete(f"{PARTITIONS}/crowd")
+    await eventually(api, server_path(), lambda found: not found["items"], seconds=END_SECONDS)
+    await api.gone(f"/api/v1/namespaces/{SYSTEM}/pods/crowd-0")
+    for gpu in range(2):
+        gpus.add(gpu, memory=whole)
+
+
+@pytest.fixture
 async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
     """A partition of both GPUs, shared by MPS."""
-    if (await api.get("/apis/partita.dev/v1alpha1/gpupartitions/shared")).status == 404:
+    if (await api.get(f"{PARTITIONS}/shared")).status == 404:
         await make_partition(api, "shared", 2)
     await eventually(api, server_path(), all_ready(2))
     return "shared"

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 async def install(api: Api, kubectl: Kubectl) -> None:
     """Install the CRDs and run the operator; return when it is ready."""
-    (await kubectl("apply", f"--filename={ROOT / 'crds'}")).ok()
+    (await kubectl("apply", f"--kustomize={ROOT / 'crds'}")).ok()
     (await kubectl("apply", f"--filename={ROOT / 'tests' / 'cluster' / 'partita.yaml'}")).ok()
     await eventually(
         api,

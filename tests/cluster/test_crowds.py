@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-
-import pytest
 
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.jobs import Jobs, make_partition, server_path
+from cluster.jobs import PARTITIONS, Carve, Jobs
 from cluster.pods import eventually
-from gpu.fake import MIB
 from support.api import Api
 
 CROWD_SECONDS = 200
 """For all of a crowd to start: kubelet and containerd take half a second a Pod on 2 cores."""
-
-PARTITIONS = "/apis/partita.dev/v1alpha1/gpupartitions"
-
-Carve = Callable[..., Awaitable[Jobs]]
-
-
-@pytest.fixture
-async def carve(
-    partita: Cluster, gpus: NodeGPUs, api: Api, restricted: str
-) -> AsyncIterator[Carve]:
-    """Makes a partition of one GPU, of this memory (MiB); both are as before at the end."""
-    whole = gpus.figure("memory")
-
-    async def make(memory: int, **spec: Any) -> Jobs:
-        for gpu in range(2):
-            gpus.add(gpu, memory=memory * MIB)
-        await make_partition(api, "crowd", 1, **spec)
-        return Jobs(api, restricted, "crowd")
-
-    yield make
-    await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
-    await api.delete(f"{PARTITIONS}/crowd")
-    await eventually(api, server_path(), lambda found: not found["items"], seconds=CROWD_SECONDS)
-    await api.gone("/api/v1/namespaces/partita-system/pods/crowd-0")
-    for gpu in range(2):
-        gpus.add(gpu, memory=whole)
 
 
 async def phases(api: Api, jobs: Jobs) -> list[dict[str, Any]]:
@@ -91,6 +61,8 @@ async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_s
     await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))
     await settled(api, jobs, running=58, queued=2, why="memory")
     gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
+    tried = [len(status.get("attempts", [])) for status in await phases(api, jobs)]
+    assert sorted(tried) == [0] * 2 + [1] * 58, "none has failed"
 
 
 async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_so(

@@ -6,6 +6,7 @@ The tests stand in the order of a cluster's life, but each can run alone.
 from __future__ import annotations
 
 import signal
+from datetime import datetime
 
 import pytest
 
@@ -49,6 +50,9 @@ CONTAINER = {
 }
 """What kubelet mounts into every container; the server's /dev/shm takes the place of its own."""
 
+MOMENTS = ("queuedTime", "bookedTime", "startTime", "firstUseTime")
+"""Of an attempt."""
+
 STOPPED_SECONDS = 2
 """Within which a program that takes what is not its own is to be stopped (issue 5)."""
 
@@ -90,7 +94,10 @@ async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
     gpus.until(lambda: sorted(map(len, (gpus.pids(0), gpus.pids(1)))) == [0, 3], "they share one")
     for number, name in enumerate(names, start=1):
         status = await jobs.reaches(name, "Succeeded")
-        (uuid,), (server,) = (status["attempts"][0][what] for what in ("gpus", "servers"))
+        (attempt,) = status["attempts"]
+        times = [datetime.fromisoformat(attempt[moment]) for moment in MOMENTS]
+        assert times == sorted(times), "what its container cost before its program began"
+        (uuid,), (server,) = attempt["gpus"], attempt["servers"]
         check_inside(await logs(api, jobs.namespace, f"{name}-1"), number, uuid, server)
 
 

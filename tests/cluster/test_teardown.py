@@ -154,3 +154,16 @@ def test_no_more_clusters_run_than_there_are_places(cluster: Cluster):
 
 def test_this_machine_has_all_that_is_needed():
     assert preflight.missing() == []
+
+
+def test_what_a_machine_lacks_is_named_with_the_packages_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    for tool in ("true", "unshare"):
+        (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(preflight, "PLUGIN_FOLDERS", (tmp_path,))
+    (lacking,) = preflight.missing()
+    _, _, command = lacking.partition("apt-get install --no-install-recommends ")
+    assert {"runc", "debootstrap", "busybox-static", "iproute2"} <= set(command.split())
+    assert "containernetworking-plugins" in command.split()

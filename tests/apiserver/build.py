@@ -395,10 +395,16 @@ def main() -> int:
         help="also build kustomize, helm and kubeconform (3 minutes more), and print their folder "
         "on a line of its own",
     )
+    parser.add_argument(
+        "--promtool",
+        action="store_true",
+        help="also build promtool (7 minutes more), and print its folder on a line of its own",
+    )
     asked = parser.parse_args()
     wanted = [CONTROL_PLANE]
     wanted += [NODE] if asked.node else []
     wanted += [MANIFESTS] if asked.manifests else []
+    wanted += [PROMTOOL] if asked.promtool else []
     try:
         folders = [assets(what=what) for what in wanted]
     except BuildError as error:

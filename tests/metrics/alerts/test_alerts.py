@@ -1,0 +1,319 @@
+"""When each alert fires, what it then says, and when it must not: asked of Prometheus itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from metrics.monitoring import alerts, rules
+
+RULES = alerts()
+
+
+@dataclass(frozen=True)
+class Case:
+    """An alert, and what it is on and on not.
+
+    Attributes
+    ----------
+    bad, good
+        Series, one value a minute in promtool's notation: the alert fires on the former at
+        `minutes`, and not on the latter.
+    early
+        Minutes at which it does not fire yet on the former.
+    """
+
+    alert: str
+    bad: Mapping[str, str]
+    good: Mapping[str, str]
+    minutes: int
+    early: int
+    says: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+GPU = {"partition": "shared", "gpu": "shared-0"}
+LABELS = 'partition="shared",gpu="shared-0"'
+POLICY = {"partition": "shared", "policy": "dqn"}
+CHARGE = 'partition="shared",policy="dqn"'
+
+CASES = [
+    Case(
+        "PartitaNoLeader",
+        {'partita_leader{pod="a"}': "1 1 0x20", 'partita_leader{pod="b"}': "0x20"},
+        {'partita_leader{pod="a"}': "1 0x20", 'partita_leader{pod="b"}': "0 1x20"},
+        minutes=5,
+        early=3,
+        says="No operator leads, so no job starts and no GPU is given back.",
+    ),
+    Case(
+        "PartitaUnreadableObjects",
+        {'partita_unreadable_objects{resource="sharedgpujobs"}': "2x60"},
+        {'partita_unreadable_objects{resource="sharedgpujobs"}': "2x10 0x50"},
+        minutes=20,
+        early=10,
+        says="2 sharedgpujobs cannot be read, and are left alone.",
+        labels={"resource": "sharedgpujobs"},
+    ),
+    Case(
+        "PartitaNotRecording",
+        {"partita_unrecorded_decisions_total": "0+1x60"},
+        {"partita_unrecorded_decisions_total": "7x60"},
+        minutes=40,
+        early=10,
+        says="Decisions are missing from the recordings for `partita replay`.",
+    ),
+    Case(
+        "PartitaGPUFaulted",
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0 1x20"},
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0 1 0x20"},
+        minutes=4,
+        early=2,
+        says="GPU shared-0 has faulted and does not come back by itself.",
+        labels=GPU,
+    ),
+    Case(
+        "PartitaGPUFaultsRepeatedly",
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0x5 1 0x5 1 0x60"},
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0x5 1 0x60"},
+        minutes=20,
+        early=8,
+        says="GPU shared-0 has faulted and come back more than once in an hour.",
+        labels=GPU,
+    ),
+    Case(
+        "PartitaGPUUnready",
+        {f'partita_gpu_state{{{LABELS},state="Unready"}}': "1x60"},
+        {f'partita_gpu_state{{{LABELS},state="Draining"}}': "1x60"},
+        minutes=12,
+        early=8,
+        says="GPU shared-0 is Unready and takes no jobs.",
+        labels={**GPU, "state": "Unready"},
+    ),
+    Case(
+        "PartitaMPSUnhealthy",
+        {
+            f'partita_mps_state{{{LABELS},state="Stopped"}}': "1x60",
+            f'partita_gpu_state{{{LABELS},state="Ready"}}': "1x60",
+        },
+        {
+            f'partita_mps_state{{{LABELS},state="Stopped"}}': "1x60",
+            f'partita_gpu_state{{{LABELS},state="Draining"}}': "1x60",
+        },
+        minutes=7,
+        early=4,
+        says="MPS of GPU shared-0 is Stopped.",
+        labels={**GPU, "state": "Stopped"},
+    ),
+    Case(
+        "PartitaPartitionShortOfGPUs",
+        {'partita_partition_wanted_gpus{partition="shared"}': "2x60"},
+        {
+            'partita_partition_wanted_gpus{partition="shared"}': "2x60",
+            'partita_gpu_state{partition="shared",gpu="shared-0",state="Ready"}': "1x60",
+            'partita_gpu_state{partition="shared",gpu="shared-1",state="Ready"}': "1x60",
+        },
+        minutes=35,
+        early=20,
+        says="Partition shared lacks 2 GPUs of those it asks for.",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaGPUMemoryNearlyFull",
+        {
+            f"partita_gpu_used_memory_bytes{{{LABELS}}}": "96x60",
+            f"partita_gpu_memory_bytes{{{LABELS}}}": "100x60",
+        },
+        {
+            f"partita_gpu_used_memory_bytes{{{LABELS}}}": "93x60",
+            f"partita_gpu_memory_bytes{{{LABELS}}}": "100x60",
+        },
+        minutes=7,
+        early=4,
+        says="Memory of GPU shared-0 is 96% full.",
+        labels=GPU,
+    ),
+    Case(
+        "PartitaGPUBookedButIdle",
+        {
+            f"partita_gpu_utilization_ratio{{{LABELS}}}": "0.01x200",
+            f"partita_gpu_booked_jobs{{{LABELS}}}": "1x200",
+        },
+        {
+            f"partita_gpu_utilization_ratio{{{LABELS}}}": "0x200",
+            f"partita_gpu_booked_jobs{{{LABELS}}}": "0x200",
+        },
+        minutes=130,
+        early=30,
+        says="GPU shared-0 is booked, and has hardly been used for two hours.",
+        labels=GPU,
+    ),
+    Case(
+        "PartitaJobsWaitLong",
+        {'partita_queue_oldest_timestamp_seconds{partition="shared"}': "0x400"},
+        {'partita_queue_oldest_timestamp_seconds{partition="shared"}': "0+60x400"},
+        minutes=270,
+        early=240,
+        says="A job of partition shared has waited for 4h 30m 0s.",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaJobsCannotRun",
+        {'partita_queue_jobs{partition="shared",reason="NeverFits"}': "3x100"},
+        {
+            'partita_queue_jobs{partition="shared",reason="InsufficientMemory"}': "3x100",
+            "partita_jobs_without_partition": "0x100",
+        },
+        minutes=70,
+        early=50,
+        says="3 jobs wait for a change of their YAML: NeverFits.",
+        labels={"partition": "shared", "reason": "NeverFits"},
+    ),
+    Case(
+        "PartitaJobsCannotRun",
+        {"partita_jobs_without_partition": "1x100"},
+        {"partita_jobs_without_partition": "1x30 0x70"},
+        minutes=70,
+        early=50,
+        says="1 jobs wait for a change of their YAML: PartitionNotFound.",
+    ),
+    Case(
+        "PartitaOutOfMemoryOften",
+        {
+            'partita_attempts_total{partition="shared",outcome="OutOfMemory"}': "0+1x400",
+            'partita_attempts_total{partition="shared",outcome="Succeeded"}': "0+3x400",
+        },
+        {
+            'partita_attempts_total{partition="shared",outcome="OutOfMemory"}': "0+1x400",
+            'partita_attempts_total{partition="shared",outcome="Succeeded"}': "0+9x400",
+        },
+        minutes=380,
+        early=4,
+        says="25% of the attempts in partition shared ran out of GPU memory.",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaPodsStartSlowly",
+        {
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="60.0"}': "0x200",
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="300.0"}': "0+1x200",
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="+Inf"}': "0+1x200",
+        },
+        {
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="60.0"}': "0+1x200",
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="300.0"}': "0+1x200",
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="+Inf"}': "0+1x200",
+        },
+        minutes=100,
+        early=20,
+        says="Booked GPU memory of partition shared lies idle until its Pods run: 4m 36s (p90).",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaPolicyUnhealthy",
+        {f"partita_policy_healthy{{{CHARGE}}}": "0x60"},
+        {f"partita_policy_healthy{{{CHARGE}}}": "0x10 1x50"},
+        minutes=20,
+        early=10,
+        says="Policy dqn of partition shared does not decide.",
+        labels=POLICY,
+    ),
+    Case(
+        "PartitaPolicyFallsBack",
+        {
+            f"partita_policy_fallbacks_total{{{CHARGE}}}": "0+1x60",
+            f"partita_policy_decisions_total{{{CHARGE}}}": "0+4x60",
+        },
+        {
+            f"partita_policy_fallbacks_total{{{CHARGE}}}": "0x60",
+            f"partita_policy_decisions_total{{{CHARGE}}}": "0x60",
+        },
+        minutes=40,
+        early=10,
+        says="25% of the decisions of dqn were left to its fallback.",
+        labels=POLICY,
+    ),
+    Case(
+        "PartitaGuardRejects",
+        {f"partita_guard_rejections_total{{{CHARGE}}}": "0+1x60"},
+        {f"partita_guard_rejections_total{{{CHARGE}}}": "5x60"},
+        minutes=40,
+        early=10,
+        says="Policy dqn goes on to propose what breaks a rule.",
+        labels=POLICY,
+    ),
+    Case(
+        "PartitaDecisionsSlow",
+        {
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="1.0"}}': "0x60",
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': "0+1x60",
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': "0+1x60",
+        },
+        {
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="1.0"}}': "0+1x60",
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': "0+1x60",
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': "0+1x60",
+        },
+        minutes=40,
+        early=10,
+        says="Policy dqn takes 1.99s (p99) of the 2 s it has.",
+        labels=POLICY,
+    ),
+]
+
+
+def promtool_test(case: Case) -> list[dict[str, Any]]:
+    """The case in promtool's own words: one world in which it fires, and one in which not."""
+    rule = RULES[case.alert]
+    fired = {
+        "exp_labels": {**rule["labels"], **case.labels},
+        "exp_annotations": {**rule["annotations"], "summary": case.says},
+    }
+
+    def world(series: Mapping[str, str], *moments: tuple[int, list[Any]]) -> dict[str, Any]:
+        return {
+            "interval": "1m",
+            "input_series": [{"series": s, "values": v} for s, v in series.items()],
+            "alert_rule_test": [
+                {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
+                for at, expected in moments
+            ],
+        }
+
+    return [
+        world(case.bad, (case.early, []), (case.minutes, [fired])),
+        world(case.good, (case.minutes, [])),
+    ]
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules()))
+    return path
+
+
+def test_prometheus_takes_the_rules(promtool: Path, rule_file: Path):
+    command = [promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_each_alert_has_a_case():
+    assert {case.alert for case in CASES} == RULES.keys()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_fires_when_it_should_and_only_then(promtool: Path, rule_file: Path, case: Case):
+    path = rule_file.with_name("tests.yaml")
+    path.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": promtool_test(case)}))
+    answer = subprocess.run(
+        [promtool, "test", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr

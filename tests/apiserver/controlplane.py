@@ -22,10 +22,13 @@ from typing import IO, Self
 
 from apiserver.processes import NotReadyError, ServerProcess, free_port
 
-__all__ = ["CLUSTER_NAME", "ControlPlane"]
+__all__ = ["ACCOUNTS", "CLUSTER_NAME", "ControlPlane"]
 
 CLUSTER_NAME = "partita-test"
 """The kubeconfig's cluster; the test tiers refuse any that is not named for tests."""
+
+ACCOUNTS = {"partita-operator": "partita-system", "partita-agent": "partita-servers"}
+"""Service accounts of `manifests/`, by namespace: what runs as one is written into the audit log."""
 
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")
 
@@ -59,6 +62,10 @@ class ControlPlane:
         Path of a kubeconfig for that user.
     certificate
         Path of the certificate to trust.
+    tokens
+        Bearer tokens of `ACCOUNTS`, by name. They may what a test lets them.
+    audit_log
+        Path of what these did, one event (audit.k8s.io/v1) a line.
 
     Notes
     -----
@@ -76,6 +83,8 @@ class ControlPlane:
         self._lock: IO[str] | None = None
         self.url = ""
         self.token = secrets.token_hex(16)
+        self.tokens = {account: secrets.token_hex(16) for account in ACCOUNTS}
+        self.audit_log = Path()
         self.kubeconfig = Path()
         self.certificate = Path()
 
@@ -124,6 +133,9 @@ class ControlPlane:
         )
         certificates = folder / "certificates"
         self.certificate = certificates / "apiserver.crt"
+        audit_policy = folder / "audit-policy.json"
+        audit_policy.write_text(json.dumps(_audit_policy()))
+        self.audit_log = folder / "audit.log"
         port = self._run_on_a_port(
             "kube-apiserver",
             f"--etcd-servers={etcd}",
@@ -139,6 +151,9 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--token-auth-file={tokens}",
             "--allow-privileged",
+            f"--audit-policy-file={audit_policy}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-maxsize=10000",  # one file, whatever its size
             *self.api_server_flags(),
             certificate=self.certificate,
             address=self.address,
@@ -158,8 +173,18 @@ class ControlPlane:
         )
 
     def users(self) -> list[tuple[str, str, str]]:
-        """Return token, name and group of each user there is."""
-        return [(self.token, "partita-test", "system:masters")]
+        """Return token, name and groups of each user there is."""
+        return [
+            (self.token, "partita-test", "system:masters"),
+            *(
+                (
+                    self.tokens[account],
+                    f"system:serviceaccount:{namespace}:{account}",
+                    f"system:serviceaccounts,system:serviceaccounts:{namespace}",
+                )
+                for account, namespace in ACCOUNTS.items()
+            ),
+        ]
 
     def api_server_flags(self) -> list[str]:
         """Return what the API server is told beside where it is and what it stands on."""
@@ -225,6 +250,17 @@ class ControlPlane:
             ],
             "current-context": CLUSTER_NAME,
         }
+
+
+def _audit_policy() -> dict[str, object]:
+    """Have each request of ours noted when it is answered, without its content."""
+    users = [f"system:serviceaccount:{namespace}:{name}" for name, namespace in ACCOUNTS.items()]
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
+    }
 
 
 def _healthy(url: str, certificate: Path, token: str) -> bool:

@@ -26,7 +26,7 @@ from support.proxy import (
 
 
 @pytest.fixture
-async def proxy(api_server: ApiServer) -> AsyncIterator[FaultProxy]:
+async def proxy(api_server: ApiServer, connections: None) -> AsyncIterator[FaultProxy]:
     async with FaultProxy(api_server) as proxy:
         yield proxy
 
@@ -250,7 +250,7 @@ async def test_serial_writes_do_not_overlap(api_server: ApiServer, path: str):
 async def test_kubectl_works_through_it(
     proxy: FaultProxy, kubectl: Kubectl, namespace: str, tmp_path: Path
 ):
-    kubeconfig = proxy.write_kubeconfig(tmp_path)
+    kubeconfig = proxy.write_kubeconfig(tmp_path, account="")
     check_for_tests(kubeconfig)
     manifest = tmp_path / "map.json"
     manifest.write_text(json.dumps(config_map("by-kubectl")))

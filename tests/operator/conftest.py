@@ -89,7 +89,7 @@ async def system(
     structlog.configure(processors=[logs])
     history = History(api)
     async with history.recording():
-        system = System(api, history, api_server.kubeconfig, namespace)
+        system = System(api, history, api_server, namespace)
         system.logs = logs.entries
         yield system
         problems = history.problems()

@@ -10,10 +10,10 @@ import asyncio
 import shutil
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,10 @@ class ApiServer:
         That administrator's bearer token, where the server asks for one.
     certificate
         What to trust, where the server speaks TLS.
+    tokens
+        Bearer tokens of service accounts, by name, where the server asks for one.
+    audit_log
+        What these accounts did, where the server notes it.
     """
 
     kind: str
@@ -92,6 +96,19 @@ class ApiServer:
     kubeconfig: Path
     token: str | None = None
     certificate: Path | None = None
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    audit_log: Path | None = None
+
+    def kubeconfig_of(self, account: str) -> Path:
+        """Return a kubeconfig of a service account, or the administrator's where none is known."""
+        if account not in self.tokens:
+            return self.kubeconfig
+        path = self.kubeconfig.with_name(f"{account}.kubeconfig")
+        if not path.exists():
+            config = yaml.safe_load(self.kubeconfig.read_text())
+            config["users"][0]["user"] = {"token": self.tokens[account]}
+            path.write_text(yaml.safe_dump(config))
+        return path
 
     def session(self) -> aiohttp.ClientSession:
         """Return a new client session that carries the token; the caller closes it."""
@@ -154,17 +171,22 @@ def embedded_server(folder: Path) -> Iterator[ApiServer]:
 
 @contextmanager
 def real_server() -> Iterator[ApiServer]:
-    """Run etcd, kube-apiserver and kube-controller-manager."""
+    """Run etcd, kube-apiserver and kube-controller-manager, with the rights of `manifests/`."""
     from apiserver.build import assets
     from apiserver.controlplane import ControlPlane
+    from apiserver.rights import install_rights
 
-    with ControlPlane(assets()) as plane:
+    binaries = assets()
+    with ControlPlane(binaries) as plane:
+        install_rights(binaries / "kubectl", plane.kubeconfig)
         yield ApiServer(
             kind="apiserver",
             url=plane.url,
             kubeconfig=plane.kubeconfig,
             token=plane.token,
             certificate=plane.certificate,
+            tokens=plane.tokens,
+            audit_log=plane.audit_log,
         )
 
 

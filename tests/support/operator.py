@@ -20,6 +20,7 @@ from partita.controller.operator import run_operator
 from partita.controller.settings import OperatorSettings
 from partita.embedded.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
+from support.clusters import ApiServer
 from support.history import GROUP_PATH, History
 
 __all__ = ["GIB", "Job", "System", "container", "env_of"]
@@ -137,16 +138,16 @@ class System:
 
     Parameters
     ----------
-    kubeconfig
-        The API server, for nodes.
+    server
+        The API server: nodes are its administrators, operators have the rights of `manifests/`.
     namespace
         Where its jobs are.
     """
 
-    def __init__(self, api: Api, history: History, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, api: Api, history: History, server: ApiServer, namespace: str) -> None:
         self.api = api
         self.history = history
-        self.kubeconfig = kubeconfig
+        self._server = server
         self.namespace = namespace
         self.stem = uuid4().hex[:6]
         self.namespaces = [namespace]
@@ -177,7 +178,7 @@ class System:
         self._nodes |= set(names)
         stop, started = asyncio.Event(), asyncio.Event()
         work = asyncio.create_task(
-            run_nodes(self.kubeconfig, nodes=specs, stop=stop, speed=speed, started=started)
+            run_nodes(self._server.kubeconfig, nodes=specs, stop=stop, speed=speed, started=started)
         )
         waiting = asyncio.create_task(started.wait())
         async with asyncio.timeout(START_SECONDS):
@@ -199,7 +200,8 @@ class System:
     ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
         options = OperatorSettings(**{"identity": "suite", **settings})
-        work = asyncio.create_task(run_operator(options, str(kubeconfig or self.kubeconfig)))
+        kubeconfig = kubeconfig or self._server.kubeconfig_of("partita-operator")
+        work = asyncio.create_task(run_operator(options, str(kubeconfig)))
         try:
             yield
             assert not work.done(), work

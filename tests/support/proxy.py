@@ -250,14 +250,21 @@ class FaultProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
 
-    def write_kubeconfig(self, folder: Path) -> Path:
-        """Write a kubeconfig that leads through the proxy, and return its path."""
+    def write_kubeconfig(self, folder: Path, account: str = "partita-operator") -> Path:
+        """Write a kubeconfig that leads through the proxy, and return its path.
+
+        Parameters
+        ----------
+        account
+            Service account that it is for; the administrator where the server does not know it.
+        """
         named = {"name": CLUSTER_NAME}
+        token = self._upstream.tokens.get(account)
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [named | {"cluster": {"server": self.url}}],
-            "users": [named | {"user": {}}],
+            "users": [named | {"user": {"token": token} if token else {}}],
             "contexts": [named | {"context": {"cluster": CLUSTER_NAME, "user": CLUSTER_NAME}}],
             "current-context": CLUSTER_NAME,
         }

@@ -1,0 +1,112 @@
+"""Rights as they are granted, beside rights as they are used.
+
+The real API server of the tests knows the service accounts of `manifests/` and grants them just
+what stands there. It notes each of their requests and which role allowed it; what was refused, or
+never asked for, is wrong with the role.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from typing_extensions import override
+
+__all__ = ["BASE", "Right", "granted", "install_rights", "noted", "problems"]
+
+Body = dict[str, Any]
+
+BASE = Path(__file__).parents[2] / "manifests" / "base"
+
+KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+
+
+class Right(NamedTuple):
+    """One thing that a role allows."""
+
+    role: str
+    verb: str
+    resource: str
+    """With group and subresource, such as `partita.dev/gpuservers/status`."""
+
+    @override
+    def __str__(self) -> str:
+        """Name it as a person looks for it."""
+        return f"{self.verb} {self.resource} ({self.role})"
+
+
+def install_rights(kubectl: Path, kubeconfig: Path) -> None:
+    """Grant what `manifests/` grants, in namespaces that are otherwise open."""
+    rendered = [d for d in render(kubectl) if d["kind"] in KINDS]
+    names = sorted({d["metadata"]["namespace"] for d in rendered if "namespace" in d["metadata"]})
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names
+    ]
+    _run(
+        [str(kubectl), f"--kubeconfig={kubeconfig}", "apply", "--filename=-"],
+        yaml.safe_dump_all([*namespaces, *rendered]),
+    )
+
+
+def render(kubectl: Path, folder: Path = BASE) -> list[Body]:
+    """Return the objects of a kustomization."""
+    text = _run([str(kubectl), "kustomize", str(folder)])
+    return list(yaml.safe_load_all(text))
+
+
+def _run(command: list[str], stdin: str = "") -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def granted(documents: Iterable[Body], account: str) -> set[Right]:
+    """Return what the roles bound to a service account allow."""
+    roles, bound = {}, set[tuple[str, str]]()
+    for document in documents:
+        if document["kind"] in {"ClusterRole", "Role"}:
+            roles[document["kind"], document["metadata"]["name"]] = document["rules"]
+        elif document["kind"] in {"ClusterRoleBinding", "RoleBinding"} and any(
+            subject["name"] == account for subject in document["subjects"]
+        ):
+            bound.add((document["roleRef"]["kind"], document["roleRef"]["name"]))
+    return {
+        Right(role, verb, f"{group}/{resource}".lstrip("/"))
+        for kind, role in bound
+        for rule in roles[kind, role]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def noted(audit_log: Path, account: str) -> Iterator[Body]:
+    """Read the audit events of a service account."""
+    with audit_log.open() as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                return  # is being written
+            event = json.loads(line)
+            if event["user"]["username"].endswith(f":{account}"):
+                yield event
+
+
+def problems(rights: set[Right], events: Iterable[Body]) -> list[str]:
+    """Say which rights are missing, and which nobody used."""
+    used, refused = set[Right](), set[str]()
+    for event in events:
+        about = event.get("objectRef")
+        notes = event.get("annotations", {})
+        if notes.get("authorization.k8s.io/decision") != "allow":
+            refused.add(f"missing: {event['verb']} {event['requestURI'].partition('?')[0]}")
+        elif about is not None:
+            parts = (about.get("apiGroup"), about["resource"], about.get("subresource"))
+            role = re.search(r'of (?:Cluster)?Role "([^"]+)"', notes["authorization.k8s.io/reason"])
+            name = role[1] if role else "no role"
+            used.add(Right(name, event["verb"], "/".join(p for p in parts if p)))
+    return [*sorted(refused), *(f"not used: {right}" for right in sorted(rights - used))]

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
+from partita.cli.find import find_job, job_options
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
     from partita.cli.cluster import Lists
     from partita.cli.whatif import Verdict
-    from partita.kube.client import Kube
     from partita.models import SharedGPUJob
 
 __all__ = ["command"]
@@ -24,21 +24,16 @@ _ORIGINS = {
 
 
 @click.command("explain", short_help="Say why a job waits or where it runs.")
-@click.argument("job")
-@click.option(
-    "--namespace",
-    "-n",
-    help="The job's namespace; by default that of the kubeconfig's context. "
-    "JOB may also be written as NAMESPACE/NAME.",
-)
+@job_options
 @kubeconfig_option
 @output_option
 def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: str) -> None:
     """Say why JOB waits or where it runs, and what each policy would do with it.
 
-    JOB is a SharedGPUJob. Its attempts, its neighbours and its place in the queue come from the
-    cluster; then one scheduling cycle is run in memory with each policy that is installed, on the
-    cluster as it is, by the operator's own code. Nothing is written.
+    JOB is a SharedGPUJob, by its name or as NAMESPACE/NAME. Its attempts, its neighbours and its
+    place in the queue come from the cluster; then one scheduling cycle is run in memory with each
+    policy that is installed, on the cluster as it is, by the operator's own code. Nothing is
+    written.
 
     Of each attempt it says how long it waited, how long it took to start, how long its program
     then ran before it used the GPU (known once it has ended), and how long it ran in all.
@@ -51,8 +46,6 @@ def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: 
     from partita.cli.running import Stopped, run_until_stopped
 
     terminal.quiet_logs()
-    if "/" in job and namespace is None:
-        namespace, _, job = job.partition("/")
     try:
         found, verdicts, note = run_until_stopped(_explain(job, namespace, kubeconfig))
     except Stopped:
@@ -78,7 +71,7 @@ async def _explain(
     from partita.models import SharedGPUJob
 
     async with open_cluster(kubeconfig) as kube:
-        body = await _find(kube, name, namespace or _current_namespace(kubeconfig))
+        body = await find_job(kube, name, namespace, kubeconfig)
         job = SharedGPUJob.parse(body)
         if job.status.phase is not None and job.status.phase.finished:
             return job, [], ""
@@ -101,40 +94,6 @@ def _stands(job: "SharedGPUJob") -> str:
     if job.spec.suspend:
         return "suspended"
     return "runs" if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING} else "waits"
-
-
-async def _find(kube: "Kube", name: str, namespace: str) -> dict[str, Any]:
-    from partita.kube.client import JOBS
-    from partita.kube.errors import ForbiddenError, NotFoundError
-
-    try:
-        return await kube.get(JOBS, name, namespace)
-    except NotFoundError:
-        pass
-    try:
-        jobs, _ = await kube.list(JOBS)
-    except ForbiddenError:
-        jobs = []
-    elsewhere = [j["metadata"]["namespace"] for j in jobs if j["metadata"]["name"] == name]
-    advice = (
-        f"it is in {', '.join(sorted(elsewhere))}: write -n {min(elsewhere)}"
-        if elsewhere
-        else "see `kubectl get sharedgpujobs --all-namespaces`"
-    )
-    raise terminal.UserError(f"there is no SharedGPUJob {name} in namespace {namespace}; {advice}")
-
-
-def _current_namespace(kubeconfig: str | None) -> str:
-    from kubernetes.aio.config import list_kube_config_contexts
-
-    from partita.kube.connect import in_cluster
-
-    if kubeconfig is None and in_cluster():
-        return "default"
-    _, current = list_kube_config_contexts(  # type: ignore[no-untyped-call]
-        config_file=kubeconfig
-    )
-    return str(current["context"].get("namespace") or "default")
 
 
 def _json(job: "SharedGPUJob", verdicts: "list[Verdict]") -> dict[str, Any]:

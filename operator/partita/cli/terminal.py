@@ -22,6 +22,7 @@ __all__ = [
     "interactive",
     "live",
     "quiet_logs",
+    "raw",
     "say",
     "warn",
     "write_json",
@@ -42,6 +43,12 @@ class UserError(click.ClickException):
 def data(text: str) -> None:
     """Print what a script reads, to stdout."""
     click.echo(text)
+
+
+def raw(chunk: bytes) -> None:
+    """Pass on what a program printed, as it is, to stdout."""
+    sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
 
 
 def dump(value: Any) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
+from partita.cli.find import complete_partitions
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ __all__ = ["command"]
 
 
 @click.command("top", short_help="Show GPUs, slices and queues, live.")
-@click.argument("partitions", nargs=-1)
+@click.argument("partitions", nargs=-1, shell_complete=complete_partitions)
 @kubeconfig_option
 @click.option("--once", is_flag=True, help="Show it once and end; also where nobody watches.")
 @click.option(

@@ -1,0 +1,194 @@
+"""Makes a SharedGPUJob out of a command, or out of a Pod or Job that runs on a whole GPU today.
+
+Pure. What a whole GPU was asked for with is taken out: `nvidia.com/gpu`, and HAMi's
+`nvidia.com/gpumem` (MiB) and `nvidia.com/gpucores` (percent), which say what a slice needs:
+https://project-hami.io/docs/userguide/configure/#container-configs.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from partita.constants import GROUP, VERSION
+
+__all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
+
+Json = dict[str, Any]
+
+_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+"""A device of NVIDIA's plugin; `.shared` where it slices time and was told to rename it:
+https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus."""
+_HAMI_MEMORY: Final = "nvidia.com/gpumem"
+_HAMI_CORES: Final = "nvidia.com/gpucores"
+_FOREIGN: Final = ("nvidia.com/", "gpu.partita.dev/")
+"""Resources that the operator asks for itself, or that have no meaning beside it."""
+_GENERATED_LABELS: Final = ("controller-uid", "job-name", "pod-template-hash")
+_GENERATED_PREFIXES: Final = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
+_TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - a volume's name
+_SET_BY_OTHERS: Final = ("nodeName", "restartPolicy", "activeDeadlineSeconds")
+_MAX_RETRIES: Final = 100
+
+
+class UnsuitableError(Exception):
+    """It cannot be a SharedGPUJob; the message says what to change."""
+
+
+def of_command(
+    name: str, image: str, command: Sequence[str], env: Mapping[str, str]
+) -> tuple[Json, Json]:
+    """Return metadata and spec of a job that runs one command.
+
+    Parameters
+    ----------
+    command
+        Program and arguments; none takes the image's own.
+    """
+    container: Json = {"name": name, "image": image}
+    if command:
+        container["command"] = list(command)
+    if env:
+        container["env"] = [{"name": key, "value": value} for key, value in env.items()]
+    return {"name": name}, {"template": {"spec": {"containers": [container]}}}
+
+
+def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
+    """Return metadata and spec of a job that does what a Pod or Job does, and notes for people.
+
+    Raises
+    ------
+    UnsuitableError
+        It is something else, or runs more than one Pod.
+    """
+    kind = body.get("kind")
+    if kind == "Pod":
+        template = {"metadata": body.get("metadata") or {}, "spec": body.get("spec") or {}}
+        spec: Json = {}
+    elif kind == "Job":
+        spec = _of_job(body.get("spec") or {})
+        template = (body.get("spec") or {}).get("template") or {}
+    else:
+        raise UnsuitableError(
+            f"it is a {kind}: give a Pod or a Job (of a CronJob or Deployment, its template as Pod)"
+        )
+    notes: list[str] = []
+    pod = dict(template.get("spec") or {})
+    if not pod.get("containers"):
+        raise UnsuitableError(f"the {kind} has no containers")
+    if pod.get("restartPolicy", "Always") != "Never":
+        notes.append("the Pod is never restarted in place: spec.retry says how often anew")
+    deadline = pod.get("activeDeadlineSeconds")
+    if deadline is not None:
+        spec.setdefault("activeDeadlineSeconds", deadline)
+    spec |= _needs(pod["containers"], notes)
+    wanted: Json = {"spec": _cleaned(pod)}
+    meta = _metadata(template.get("metadata") or {})
+    if meta:
+        wanted["metadata"] = meta
+    own = body.get("metadata") or {}
+    metadata = {key: own[key] for key in ("name", "namespace") if own.get(key)}
+    return metadata, {**spec, "template": wanted}, notes
+
+
+def shared_job(metadata: Json, spec: Json, wishes: Mapping[str, Any]) -> Json:
+    """Put a job together; what the person asks for goes over what was found."""
+    asked = {key: value for key, value in wishes.items() if value is not None}
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "SharedGPUJob",
+        "metadata": metadata,
+        "spec": {**asked, **{k: v for k, v in spec.items() if k not in asked}},
+    }
+
+
+def _of_job(job: Json) -> Json:
+    for field in ("parallelism", "completions"):
+        if (job.get(field) or 1) != 1:
+            raise UnsuitableError(
+                f"its {field} is {job[field]}: a SharedGPUJob runs one Pod, submit one for each"
+            )
+    spec: Json = {}
+    for field in ("activeDeadlineSeconds", "ttlSecondsAfterFinished"):
+        if job.get(field) is not None:
+            spec[field] = job[field]
+    if job.get("backoffLimit") is not None:
+        spec["retry"] = {"limit": min(job["backoffLimit"], _MAX_RETRIES)}
+    if job.get("suspend"):
+        spec["suspend"] = True
+    return spec
+
+
+def _needs(containers: Sequence[Json], notes: list[str]) -> Json:
+    """Tell what the containers asked of GPUs."""
+    asked: dict[str, int] = {}
+    for container in containers:
+        resources = container.get("resources") or {}
+        both = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        for resource, amount in both.items():
+            if resource.startswith(_FOREIGN):
+                asked[resource] = asked.get(resource, 0) + _number(resource, amount)
+    needs: Json = {}
+    gpus = sum(asked.pop(resource, 0) for resource in _GPUS)
+    if gpus > 1:
+        needs["gpus"] = gpus
+    if memory := asked.pop(_HAMI_MEMORY, 0):
+        needs["gpuMemory"] = f"{memory}Mi"
+    if cores := asked.pop(_HAMI_CORES, 0):
+        needs["threadPercent"] = min(cores, 100)
+    notes += [
+        f"{resource}: {amount} is left out, say what it stands for with --gpu-memory"
+        for resource, amount in asked.items()
+    ]
+    return needs
+
+
+def _number(resource: str, amount: Any) -> int:
+    try:
+        return int(str(amount))
+    except ValueError:
+        raise UnsuitableError(f"{resource} is {amount!r}: write a whole number") from None
+
+
+def _cleaned(pod: Json) -> Json:
+    """Leave out what others set: the API server of a Pod that was, and Partita of one to be."""
+    pod = {key: value for key, value in pod.items() if key not in _SET_BY_OTHERS}
+    volumes = [
+        volume
+        for volume in pod.get("volumes") or ()
+        if not str(volume.get("name", "")).startswith(_TOKEN_VOLUME)
+    ]
+    if "volumes" in pod:
+        pod["volumes"] = volumes
+    for key in ("containers", "initContainers"):
+        if key in pod:
+            pod[key] = [_cleaned_container(container) for container in pod[key] or ()]
+    return {key: value for key, value in pod.items() if value != []}
+
+
+def _cleaned_container(container: Json) -> Json:
+    container = dict(container)
+    resources = {
+        key: {
+            resource: amount
+            for resource, amount in (found or {}).items()
+            if not resource.startswith(_FOREIGN)
+        }
+        for key, found in (container.get("resources") or {}).items()
+        if key in {"limits", "requests"}
+    }
+    container["resources"] = {key: found for key, found in resources.items() if found}
+    mounts = container.get("volumeMounts") or ()
+    container["volumeMounts"] = [
+        mount for mount in mounts if not str(mount.get("name", "")).startswith(_TOKEN_VOLUME)
+    ]
+    return {key: value for key, value in container.items() if value not in ({}, [])}
+
+
+def _metadata(meta: Json) -> Json:
+    kept = {
+        key: {
+            name: value
+            for name, value in (meta.get(key) or {}).items()
+            if name not in _GENERATED_LABELS and not name.startswith(_GENERATED_PREFIXES)
+        }
+        for key in ("labels", "annotations")
+    }
+    return {key: values for key, values in kept.items() if values}

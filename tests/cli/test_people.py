@@ -1,0 +1,226 @@
+"""The commands of people: submit, retry, suspend, resume, drain, bundle, completion."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.world import create, job, node, partition, server
+from partita.cli.completion import kubectl_complete
+from support.api import Api
+
+GROUP = "/apis/partita.dev/v1alpha1"
+
+
+def path_of(namespace: str, name: str) -> str:
+    return f"{GROUP}/namespaces/{namespace}/sharedgpujobs/{name}"
+
+
+@pytest.fixture
+def submit(partita, namespace: str):
+    async def run(*args: str, name: str = "train"):
+        return await partita("submit", name, "-n", namespace, "--partition", "pool", *args)
+
+    return run
+
+
+async def test_submit_makes_the_job_and_says_where_to_look(submit, api: Api, namespace) -> None:
+    done = await submit("--image", "trainer:1", "--gpu-memory", "6Gi", "--env", "EPOCHS=3")
+    assert done.exit_code == 0, done.output
+    assert f"`partita explain {namespace}/train`" in done.stderr
+    made = (await api.get(path_of(namespace, "train"))).ok().body
+    assert made["spec"]["gpuMemory"] == "6Gi"
+    again = await submit("--image", "trainer:1")
+    assert again.exit_code == 1
+    assert f"there is a SharedGPUJob {namespace}/train already" in again.stderr
+
+
+def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "old"},
+        "spec": {"containers": [{"name": "main", "image": "trainer:1"}]},
+    }
+    result = invoke(
+        "submit", "-f", "-", "--partition", "shared", "--dry-run", stdin=yaml.safe_dump(pod)
+    )
+    assert result.exit_code == 0, result.output
+    body = yaml.safe_load(result.stdout)
+    assert (body["kind"], body["metadata"], body["spec"]["partition"]) == (
+        "SharedGPUJob",
+        {"name": "old"},
+        "shared",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("submit",), 2, "give a name and --image"),
+        (("submit", "a", "--image", "i", "--env", "X"), 2, "write NAME=VALUE"),
+        (("submit", "a", "--image", "i", "-f", "-"), 2, "stand in the file"),
+        (("submit", "a", "-f", "-"), 1, "holds 0 objects: give one Pod or Job"),
+        (("submit", "A_b", "--image", "i", "--partition", "p", "--dry-run"), 1, "metadata.name"),
+        (
+            ("submit", "a", "--image", "i", "--partition", "p", "--gpu-memory", "x", "--dry-run"),
+            1,
+            "spec.gpuMemory",
+        ),
+        (("drain",), 2, "name either GPUs or --node"),
+        (("drain", "a", "--node", "b"), 2, "name either GPUs or --node"),
+        (("completion", "tcsh"), 2, "'bash', 'zsh', 'fish'"),
+    ],
+)
+def test_wrong_usage_says_what_to_write(invoke, args, code: int, said: str) -> None:
+    result = invoke(*args, stdin="")
+    assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+
+
+def test_submit_names_the_line_of_bad_yaml(invoke) -> None:
+    result = invoke("submit", "-f", "-", stdin="kind: Pod\nspec: [")
+    assert result.exit_code == 1
+    assert "-:2:" in result.stderr
+
+
+async def test_submit_asks_which_partition_where_there_are_several(
+    partita, api: Api, namespace: str
+) -> None:
+    names = [f"{letter}-{namespace}" for letter in "ab"]
+    for name in names:
+        await create(api, partition(name, gpus=0))
+    result = await partita("submit", "train", "-n", namespace, "--image", "trainer:1")
+    assert result.exit_code == 1
+    assert "name one with --partition (there are: " in result.stderr
+    for name in names:
+        assert name in result.stderr
+        await api.delete(f"{GROUP}/gpupartitions/{name}")
+
+
+async def test_retry_marks_a_failed_job_and_no_other(partita, api: Api, namespace: str) -> None:
+    common = {"namespace": namespace, "partition": "pool"}
+    await create(api, job("failed", "1Gi", status={"phase": "Failed"}, **common))
+    await create(api, job("waits", "1Gi", status={"phase": "Queued"}, **common))
+    done = await partita("retry", f"{namespace}/failed")
+    assert done.exit_code == 0, done.output
+    meta = (await api.get(path_of(namespace, "failed"))).ok().body["metadata"]
+    assert meta["annotations"]["partita.dev/retry"].endswith("Z")
+    refused = await partita("retry", "waits", "-n", namespace)
+    assert refused.exit_code == 1
+    assert "has not failed, it is Queued" in refused.stderr
+
+
+async def test_suspend_and_resume_turn_one_field(partita, api: Api, namespace: str) -> None:
+    await create(
+        api, job("one", "1Gi", status={"phase": "Queued"}, namespace=namespace, partition="pool")
+    )
+
+    async def suspended() -> bool:
+        body = (await api.get(path_of(namespace, "one"))).ok().body
+        return body["spec"].get("suspend", False)
+
+    assert (await partita("resume", f"{namespace}/one")).exit_code == 1
+    assert (await partita("suspend", f"{namespace}/one")).exit_code == 0
+    assert await suspended()
+    assert "suspended already" in (await partita("suspend", f"{namespace}/one")).stderr
+    assert (await partita("resume", f"{namespace}/one")).exit_code == 0
+    assert not await suspended()
+
+
+async def test_drain_takes_gpus_by_name_or_node_and_gives_them_back(
+    partita, api: Api, namespace: str
+) -> None:
+    gpu, machine = f"gpu-{namespace}", f"node-{namespace}"
+    await create(api, node(machine))
+    held = await create(api, job("held", "1Gi", namespace=namespace, partition="pool"))
+    await create(api, server(gpu, held, on=machine, of="pool"))
+    path = f"{GROUP}/gpuservers/{gpu}"
+
+    async def drained() -> bool:
+        return bool((await api.get(path)).ok().body["spec"].get("drainSince"))
+
+    done = await partita("drain", gpu)
+    assert done.exit_code == 0, done.output
+    assert f"{gpu} takes no more jobs; still on it: {namespace}/held" in done.stderr
+    assert await drained()
+    assert f"{gpu} is drained already" in (await partita("drain", "--node", machine)).stderr
+    assert f"{gpu} takes jobs again" in (await partita("drain", gpu, "--undo")).stderr
+    assert not await drained()
+    unknown = await partita("drain", "nothing")
+    assert (unknown.exit_code, "there is no GPUServer nothing" in unknown.stderr) == (1, True)
+    nowhere = await partita("drain", "--node", "nowhere")
+    assert (nowhere.exit_code, "no partition has a GPU on node nowhere" in nowhere.stderr) == (
+        1,
+        True,
+    )
+    await api.delete(path)
+    await api.delete(f"/api/v1/nodes/{machine}")
+
+
+async def test_a_bundle_holds_our_objects_without_secrets(
+    partita, api: Api, namespace: str, tmp_path: Path
+) -> None:
+    body = job("secretive", "1Gi", namespace=namespace, partition="pool")
+    body["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "TOKEN", "value": "S3CRET"}
+    ]
+    await create(api, body)
+    target = tmp_path / "bundle.tar.gz"
+    result = await partita("bundle", "--output", str(target))
+    assert result.exit_code == 0, result.output
+    with tarfile.open(target) as archive:
+        files = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
+    jobs = json.loads(files["bundle/sharedgpujobs.json"])
+    assert "secretive" in {found["metadata"]["name"] for found in jobs}
+    assert b"S3CRET" not in b"".join(files.values())
+    assert not [name for name in files if "secret" in name or "configmap" in name]
+    again = await partita("bundle", "--output", str(target))
+    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(invoke, shell: str) -> None:
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    assert "_PARTITA_COMPLETE" in result.stdout
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, capsys, *words: str) -> list[str]:
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-partita", *words])
+    kubectl_complete()
+    return capsys.readouterr().out.splitlines()
+
+
+def test_kubectl_is_told_what_may_follow(monkeypatch, capsys) -> None:
+    lines = completed(monkeypatch, capsys, "dra")
+    assert lines == ["drain\tLet GPUs take no more jobs, for maintenance.", ":4"]
+    assert completed(monkeypatch, capsys, "completion", "z") == ["zsh", ":4"]
+
+
+def test_where_there_is_no_cluster_nothing_is_offered(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert completed(monkeypatch, capsys, "explain", "") == [":4"]
+
+
+async def test_names_are_offered_from_the_cluster(
+    monkeypatch, api_server, partita, api: Api, namespace: str
+) -> None:
+    import asyncio
+
+    await create(api, job("train-7", "1Gi", namespace=namespace, partition="pool"))
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+
+    def ask(*words: str) -> str:
+        printed = io.StringIO()
+        monkeypatch.setattr(sys, "argv", ["kubectl_complete-partita", *words])
+        monkeypatch.setattr(sys, "stdout", printed)
+        kubectl_complete()
+        monkeypatch.undo()
+        return printed.getvalue()
+
+    assert f"{namespace}/train-7\n" in await asyncio.to_thread(ask, "explain", f"{namespace}/")

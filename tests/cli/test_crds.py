@@ -14,7 +14,7 @@ def test_what_is_printed_is_what_the_repository_has(invoke) -> None:
     result = invoke("crds")
     assert result.exit_code == 0
     printed = {crd["metadata"]["name"]: crd for crd in yaml.safe_load_all(result.stdout)}
-    kept = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in CRDS.glob("*.yaml")]
+    kept = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in CRDS.glob("partita.dev_*")]
     assert printed == {crd["metadata"]["name"]: crd for crd in kept}
 
 
@@ -22,7 +22,9 @@ def test_a_folder_gets_one_file_a_kind(invoke, tmp_path) -> None:
     result = invoke("crds", "--directory", tmp_path / "new")
     assert result.exit_code == 0
     written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "new").iterdir()}
-    assert written == {path.name: path.read_text(encoding="utf-8") for path in CRDS.glob("*.yaml")}
+    assert written == {
+        path.name: path.read_text(encoding="utf-8") for path in CRDS.glob("partita.dev_*")
+    }
     assert [Path(line).name for line in result.stdout.splitlines()] == list(
         dict.fromkeys(Path(line).name for line in result.stdout.splitlines())
     )

@@ -224,3 +224,18 @@ async def test_names_are_offered_from_the_cluster(
         return printed.getvalue()
 
     assert f"{namespace}/train-7\n" in await asyncio.to_thread(ask, "explain", f"{namespace}/")
+
+
+async def test_logs_say_why_there_are_none(partita, api: Api, namespace: str) -> None:
+    common = {"namespace": namespace, "partition": "pool"}
+    started = {"number": 1, "pod": "ran-1", "outcome": "Failed", "message": "exit code 3"}
+    await create(api, job("waits", "1Gi", **common))
+    await create(api, job("ran", "1Gi", status={"attempts": [started]}, **common))
+    for args, said in (
+        (("waits",), "has not started yet"),
+        (("ran", "--attempt", "2"), "has no attempt 2 (it has: 1)"),
+        (("ran", "-c", "side"), "has no container side (it has: main)"),
+        (("ran",), "Pod ran-1 is gone, and its log with it; it ended as Failed: exit code 3"),
+    ):
+        result = await partita("logs", "-n", namespace, *args)
+        assert (result.exit_code, said in result.stderr) == (1, True), result.stderr

@@ -230,3 +230,34 @@ class TestForeignText:
         error = from_response("GET /", 502, body, "soon")
         assert isinstance(error, UnavailableError)
         assert error.retry_after is None
+
+
+class TestLogs:
+    async def read(self, kube: Kube, **wanted: Any) -> bytes:
+        lines = kube.log("train-1", "team-a", "main", **wanted)
+        return b"".join([chunk async for chunk in lines])
+
+    async def test_a_log_comes_as_it_is(self, kube: Kube, server: Server):
+        server.answers = [answer(200, "epoch 1")]
+        assert await self.read(kube, tail=20, follow=True) == b"epoch 1"
+        (asked,) = server.asked
+        assert asked.path == "/api/v1/namespaces/team-a/pods/train-1/log"
+        assert asked.query == {"container": "main", "follow": "true", "tailLines": "20"}
+
+    async def test_the_whole_log_is_asked_for_without_a_number(self, kube: Kube, server: Server):
+        server.answers = [answer(200, "")]
+        await self.read(kube, tail=None)
+        assert server.asked[0].query == {"container": "main", "follow": "false"}
+
+    @pytest.mark.parametrize(
+        ("status", "error"), [(404, NotFoundError), (403, ForbiddenError), (400, InvalidError)]
+    )
+    async def test_why_there_is_none(self, kube: Kube, server: Server, status: int, error: type):
+        server.answers = [failure(status, message="it is so")]
+        with pytest.raises(error, match="it is so"):
+            await self.read(kube, tail=None)
+
+    async def test_a_connection_that_breaks_is_told(self, kube: Kube, server: Server):
+        server.answers = [cut]
+        with pytest.raises(UnavailableError):
+            await self.read(kube, tail=None)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CRDS = {
     definition["spec"]["names"]["kind"]: definition
     for definition in (
-        yaml.safe_load(f.read_text()) for f in sorted((ROOT / "crds").glob("*.yaml"))
+        yaml.safe_load(f.read_text()) for f in sorted((ROOT / "crds").glob("partita.dev_*"))
     )
 }
 EXAMPLES = [

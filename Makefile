@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-gpu bench-operator bench-agent bench-policies picture lint format crds protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -37,6 +37,10 @@ test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real on
 test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
 	@$(PY) tests/apiserver/build.py --node
 	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
+
+test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
+	@$(PY) tests/apiserver/build.py --promtool
+	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
 
 GPU_PYTHON ?= python3
 

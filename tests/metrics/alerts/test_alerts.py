@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from metrics.monitoring import alerts, rules
+from metrics.monitoring import alerts, dashboard, rules
 
 RULES = alerts()
 
@@ -317,3 +317,18 @@ def test_an_alert_fires_when_it_should_and_only_then(promtool: Path, rule_file: 
         [promtool, "test", "rules", path], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_prometheus_takes_what_the_dashboard_asks(promtool: Path, tmp_path: Path):
+    queries = [
+        target["expr"].replace("$__rate_interval", "5m").replace("$partition", ".*")
+        for panel in dashboard()["panels"]
+        for target in panel.get("targets", ())
+    ]
+    path = tmp_path / "dashboard.yaml"
+    recorded = [{"record": f"dashboard:query{i}", "expr": q} for i, q in enumerate(queries)]
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
+    command = [promtool, "check", "rules", path]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert f"{len(queries)} rules found" in answer.stdout

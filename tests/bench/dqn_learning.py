@@ -1,42 +1,58 @@
 """Shows that the network learns: curves over several seeds, and what each ingredient brings.
 
-    python tests/bench/dqn_learning.py learning.json --processes 2
+    PYTHONPATH=tests python -m bench.dqn_learning learning.json --processes 2
 
 Writes JSON: for each variant its points (decisions learnt from, makespan on the validation
 workloads as a share of taking turns) by seed, and the same of fifo and tetris to compare with.
+Each training is kept in `KEPT` as soon as it is done, so that a run that was stopped goes on where
+it was; what other code or other settings made is not taken over.
 """
 
 import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Any
 
-__all__ = ["ABLATIONS", "ALONE", "SEEDS", "learning"]
+from rich.progress import track
+
+__all__ = ["ABLATIONS", "ALONE", "SEEDS", "Job", "learning", "resumed"]
 
 SEEDS = (0, 1, 2, 3, 4)
-ABLATIONS: Mapping[str, Mapping[str, Any]] = {
-    "without mask": {"mask": False},
-    "without double": {"double": False},
-    "without dueling": {"dueling": False},
-    "with returns over 4 steps": {"steps": 4},
-    "without shared scorer": {"shared": False},
-    "without prior": {"prior": 0.0},
-    "study's update": {"algorithm": "study"},
-}
-"""Variants of the shipped model's settings, trained with seed 0 each."""
+_FEW = 3
+"""Seeds of each ablation."""
 ALONE = "without prior"
 """The network with nothing to lean on: what it learns by itself, over all seeds."""
-ITERATIONS = 8
-"""Of each training here, a twelfth of the shipped model's: the curve has fallen most by then."""
-VALIDATION = 32
+ABLATIONS: Mapping[str, Mapping[str, Any]] = {
+    ALONE: {},
+    "without prior or mask": {"mask": False},
+    "without prior or double": {"double": False},
+    "without prior or dueling": {"dueling": False},
+    "without prior, returns over 4 steps": {"steps": 4},
+    "without prior or shared scorer": {"shared": False},
+    "the study's update, without prior": {"algorithm": "study"},
+}
+"""What each differs in from the shipped model's settings, besides the prior: whoever leans on it
+does almost as well without having learnt, and what the learning is worth would not show."""
+ITERATIONS = 16
+"""Of each training here, a sixth of the shipped model's."""
+VALIDATION = 40
+KEPT = Path(__file__).parents[2] / ".cache" / "dqn-learning.jsonl"
+
+Job = tuple[str, dict[str, Any]]
+"""A variant's name and its settings."""
 
 
 def learning(
-    processes: int = 2, iterations: int = ITERATIONS, validation: int = VALIDATION
+    processes: int = 2,
+    iterations: int = ITERATIONS,
+    validation: int = VALIDATION,
+    kept: Path = KEPT,
 ) -> dict[str, Any]:
     """Train all variants.
 
@@ -48,28 +64,63 @@ def learning(
         Of each training.
     validation
         Workloads of noise, never learnt from, on which each network is measured.
+    kept
+        Where trainings are kept until all are done.
     """
-    tasks = [("dqn", {"seed": seed}) for seed in SEEDS]
-    tasks += [
-        (name, {**settings, "seed": seed})
-        for name, settings in ABLATIONS.items()
-        for seed in (SEEDS if name == ALONE else SEEDS[:1])
+    common = {"iterations": iterations, "validation": validation, "validate_every": 4}
+    jobs = [
+        (name, {**common, **settings, "seed": seed})
+        for seed in SEEDS
+        for name, settings in _variants(seed).items()
     ]
-    common = {"iterations": iterations, "validation": validation, "validate_every": 2}
-    jobs = [(name, {**common, **settings}) for name, settings in tasks]
+    runs = resumed(jobs, kept)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
-        runs = pool.map(_train, jobs, chunksize=1)
-    return {
+    left = [job for job in jobs if not any(_is_of(run, job) for run in runs)]
+    with get_context("spawn").Pool(processes, maxtasksperchild=1) as pool, kept.open("a") as file:
+        for run in track(pool.imap_unordered(_train, left), "trainings", len(left)):
+            file.write(json.dumps(run) + "\n")
+            file.flush()
+            runs.append(run)
+    order = ["dqn", *ABLATIONS]
+    found = {
         "unit": "makespan as a share of the time that the jobs take one after the other",
         "iterations": iterations,
         "validation": validation,
         "baselines": _baselines(validation),
-        "runs": runs,
+        "runs": sorted(runs, key=lambda run: (order.index(run["variant"]), run["seed"])),
     }
+    kept.unlink()
+    return found
 
 
-def _train(job: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+def _variants(seed: int) -> dict[str, Mapping[str, Any]]:
+    alone = {name: {"prior": 0.0, **settings} for name, settings in ABLATIONS.items()}
+    if seed >= _FEW:
+        alone = {ALONE: alone[ALONE]}
+    return {"dqn": {}, **alone}
+
+
+def resumed(jobs: Sequence[Job], kept: Path) -> list[dict[str, Any]]:
+    """Return the trainings that are done already, by this very code."""
+    code = sha256(json.dumps(jobs).encode())
+    for path in sorted(Path(str(files("partita_policies"))).rglob("*.py")):
+        code.update(path.read_bytes())
+    first = json.dumps({"code": code.hexdigest()}) + "\n"
+    text = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    # A line that was not written to its end is none.
+    lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    if lines[:1] != [first]:
+        lines = [first]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("".join(lines), encoding="utf-8")
+    return [json.loads(line) for line in lines[1:]]
+
+
+def _is_of(run: Mapping[str, Any], job: Job) -> bool:
+    return bool((run["variant"], run["seed"]) == (job[0], job[1]["seed"]))
+
+
+def _train(job: Job) -> dict[str, Any]:
     import torch
 
     from partita_policies.dqn.configuration import Training

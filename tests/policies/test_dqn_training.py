@@ -1,10 +1,14 @@
 """How the network learns: returns, replay, the file it is written to, stopping and going on."""
 
+import json
+from statistics import fmean, pvariance
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
+from bench.dqn_learning import Job, resumed
 from partita_policies.dqn.checkpoint import CheckpointError, load, save
 from partita_policies.dqn.configuration import Training
 from partita_policies.dqn.environment import Ask, Scenario, Trajectory, run, transitions
@@ -123,7 +127,7 @@ def test_the_served_network_answers_as_torch_does(tmp_path, *, dueling: bool) ->
         with torch.no_grad():
             given = tensors(Asks(states, candidates, legal.astype(np.float32)))
             expected = network.preference(*given).numpy()
-        assert_allclose(model.estimates(seen), expected, atol=1e-5)
+        assert_allclose(model.estimates(seen)[legal], expected[legal], atol=1e-5)
 
 
 def test_the_network_does_not_care_in_which_order_combinations_come() -> None:
@@ -231,3 +235,31 @@ def test_validation_workloads_are_none_of_those_learnt_from() -> None:
     held_out = {tuple(task.truth.duration for task in short(-1 - n).tasks) for n in range(20)}
     assert len(learnt) == len(held_out) == 20
     assert not learnt & held_out
+
+
+def test_workloads_are_of_many_sorts() -> None:
+    """Each leans some way: their means differ by more than those of applications drawn alike."""
+    workloads = [
+        list({task.truth.name: task.truth for task in random_scenario(n).tasks}.values())
+        for n in range(60)
+    ]
+    for measure in (
+        lambda one: fmean(step.core for step in one.steps),
+        lambda one: np.log(one.duration),
+    ):
+        taken = [[float(measure(one)) for one in pool] for pool in workloads]
+        within = fmean(pvariance(pool) for pool in taken)
+        assert pvariance([fmean(pool) for pool in taken]) > 0.2 * within
+
+
+def test_trainings_of_the_benchmark_that_are_done_are_kept(tmp_path) -> None:
+    kept = tmp_path / "made" / "kept.jsonl"
+    jobs: list[Job] = [("dqn", {"seed": 0}), ("dqn", {"seed": 1})]
+    assert resumed(jobs, kept) == []
+    run = {"variant": "dqn", "seed": 0, "last": 0.5}
+    with kept.open("a") as file:
+        file.write(json.dumps(run) + "\n" + '{"variant": "dq')
+    assert resumed(jobs, kept) == [run]
+    assert kept.read_text().endswith("\n")  # what comes next is not added to a torn line
+    assert resumed(jobs, kept) == [run]
+    assert resumed([("dqn", {"seed": 0, "prior": 0.0})], kept) == []  # other settings

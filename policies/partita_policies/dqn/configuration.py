@@ -60,7 +60,7 @@ class Training(BaseModel):
     """Whether one scorer serves all combinations; otherwise each has its own output."""
     validation: int = Field(default=80, ge=1)
     """Workloads, never trained on, on which the network to keep is chosen."""
-    validate_every: int = Field(default=8, ge=1)
+    validate_every: int = Field(default=12, ge=1)
     """Iterations between two points of the learning curve."""
 
     def epsilon(self, iteration: int) -> float:

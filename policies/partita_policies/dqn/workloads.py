@@ -3,6 +3,7 @@
 Nothing that results are reported of is ever among them: neither the study's applications nor the
 openb tasks.
 
+Some workloads are of one sort, such as heavy or small jobs, others a mix of all (`_applications`).
 All jobs arrive at once: work that arrives later would be a reward or a punishment that no choice
 brought about. While it learns, profiles are exact and all applications as sensitive to the cache
 as policies take them to be, so that what a choice brings is not lost among what no policy could
@@ -11,6 +12,8 @@ have known. The networks to keep are chosen on workloads with the noise of reali
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import log
+from operator import mul
 from pathlib import Path
 from random import Random
 
@@ -18,7 +21,7 @@ from partita_policies.dqn.environment import Scenario
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.recorded import Recorded, Refused, read_recordings
 from partita_policies.simulator.jitter import jitter
-from partita_policies.simulator.synthetic import random_tasks
+from partita_policies.simulator.synthetic import random_application
 from partita_policies.simulator.tasks import Application, Task, task_of
 from partita_policies.types import GPU, Booking, Job, Profile
 
@@ -34,6 +37,9 @@ _LINKS = (16, 32, 64)
 """GB/s: PCIe 3, 4 and 5 with 16 lanes."""
 _JOBS = (16, 40)
 _APPLICATIONS = (3, 14)
+_ASPECTS = 4
+_CHOICE = 4
+"""Applications of which the one that suits a workload's leaning the most is taken."""
 NOISE = 0.2
 """Of profiles in validation."""
 
@@ -64,14 +70,13 @@ def random_scenario(number: int) -> Scenario:
         max_jobs=48,
         pcie_bandwidth=random.choice(_LINKS) * 10**9,
     )
-    tasks = random_tasks(
-        _seed(number),
-        random.randint(*_JOBS),
-        gpu,
-        applications=random.randint(*_APPLICATIONS),
-        noise=NOISE if number < 0 else 0.0,
-    )
-    return Scenario(tasks if number < 0 else _plain(tasks), gpu)
+    pool = _applications(random, random.randint(*_APPLICATIONS), gpu)
+    shares = [random.expovariate(1.0) for _ in pool]
+    drawn = random.choices(pool, shares, k=random.randint(*_JOBS))
+    tasks = [task_of(one, f"job-{n:05d}", largest=gpu.memory) for n, one in enumerate(drawn)]
+    if number >= 0:
+        return Scenario(_plain(tasks), gpu)
+    return Scenario(jitter(tasks, _seed(number), NOISE, largest=gpu.memory), gpu)
 
 
 def recorded_scenarios(seen: Seen) -> Callable[[int], Scenario]:
@@ -161,6 +166,38 @@ def _task(like: Job, job_id: str) -> Task:
     truth = Application(like.application, profile.duration, profile.steps, TYPICAL_CACHE)
     task = task_of(truth, job_id, memory=like.memory)
     return replace(task, job=replace(task.job, thread_percent=like.thread_percent))
+
+
+def _applications(random: Random, count: int, gpu: GPU) -> list[Application]:
+    """Draw applications that have something in common, or nothing.
+
+    A queue is seldom a mix of everything: there are days of large models, of long simulations, of
+    small inferences. So a workload leans some way in what its applications use and how long they
+    take, and keeps to it more or less strictly.
+    """
+    leaning = [random.gauss(0, 1) for _ in range(_ASPECTS)]
+    strictness = random.random()
+
+    def draw(place: int) -> Application:
+        tries = _CHOICE if random.random() < strictness else 1
+        some = [random_application(random, f"synthetic-{place}", gpu) for _ in range(tries)]
+        return max(some, key=lambda one: sum(map(mul, leaning, _aspects(one, gpu))))
+
+    return [draw(place) for place in range(count)]
+
+
+def _aspects(one: Application, gpu: GPU) -> tuple[float, ...]:
+    """Return SMs, memory, time and PCIe that an application takes, each about 0 to 1.
+
+    By the ranges of `simulator.synthetic`.
+    """
+    count = len(one.steps)
+    return (
+        sum(step.core for step in one.steps) / count / 60,
+        max(step.memory for step in one.steps) / gpu.memory,
+        log(one.duration / 20) / 4,
+        sum(step.pcie for step in one.steps) / count / (gpu.pcie_bandwidth or 1) * 4,
+    )
 
 
 def _plain(tasks: Sequence[Task]) -> list[Task]:

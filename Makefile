@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -75,6 +75,9 @@ format: $(DEV) ## Fix what ruff can fix
 
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
+
+reference: $(RUNTIME) ## Generate docs/reference/ from the models and from --help
+	@$(PY) tools/reference.py
 
 protos: $(DEV) ## Generate the messages between the agent and kubelet
 	@$(PY) -m grpc_tools.protoc -Ioperator --python_out=operator --pyi_out=operator operator/partita/agent/kubelet/kubelet.proto

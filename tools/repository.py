@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import reference
 from lock import FILES, ROOT, header
 from partita.constants import GROUP
 from partita.models import crd
@@ -34,7 +35,13 @@ FORBIDDEN = {
 
 def main() -> int:
     """Print every finding; return the exit code."""
-    findings = [*stale_crds(), *stale_locks(), *shadowing_packages(), *contents()]
+    findings = [
+        *stale_crds(),
+        *stale_reference(),
+        *stale_locks(),
+        *shadowing_packages(),
+        *contents(),
+    ]
     for finding in findings:
         print(finding)
     print(f"Repository rules: {len(findings)} findings" if findings else "Repository rules hold")
@@ -49,6 +56,15 @@ def stale_crds() -> Iterator[str]:
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             yield f"crds/{name}: differs from the models: run make crds, remove what has no model"
+
+
+def stale_reference() -> Iterator[str]:
+    """Reference pages that are not what models and commands say."""
+    wanted = reference.pages()
+    found = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*")}
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            yield f"docs/reference/{name}: not what models and --help say: run make reference"
 
 
 def stale_locks() -> Iterator[str]:

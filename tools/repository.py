@@ -59,7 +59,7 @@ def stale_crds() -> Iterator[str]:
 
 
 def stale_reference() -> Iterator[str]:
-    """Reference pages that are not what models and commands say."""
+    """Yield what reference pages are not what models and commands say."""
     wanted = reference.pages()
     found = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*")}
     for name in sorted(wanted.keys() | found.keys()):

@@ -1,0 +1,76 @@
+"""Make the Helm chart of what kustomize renders; run by `make chart`.
+
+    kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
+
+So there is one source: the objects are those of `manifests/base`, in which a few values become
+Helm's. `manifests/helm` has what only Helm wants.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["main", "templates"]
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = "partita-system"
+KEPT = {"helm.sh/resource-policy": "keep"}
+"""All partitions and jobs would go with the CRDs, and their GPUs with the servers' namespace."""
+IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+JSON = re.compile(r"'?@(\w+)@'?")
+"""Stands for a value that is no string."""
+OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
+"""Stands for a field that is left out where the value is empty."""
+
+
+def main() -> int:
+    """Write the chart of the objects on stdin into the folder that is named."""
+    (folder,) = map(Path, sys.argv[1:])
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "manifests" / "helm", folder)
+    (folder / "templates").mkdir()
+    for name, text in templates(list(yaml.safe_load_all(sys.stdin))).items():
+        (folder / "templates" / name).write_text(text, encoding="utf-8")
+    print(folder)
+    return 0
+
+
+def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
+    """Return Helm's templates: name of a file, and its text."""
+    found: dict[str, str] = {}
+    for document in documents:
+        kind, name = document["kind"], document["metadata"]["name"]
+        if kind == "Namespace" and name == NAMESPACE:
+            continue  # the release's: `helm install --create-namespace`
+        if kind in {"Namespace", "CustomResourceDefinition"}:
+            document["metadata"].setdefault("annotations", {}).update(KEPT)
+        if kind == "Deployment":
+            _parametrise(document["spec"])
+        text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
+        if "{{" in text.replace(IMAGE, ""):
+            raise ValueError(f"{kind} {name} holds braces, which Helm would take for its own")
+        text = text.replace(f" {NAMESPACE}\n", " '{{ .Release.Namespace }}'\n")
+        text = text.replace(NAMESPACE, "{{ .Release.Namespace }}")
+        text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)
+        text = JSON.sub(r"{{ toJson .Values.\1 }}", text)
+        found[f"{kind}-{name}.yaml".lower()] = text
+    return found
+
+
+def _parametrise(spec: dict[str, Any]) -> None:
+    spec["replicas"] = "@replicas@"
+    pod = spec["template"]["spec"]
+    pod["topologySpreadConstraints"] = "@topologySpreadConstraints@"
+    for name in ("nodeSelector", "tolerations", "imagePullSecrets"):
+        pod[name] = f"@{name}?@"
+    (container,) = pod["containers"]
+    container["image"] = IMAGE
+    container["resources"] = "@resources@"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

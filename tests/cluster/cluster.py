@@ -28,7 +28,9 @@ PAUSE = "localhost/pause:1"
 """What holds a Pod's namespaces: busybox, asleep."""
 
 
-LOG = ("logs", "--namespace=partita-system", "--all-containers", "--tail=15")
+LOG = ("logs", "--all-containers", "--tail=15")
+OPERATOR = ("--namespace=partita-system", "--selector=app.kubernetes.io/component=operator")
+AGENTS = ("--namespace=partita-servers", "--selector=partita.dev/server")
 
 
 class Cluster:
@@ -83,8 +85,8 @@ class Cluster:
         kubectl = [str(self._assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
         asked = {
             "objects": ["get", "gpart,gsrv,sgj,pods", "--all-namespaces"],
-            "the end of the operator's log": [*LOG, "--selector=app=partita-operator"],
-            "the end of the agents' logs": [*LOG, "--selector=partita.dev/server"],
+            "the end of the operator's log": [*LOG, *OPERATOR],
+            "the end of the agents' logs": [*LOG, *AGENTS],
         }
         sections = []
         for title, arguments in asked.items():

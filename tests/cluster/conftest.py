@@ -17,7 +17,7 @@ from cluster.gpus import NodeGPUs
 from cluster.images import partita_image, write_job_image
 from cluster.jobs import (
     PARTITIONS,
-    SYSTEM,
+    SERVERS,
     Carve,
     Jobs,
     all_ready,
@@ -162,7 +162,7 @@ async def carve(
     await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
     await api.delete(f"{PARTITIONS}/crowd")
     await eventually(api, server_path(), lambda found: not found["items"], seconds=END_SECONDS)
-    await api.gone(f"/api/v1/namespaces/{SYSTEM}/pods/crowd-0")
+    await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/crowd-0")
     for gpu in range(2):
         gpus.add(gpu, memory=whole)
 

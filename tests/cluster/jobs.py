@@ -13,6 +13,8 @@ from support.kubectl import Kubectl
 
 __all__ = [
     "PARTITIONS",
+    "SERVERS",
+    "SYSTEM",
     "Carve",
     "Jobs",
     "all_ready",
@@ -26,15 +28,19 @@ __all__ = [
 
 GROUP = "partita.dev/v1alpha1"
 SYSTEM = "partita-system"
+"""Where the operator is."""
+SERVERS = "partita-servers"
+"""Where the server Pods are."""
 PARTITIONS = f"/apis/{GROUP}/gpupartitions"
+
+MANIFESTS = ROOT / "tests" / "cluster" / "manifests"
 
 Json = dict[str, Any]
 
 
 async def install(api: Api, kubectl: Kubectl) -> None:
-    """Install the CRDs and run the operator; return when it is ready."""
-    (await kubectl("apply", f"--kustomize={ROOT / 'crds'}")).ok()
-    (await kubectl("apply", f"--filename={ROOT / 'tests' / 'cluster' / 'partita.yaml'}")).ok()
+    """Install what `manifests/` has and run the operator; return when it is ready."""
+    (await kubectl("apply", f"--kustomize={MANIFESTS}")).ok()
     await eventually(
         api,
         f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/partita-operator",
@@ -90,13 +96,14 @@ async def second_agent(api: Api, server: str) -> AsyncIterator[str]:
     finalizer keeps it, so that the agent has where to report.
     """
     name, finalizers = "intruder", ["partita.dev/test"]
+    namespace = f"/api/v1/namespaces/{SERVERS}"
     body = {
         "apiVersion": GROUP,
         "kind": "GPUServer",
         "metadata": {"name": name, "finalizers": finalizers},
         "spec": {"partition": "none", "mode": "MPS"},
     }
-    pods = f"/api/v1/namespaces/{SYSTEM}/pods"
+    pods = f"{namespace}/pods"
     spec = (await api.get(f"{pods}/{server}")).ok().body["spec"]
     uuid = (await api.get(server_path(server))).ok().body["status"]["uuid"]
     (container,) = [c for c in spec["containers"] if c["name"] == "agent"]
@@ -107,14 +114,17 @@ async def second_agent(api: Api, server: str) -> AsyncIterator[str]:
         *({"name": variable, "value": value} for variable, value in ours.items()),
     ]
     spec["containers"] = [container]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "second-agent"}, "spec": spec}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    label = "partita.dev/gpu-access"  # without, nobody but the operator may name a Pod's GPU
+    (await api.patch(namespace, {"metadata": {"labels": {label: "unrestricted"}}})).ok()
     (await api.post(server_path(), body)).ok()
     (await api.post(pods, pod)).ok()
     try:
         yield name
     finally:
-        await api.delete(f"{pods}/second-agent")
-        await api.gone(f"{pods}/second-agent")
+        await api.patch(namespace, {"metadata": {"labels": {label: None}}})
+        await api.delete(f"{pods}/{name}")
+        await api.gone(f"{pods}/{name}")
         await api.delete(server_path(name))
         await api.patch(server_path(name), {"metadata": {"finalizers": None}})
         await api.gone(server_path(name))

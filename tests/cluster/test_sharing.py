@@ -14,6 +14,7 @@ from cluster import nvidia_runtime
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
 from cluster.jobs import (
+    SERVERS,
     SYSTEM,
     Jobs,
     all_ready,
@@ -275,7 +276,7 @@ async def test_jobs_live_on_when_something_is_started_anew(
     if what in {"kubelet", "containerd"}:
         cluster.restart(what, how=signal.SIGKILL)
     else:
-        await kill_container(cluster, api, what)
+        await kill_container(cluster, api, SYSTEM if what == "operator" else SERVERS, what)
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
     await jobs.reaches("next", "Succeeded", seconds=120)
     assert await jobs.running("lasting") == container
@@ -283,9 +284,9 @@ async def test_jobs_live_on_when_something_is_started_anew(
     await eventually(api, server_path(), all_ready(2))
 
 
-async def kill_container(cluster: Cluster, api: Api, name: str) -> None:
-    """Kill the first process of every container of this name in Partita's namespace."""
-    pods = (await api.get(f"/api/v1/namespaces/{SYSTEM}/pods")).ok().body["items"]
+async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
+    """Kill the first process of every container of this name in one of Partita's namespaces."""
+    pods = (await api.get(f"/api/v1/namespaces/{namespace}/pods")).ok().body["items"]
     found = [
         status["containerID"].removeprefix("containerd://")
         for pod in pods
@@ -363,7 +364,7 @@ async def test_nothing_is_left_of_a_partition_that_is_deleted(
     await eventually(api, server_path(), lambda found: not found["items"])
     await eventually(
         api,
-        f"/api/v1/namespaces/{SYSTEM}/pods",
+        f"/api/v1/namespaces/{SERVERS}/pods",
         lambda pods: (
             not [pod for pod in pods["items"] if "partita.dev/server" in pod["metadata"]["labels"]]
         ),

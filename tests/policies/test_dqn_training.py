@@ -86,6 +86,15 @@ def test_without_discount_the_rewards_are_a_constant_less_the_makespan() -> None
         assert constants[0] == pytest.approx(constants[1], rel=1e-3)
 
 
+def test_to_wait_for_ever_earns_no_more_than_to_take_turns() -> None:
+    """Without the mask nothing else keeps an idle GPU from it."""
+    scenario = short(1)
+    (idle,) = run([scenario], lambda seen: np.zeros(len(seen.legal), int), window=3, mask=False)
+    whole = sum(task.truth.duration for task in scenario.tasks)
+    assert idle.makespan == idle.work == pytest.approx(whole)
+    assert idle.rewards().sum() == pytest.approx(idle.asks[0].bound - whole, rel=1e-4)
+
+
 @pytest.mark.parametrize("spread", [False, True])
 def test_a_replay_comes_back_as_it_was(*, spread: bool) -> None:
     replay, other = Replay(5, spread=spread), Replay(5, spread=spread)

@@ -35,6 +35,9 @@ __all__ = [
     "transitions",
 ]
 
+_NOTHING = 1e-6
+"""Seconds of work below which sums differ by rounding alone."""
+
 Choose = Callable[[Observation], NDArray[np.int64]]
 """Chooses a combination for each offer."""
 
@@ -88,6 +91,11 @@ class Trajectory:
         """Write down how far it is."""
         self.times.append(lane.now)
         self.works.append(lane.work_done)
+
+    def finish(self, lane: "Lane") -> None:
+        """Write down the end; what waits for ever then counts as done in turns after it."""
+        self.times.append(lane.now + lane.work_left)
+        self.works.append(lane.work_done + lane.work_left)
 
     def rewards(self) -> Floats:
         """Return the reward after each ask, seconds."""
@@ -172,7 +180,7 @@ def run(
         return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
 
     for trajectory, lane in zip(lived, play(scenarios, answer, catalogue, window), strict=True):
-        trajectory.note(lane)
+        trajectory.finish(lane)
     return lived
 
 
@@ -225,6 +233,12 @@ class Lane:
     def work_done(self) -> float:
         """Seconds of work done so far."""
         return self._simulation.work_done
+
+    @property
+    def work_left(self) -> float:
+        """Seconds of work not done; at the end above 0 only where nothing forbids to wait."""
+        left = self._simulation.work_total - self._simulation.work_done
+        return left if left > _NOTHING else 0.0
 
     def go_on(self) -> bool:
         """Go on until there is an offer; say whether there is one."""

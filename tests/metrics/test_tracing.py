@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from metrics.collecting import Collector, collecting
 from partita.cli import main
 from partita.controller.lives import Span, life
 from partita.controller.tracing import tracing
@@ -135,47 +133,10 @@ def test_a_job_whose_end_has_no_time_leaves_no_trace():
 # The wire.
 
 
-class Collector(ThreadingHTTPServer):
-    """Takes spans as an OpenTelemetry collector does; keeps none waiting unless told to."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-        self.asked = threading.Event()
-        self.requests: list[ExportTraceServiceRequest] = []
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        assert self.path == "/v1/traces"
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
-        self.server.asked.set()
-        self.server.may_answer.wait()
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with Collector() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-        yield server
-        server.may_answer.set()
-        server.shutdown()
-        thread.join()
+    with collecting(monkeypatch) as running:
+        yield running
 
 
 def test_a_collector_gets_the_whole_tree_once(collector: Collector):
@@ -189,7 +150,7 @@ def test_a_collector_gets_the_whole_tree_once(collector: Collector):
     (resource,) = request.resource_spans
     named = {a.key: a.value.string_value for a in resource.resource.attributes}
     assert named["service.name"] == "partita"
-    spans = [span for scope in resource.scope_spans for span in scope.spans]
+    spans = collector.spans
     assert len(spans) == 10
     assert len({span.trace_id for span in spans}) == 1
     (root,) = [span for span in spans if not span.parent_span_id]

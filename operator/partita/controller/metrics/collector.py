@@ -19,9 +19,13 @@ from partita.scheduling.state import State
 
 __all__ = ["Sample", "gpu_samples", "partition_samples", "policy_samples", "write_samples"]
 
-_REASONS = tuple(r for r in Reason if r not in {Reason.SUSPENDED, Reason.OUT_OF_MEMORY})
 _OTHER = "Other"
 """A reason that is none of ours: somebody else wrote the status."""
+_REASONS = {
+    **{r.value: stalled(r) for r in Reason if r not in {Reason.SUSPENDED, Reason.OUT_OF_MEMORY}},
+    _OTHER: False,
+}
+"""Why jobs wait, and whether only a change of YAML helps."""
 _MPS_STATES = get_args(MPSStatus.model_fields["state"].annotation)
 
 
@@ -60,16 +64,16 @@ def _jobs(partition: str, state: State) -> Iterator[Sample]:
     for job in state.jobs_of(partition):
         phases[job.status.phase or Phase.QUEUED] += 1
         if waits(job, holding):
-            reason = job.status.reason or Reason.SCHEDULING
-            known = reason in _REASONS
-            reasons[reason if known else _OTHER] += 1
+            reason = job.status.reason or Reason.SCHEDULING.value
+            reason = reason if reason in _REASONS else _OTHER
+            reasons[reason] += 1
             since = _waits_since(job)
-            if since is not None and not (known and stalled(Reason(reason))):
+            if since is not None and not _REASONS[reason]:
                 oldest = min(oldest or since, since)
     for phase in Phase:
         yield Sample(d.JOBS, phases[phase], (partition, phase.value))
-    for word in (*_REASONS, _OTHER):
-        yield Sample(d.QUEUE, reasons[word], (partition, str(word)))
+    for word in _REASONS:
+        yield Sample(d.QUEUE, reasons[word], (partition, word))
     if oldest is not None:
         yield Sample(d.OLDEST, oldest.timestamp(), (partition,))
 

@@ -161,7 +161,11 @@ class Claim:
             self._given_back = True
 
     def remove_shared(self) -> None:
-        """Remove the directory that MPS and its clients have as shared memory."""
+        """Remove the directory that MPS and its clients have as shared memory.
+
+        containerd makes it anew, empty, for a Pod that somebody deleted by force while it started;
+        then it stays until the next server of that name goes, or the node starts anew.
+        """
         shared = self._settings.paths.shm()
         _remove(shared)
         _remove(shared.parent)

@@ -1,0 +1,58 @@
+"""Pages that lead somewhere, and commands that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from partita.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {word.strip().replace(" ", "-") for word in words}
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """Arguments of a program in a page's blocks, up to a pipe or the line's end."""
+    text = "\n".join(BLOCK.findall(page.read_text())).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith(f"{program} ")]
+    parts = [re.split(r" [|>&]", line)[0] for line in lines]
+    return [shlex.split(part, comments=True)[1:] for part in parts]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_something(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text()):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), target
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_partita_command_of_a_page_is_understood(page: Path) -> None:
+    """Names and options are parsed as the command would; nothing is run."""
+    for name, *args in commands(page, "partita"):
+        command = main.commands.get(name)
+        assert command is not None, name
+        parser = command.make_parser(click.Context(command, info_name=name))
+        parser.parse_args(args)  # raises where an option is unknown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_make_target_of_a_page_is_there(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target, *_ in commands(page, "make"):
+        assert f"\n{target}:" in makefile, target

@@ -128,16 +128,14 @@ def stretches(demands: Sequence[float]) -> list[float]:
     total = sum(demands)
     if total <= 1:
         return [1.0] * len(demands)
-    k = len(demands) * (total - 1) / total  # exact where all ask for the same, else too much
-    while True:  # Newton on a falling convex function: once on its left, it never overshoots
-        excess, slope = -1.0, 0.0
-        for demand in demands:
-            share = demand / (1 + k * demand)
-            excess += share
-            slope += share * share
-        if abs(excess) < _ENOUGH:
-            return [1 + k * demand for demand in demands]
-        k = max(k + excess / slope, 0.0)
+    k, shares = 0.0, demands
+    while total > 1 + _ENOUGH:
+        # Newton's method for the inverse of the sum: that is nearly straight, and bends so that
+        # it is never overshot. The first step is exact where all ask for the same.
+        k += total * (total - 1) / sum([share * share for share in shares])
+        shares = [demand / (1 + k * demand) for demand in demands]
+        total = sum(shares)
+    return [1 + k * demand for demand in demands]
 
 
 def _cache_misses(loads: Sequence[Load]) -> list[float]:

@@ -19,6 +19,8 @@ __all__ = ["Kind", "Kinds"]
 Trait = TypeVar("Trait", bound=Hashable)
 
 _Shape = tuple[int, int, bool, int, tuple[str, ...]]
+_FORM = attrgetter("slots", "clients", "alone", "gpus", "products")
+_AMOUNTS = attrgetter("memory", "cpu", "host_memory", "priority")
 _ORDER = attrgetter("order")
 
 
@@ -54,10 +56,11 @@ class _Form(Generic[Trait]):
         if reach == NONE:
             return
         kinds, largest, first = self.kinds, self.largest, self.spared.first
-        place = first(max(largest - reach, 0))
+        place = first(largest - reach if reach < largest else 0)
         while place != NONE:
             yield kinds[place]
-            place = first(max(largest - min(reach, free.memory), 0), place + 1)
+            most = min(reach, free.memory)
+            place = first(largest - most if most < largest else 0, place + 1)
 
 
 class Kinds(Generic[Trait]):
@@ -72,10 +75,9 @@ class Kinds(Generic[Trait]):
     """
 
     def __init__(self, jobs: Iterable[Job], trait: Callable[[Job], Trait]) -> None:
-        groups: dict[tuple[_Shape, int, int, int, int, Trait], list[Job]] = {}
+        groups: dict[tuple[_Shape, tuple[int, ...], Trait], list[Job]] = {}
         for job in jobs:
-            form = (job.slots, job.clients, job.alone, job.gpus, job.products)
-            key = (form, job.memory, job.cpu, job.host_memory, job.priority, trait(job))
+            key = (_FORM(job), _AMOUNTS(job), trait(job))
             members = groups.get(key)
             if members is None:
                 groups[key] = [job]

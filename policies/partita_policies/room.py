@@ -276,11 +276,18 @@ class Room:
         if self._hosts is not None and job_id not in self._where:
             self._hosts.take(free.gpu.node, holder)
         free.holders[job_id] = holder
-        free.memory -= free.gpu.memory if holder.alone else holder.memory
+        if holder.alone:
+            free.memory -= free.gpu.memory
+            free.alone = True
+        else:
+            free.memory -= holder.memory
         free.slots -= holder.slots
         free.clients -= holder.clients
-        free.alone = free.alone or holder.alone
-        self._where.setdefault(job_id, []).append(free.gpu.id)
+        where = self._where.get(job_id)
+        if where is None:
+            self._where[job_id] = [free.gpu.id]
+        else:
+            where.append(free.gpu.id)
 
     def _reindex(self, gpu_id: str, free: Free) -> None:
         if self._heights is not None:

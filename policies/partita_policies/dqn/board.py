@@ -8,6 +8,7 @@ rounds. Those with the least work left choose first.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,14 @@ __all__ = ["Backlog", "Board", "Kind", "Offer", "Priced"]
 _GONE = 1 << 62
 """What a job of a kind of which none is left asks for: more than any GPU has."""
 _GIB = 1 << 30
-_CHUNK = 512
-"""Kinds looked through at a time."""
-_PATIENCE = 4
-"""Chunks after which a GPU makes do with the kinds found; a GPU with none looks through all."""
+_CHUNK = 128
+"""Kinds looked through at first; then thrice as many as so far, at a time."""
+_PATIENCE = 2048
+"""Kinds after which a GPU makes do with those found; a GPU with none looks through all."""
+_ASKED = attrgetter(
+    "priority", "memory", "alone", "gpus", "slots", "clients", "cpu", "host_memory", "products",
+    "duration", "thread_percent",
+)  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -191,14 +196,10 @@ class Board:
         for job in snapshot.jobs:
             if holds(job.id):
                 continue
-            demand = index(job)
-            key = (
-                job.priority, demand, job.memory, job.alone, job.gpus, job.slots, job.clients,
-                job.cpu, job.host_memory, job.products,
-            )  # fmt: skip
+            key = (id(job.profile), _ASKED(job))
             kind = groups.get(key)
             if kind is None:
-                kind = groups[key] = Kind(demand, job)
+                kind = groups[key] = Kind(index(job), job)
             kind.waiting.append(job)
         for kind in groups.values():
             kind.waiting.reverse()
@@ -227,10 +228,9 @@ class Board:
         ]
         allowed = None if all(shapes) else np.array(shapes)
         found: list[int] = []
-        for count, low in enumerate(range(start, len(asked), _CHUNK)):
-            if found and count >= _PATIENCE:
-                break
-            part = slice(low, low + _CHUNK)
+        low, end = start, start + _CHUNK
+        while low < len(asked) and not (found and low - start >= _PATIENCE):
+            part = slice(low, end)
             fits = asked[part] <= free.memory
             if allowed is not None:
                 fits &= allowed[self._shape[part]]
@@ -246,6 +246,7 @@ class Board:
                 found.append(place)
                 if len(found) == window:
                     return found
+            low, end = end, end + 3 * (end - start)
         return found
 
     def _offer(self, gpu_id: str, found: list[int], backlog: Backlog) -> Offer:

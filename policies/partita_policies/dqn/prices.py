@@ -83,12 +83,13 @@ def _buckets(points: NDArray[np.floating], weight: Floats) -> Integers:
     scale = np.maximum(points.max(axis=0) - points.min(axis=0), 1e-9)
     points = points / scale
     parts = [np.arange(len(points))]
-    spreads = [np.ptp(points, axis=0)]
+    spreads = [_spread(points)]
     while len(parts) < GROUPS:
-        widest = max(range(len(parts)), key=lambda place: float(spreads[place].max()))
-        part, axis = parts[widest], int(spreads[widest].argmax())
-        if not spreads[widest][axis]:
+        widest = max(range(len(parts)), key=lambda place: max(spreads[place]))
+        part, spread = parts[widest], max(spreads[widest])
+        if not spread:
             break
+        axis = spreads[widest].index(spread)
         order = part[np.argsort(points[part, axis], kind="stable")]
         values = points[order, axis]
         reached = np.cumsum(weight[order])
@@ -98,11 +99,17 @@ def _buckets(points: NDArray[np.floating], weight: Floats) -> Integers:
             cut = int(np.searchsorted(values, values[-1], side="left"))
         halves = [order[:cut], order[cut:]]
         parts[widest : widest + 1] = halves
-        spreads[widest : widest + 1] = [np.ptp(points[half], axis=0) for half in halves]
+        spreads[widest : widest + 1] = [_spread(points[half]) for half in halves]
     of = np.zeros(len(points), np.int64)
     for place, part in enumerate(parts):
         of[part] = place
     return of
+
+
+def _spread(points: NDArray[np.floating]) -> list[float]:
+    """Return how far points are apart along each axis."""
+    spread: list[float] = (points.max(axis=0) - points.min(axis=0)).tolist()
+    return spread
 
 
 @cache
@@ -185,8 +192,8 @@ def prices(work: Floats, paces: Floats) -> Floats:
     """
     count = len(work)
     # To begin with everybody runs alone: a set of one comes first among those of its group.
-    of_one = (paces > 0).sum(axis=1) == 1
-    alone = [int(np.argmax(of_one & (paces[:, place] > 0))) for place in range(count)]
+    there = paces > 0
+    alone = (there & (there.sum(axis=1) == 1)[:, None]).argmax(axis=0)
     inverse = np.diag(1 / paces[alone, np.arange(count)].astype(float))
     cost = np.ones(count)
     runs = inverse @ np.maximum(work, 1e-3)

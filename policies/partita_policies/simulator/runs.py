@@ -13,13 +13,14 @@ from partita_policies.types import GPU, Booking, Job, Sharing, Step
 
 __all__ = ["Course", "Device", "Run", "course_of"]
 
-_GPU_FIELDS = tuple(field.name for field in fields(GPU) if field.name != "bookings")
+_FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # the bookings come last
+_gpu = cast("Callable[..., GPU]", GPU)
 _BOOKED = {field.name: "id" if field.name == "job" else field.name for field in fields(Booking)}
 _ELAPSED = list(_BOOKED).index("elapsed")
 _BEFORE = attrgetter(*list(_BOOKED.values())[:_ELAPSED])
 _AFTER = attrgetter(*list(_BOOKED.values())[_ELAPSED + 1 :])
 _booking = cast("Callable[..., Booking]", Booking)
-"""By position: with names it takes half as long again, and this is what most time goes into."""
+"""By position, as above: with names it takes half as long again, and most time goes into this."""
 
 
 class Course:
@@ -65,11 +66,13 @@ def course_of(application: Application, known: dict[int, Course]) -> Course:
 class Device:
     """A GPU and what runs on it, in the order of their starts."""
 
-    __slots__ = ("_fixed", "gpu", "memory", "readings", "runs", "speed", "version")
+    __slots__ = ("_fixed", "_loads", "gpu", "memory", "readings", "runs", "speed", "version")
 
     def __init__(self, gpu: GPU, speed: float) -> None:
         self.gpu = gpu
-        self._fixed = {name: getattr(gpu, name) for name in _GPU_FIELDS}
+        self._fixed = _FIXED(gpu)
+        self._loads: list[Load] = []
+        """What its runs ask for."""
         self.speed = speed
         self.runs: list[Run] = []
         self.memory = 0
@@ -82,15 +85,15 @@ class Device:
         """Return what a policy sees of it."""
         if not self.runs:
             return self.gpu
-        return GPU(**self._fixed, bookings=tuple([run.booking(now) for run in self.runs]))
+        return _gpu(*self._fixed, tuple([run.booking(now) for run in self.runs]))
 
     def set_paces(self, now: float, sharing: Sharing) -> None:
         """Let its runs go on at the pace that this GPU now allows."""
-        loads = [
+        self._loads = [
             run.loads[0][run.part] if len(run.loads) == 1 else run.load(self) for run in self.runs
         ]
-        slow = slowdowns(loads, sharing)
-        self.memory = sum(run.memory for run in self.runs)
+        slow = slowdowns(self._loads, sharing)
+        self.memory = sum([run.memory for run in self.runs])
         for run, slowdown in zip(self.runs, slow, strict=True):
             run.set_pace(self, slowdown / self.speed, now)
 
@@ -110,12 +113,15 @@ class Device:
         """
         if sharing is Sharing.MPS:
             quiet = 1.0
-            for run in self.runs:
-                quiet *= (1 - run.load(self).busy) / (run.pace * self.speed)
+            for run, load in zip(self.runs, self._loads, strict=True):
+                quiet *= (1 - load.busy) / (run.pace * self.speed)
             busy = 1 - quiet
         else:
             overhead = SWITCH_OVERHEAD if len(self.runs) > 1 else 1.0
-            turns = (run.load(self).busy / (run.pace * self.speed) for run in self.runs)
+            turns = [
+                load.busy / (run.pace * self.speed)
+                for run, load in zip(self.runs, self._loads, strict=True)
+            ]
             busy = min(1.0, overhead * sum(turns))
         if self.readings and self.readings[-1].time == time:
             self.readings.pop()
@@ -191,7 +197,8 @@ class Run:
             self.done += (now - self.since) / self.pace
         self.since = now
         self.pace = pace
-        self.ends = now + max(self.course.bounds[self.part] - self.done, 0.0) * pace
+        left = self.course.bounds[self.part] - self.done
+        self.ends = now + left * pace if left > 0 else now
 
     def next_part(self, now: float) -> bool:
         """Go on to the next part; say whether there is one."""

@@ -18,7 +18,7 @@ from partita_policies import GPU, Booking, Job, Node, Policy, Profile, Snapshot,
 
 __all__ = ["HEURISTICS", "JOBS", "MIXES", "measure", "snapshot_of", "table"]
 
-HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
+HEURISTICS = ("fifo", "sjf", "tetris", "fgd", "deeprm-max", "deeprm-mean")
 JOBS = (10, 64, 100, 1_000, 10_000)
 GPUS = (1, 1_000)
 GIB = 2**30

@@ -142,7 +142,7 @@ def _times(found: Mapping[str, Any]) -> Iterator[Target]:
         if (jobs, gpus) == (64, 1):
             yield Target(f"{name}: 64 jobs, one GPU: p99 at most 10 ms", f"{p99:.1f} ms", p99 <= 10)
         if (jobs, gpus) == (10_000, 1000):
-            limit = 250 if name not in {"dqn", "deeprm-max", "deeprm-mean"} else 500
+            limit = 500 if name == "dqn" else 250
             yield Target(
                 f"{name}: 10,000 jobs, 1,000 GPUs: p99 at most {limit} ms",
                 f"{p99:.0f} ms",

@@ -34,14 +34,16 @@ TAIL = """\
 `partita run --trace` sends the life of each job, once it has come to its end, as OpenTelemetry
 spans over OTLP/HTTP (`pip install 'partita[trace]'`). It is off by default. Where to, with which
 headers and which sampler is said by OpenTelemetry's own variables, such as
-`OTEL_EXPORTER_OTLP_ENDPOINT`.
+`OTEL_EXPORTER_OTLP_ENDPOINT`. The NetworkPolicy of [`manifests`](../manifests) lets the operator reach
+nothing but the API server: add the collector, and DNS, to its egress.
 
-The trace's number is the job's UID without its hyphens. The span `job` reaches from submission to
-the end; below it is one span `attempt` for each start, and below that its steps: `queued`,
-`starting`, `loading` (until the first use of the GPU, where that was seen) and `running`. All times
-are those of the job's status, so a restart of the operator in between loses nothing. A job that is
-deleted before its end leaves no trace, and of very many attempts those are left out that the status
-does not keep.
+The span `job` reaches from submission to the end and has the job's UID as `partita.job.uid`; below
+it is one span `attempt` for each start, and below that its steps: `queued`, `starting`, `loading`
+(until the first use of the GPU, where that was seen) and `running`. All times are those of the
+job's status, so a restart of the operator in between loses nothing. A job that is deleted before
+its end leaves no trace, one that is retried after its end leaves another, and of very many attempts
+those are left out that the status does not keep. What a collector does not take in time is dropped;
+it holds nothing up.
 """
 
 

@@ -1,0 +1,93 @@
+"""An empty cluster to install into; what needs it is left to `make test-apiserver`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from apiserver.build import MANIFESTS, assets, cached
+from apiserver.controlplane import ControlPlane
+from manifests.accounts import client_of
+from manifests.rendering import SINGLE_NODE, write_chart
+from manifests.schemas import write_schemas
+from support.api import Api
+from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.kubectl import Kubectl
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if reason := why_not(config):
+        left_out = [
+            item
+            for item in items
+            if HERE in item.path.parents and "api_server" in getattr(item, "fixturenames", ())
+        ]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in set(left_out)]
+            config.stash[NOT_RUN][reason] = len(left_out)
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.timeout(180))  # the first waits for the cluster
+
+
+def why_not(config: pytest.Config) -> str:
+    """Say why manifests cannot be tried on a cluster."""
+    if config.getoption("--server") == "embedded":
+        return "manifests are tried on a real API server: run `make test-apiserver`"
+    if cached(what=MANIFESTS) is None:
+        raise pytest.UsageError(
+            "kustomize, helm and kubeconform are not built: run "
+            "`python tests/apiserver/build.py --manifests`, or set PARTITA_MANIFEST_ASSETS."
+        )
+    return ""
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """A cluster that knows nothing of Partita yet."""
+    with ControlPlane(assets()) as plane:
+        check_for_tests(plane.kubeconfig)
+        yield ApiServer(
+            kind="apiserver",
+            url=plane.url,
+            kubeconfig=plane.kubeconfig,
+            token=plane.token,
+            certificate=plane.certificate,
+            tokens=plane.tokens,
+        )
+
+
+@pytest.fixture(scope="session")
+def installed(kubectl: Kubectl) -> str:
+    """The cluster after the one command of the installation; returns what it printed."""
+    return asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+
+
+@pytest.fixture(scope="session")
+def schemas(
+    api_server: ApiServer, installed: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The API server's own schemas, ours among them, for kubeconform."""
+    folder = tmp_path_factory.mktemp("schemas")
+    asyncio.run(write_schemas(api_server, folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chart(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Helm chart of `manifests/base`."""
+    return write_chart(tmp_path_factory.mktemp("chart") / "partita")
+
+
+@pytest.fixture
+async def operator(api_server: ApiServer) -> AsyncIterator[Api]:
+    """A client with the operator's account."""
+    async with client_of(api_server.tokens["partita-operator"]) as session:
+        yield api_server.api(session)

@@ -1,0 +1,71 @@
+"""Renders `manifests/` as their users do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiserver.build import MANIFESTS, assets
+
+__all__ = [
+    "BASE",
+    "OVERLAYS",
+    "SINGLE_NODE",
+    "conforms",
+    "documents",
+    "helm",
+    "kustomize",
+    "write_chart",
+]
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "manifests" / "base"
+OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
+SINGLE_NODE = ROOT / "manifests" / "overlays" / "single-node"
+
+
+def run(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run kustomize, helm or kubeconform."""
+    command = [str(assets(what=MANIFESTS) / name), *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+
+
+def kustomize(overlay: str) -> str:
+    """Return an overlay's objects as YAML; of the base, if it is named so."""
+    folder = BASE if overlay == "base" else BASE.parent / "overlays" / overlay
+    done = run("kustomize", "build", folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_chart(folder: Path) -> Path:
+    """Make the chart in a folder."""
+    command = [sys.executable, str(ROOT / "tools" / "chart.py"), str(folder)]
+    subprocess.run(command, input=kustomize("base"), text=True, check=True, capture_output=True)
+    return folder
+
+
+def helm(chart: Path, *arguments: str, namespace: str = "partita-system") -> str:
+    """Return the chart's objects as YAML."""
+    options = ("--namespace", namespace, "--kube-version", "1.36.0")
+    done = run("helm", "template", "partita", chart, *options, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def conforms(text: str, schemas: Path) -> subprocess.CompletedProcess[str]:
+    """Have kubeconform look at objects; it fetches nothing."""
+    where = f"{schemas}/{{{{ .Group }}}}_{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json"
+    return run("kubeconform", "-strict", "-summary", "-schema-location", where, stdin=text)
+
+
+def documents(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return objects by kind and name."""
+    found = [document for document in yaml.safe_load_all(text) if document]
+    named = {(d["kind"], d["metadata"]["name"]): d for d in found}
+    assert len(named) == len(found), "two objects have one name"
+    return named

@@ -1,0 +1,219 @@
+"""What the shipped admission policies refuse, in words that help, and what they let pass."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+
+import pytest
+
+from manifests.accounts import client_of
+from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
+from partita.pods import Grant, ServerPodSettings, build_job_pod, build_server_pod
+from support.api import Api
+from support.clusters import ApiServer
+
+CORE = "/api/v1/namespaces"
+SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
+TAKEN_UP = 30
+"""Seconds for which an API server may not know of a new policy; about one is usual."""
+
+
+def pod(name: str = "own", **container) -> dict:
+    """A Pod that somebody makes."""
+    main = {"name": "main", "image": "example.org/image:1", **container}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [main], "automountServiceAccountToken": False},
+    }
+
+
+def env(name: str) -> list[dict]:
+    return [{"name": "HOME", "value": "/"}, {"name": name, "value": "all"}]
+
+
+@pytest.fixture
+async def enforced(api: Api, installed: str, namespace: str) -> str:
+    """A namespace in which the policies hold by now."""
+    path = f"{CORE}/{namespace}/pods"
+    async with asyncio.timeout(TAKEN_UP):
+        while (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status != 403:
+            await asyncio.sleep(0.05)
+    return namespace
+
+
+async def test_an_ordinary_pod_is_nobodys_business(api: Api, enforced: str) -> None:
+    whole = pod(env=env("CUDA_VISIBLE_DEVICES"), resources={"limits": {"nvidia.com/gpu": "1"}})
+    (await api.post(f"{CORE}/{enforced}/pods", whole, dryRun="All")).ok()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"],
+)
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+async def test_a_pod_that_sets_our_variables_is_refused(
+    api: Api, enforced: str, name: str, kind: str
+) -> None:
+    body = pod()
+    first = {"name": "first", "image": "example.org/image:1", "env": env(name)}
+    body["spec"].setdefault(kind, []).append(first)
+    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
+    assert answer.status == 403
+    assert (
+        f"{name} is set by Partita alone: leave it out, and submit a SharedGPUJob"
+        in (answer.body["message"])
+    )
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+async def test_a_pod_that_takes_a_slice_is_refused(api: Api, enforced: str, kind: str) -> None:
+    body = pod()
+    limits = {"limits": {"gpu.partita.dev/1a2b3c4d": "1"}}
+    first = {"name": "first", "image": "example.org/image:1", "resources": limits}
+    body["spec"].setdefault(kind, []).append(first)
+    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
+    assert answer.status == 403
+    assert (
+        "gpu.partita.dev/* is given out by Partita alone: submit a SharedGPUJob"
+        in (answer.body["message"])
+    )
+
+
+async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "example.org/image:1"}]}}
+    job = SharedGPUJob.parse(
+        {
+            "metadata": {"name": "train", "namespace": enforced, "uid": "u"},
+            "spec": {"partition": "gpus", "gpuMemory": "4Gi", "template": template},
+        }
+    )
+    grant = Grant(
+        attempt=1,
+        servers=("gpus-0",),
+        uuids=("GPU-1a2b3c4d-0000-0000-0000-000000000000",),
+        node="node-a",
+        memory=4 << 30,
+        total_memory=40 << 30,
+        mode=SharingMode.MPS,
+    )
+    made = build_job_pod(job, grant).manifest
+    made["spec"]["automountServiceAccountToken"] = False
+    path = f"{CORE}/{enforced}/pods"
+    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
+    (await operator.post(path, made, dryRun="All")).ok()
+
+
+async def test_a_server_pod_is_the_operators_too(api: Api, operator: Api, enforced: str) -> None:
+    settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent", "partita")
+    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
+    spec = {"partition": "gpus", "mode": "MPS", "maxJobs": 4}
+    server = {"metadata": {"name": "gpus-0", "uid": "u"}, "spec": spec}
+    made = build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    path = f"{CORE}/partita-servers/pods"
+    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
+    (await operator.post(path, made, dryRun="All")).ok()
+
+
+async def test_a_container_for_debugging_does_not_reach_the_gpu(api: Api, enforced: str) -> None:
+    path = f"{CORE}/{enforced}/pods"
+    (await api.post(path, pod("debugged"))).ok()
+    debugger = {"name": "debugger", "image": "example.org/image:1"}
+    change = {"spec": {"ephemeralContainers": [debugger | {"env": env("NVIDIA_VISIBLE_DEVICES")}]}}
+    answer = await api.patch(f"{path}/debugged/ephemeralcontainers", change, dryRun="All")
+    assert answer.status == 403
+    assert "NVIDIA_VISIBLE_DEVICES is set by Partita alone" in answer.body["message"]
+    change = {"spec": {"ephemeralContainers": [debugger]}}
+    (await api.patch(f"{path}/debugged/ephemeralcontainers", change)).ok()
+
+
+async def test_a_job_that_runs_can_be_debugged(api: Api, operator: Api, enforced: str) -> None:
+    path = f"{CORE}/{enforced}/pods"
+    (await operator.post(path, pod("job-1", env=env("NVIDIA_VISIBLE_DEVICES")))).ok()
+    debugger = {"name": "debugger", "image": "example.org/image:1"}
+    change = {"spec": {"ephemeralContainers": [debugger]}}
+    (await api.patch(f"{path}/job-1/ephemeralcontainers", change)).ok()
+
+
+@pytest.mark.parametrize("name", ["gpu-operator", "nvidia-device-plugin"])
+async def test_nvidias_own_pods_pass(api: Api, enforced: str, name: str) -> None:
+    meta = {"name": name}
+    await api.post(CORE, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
+    body = pod(env=env("NVIDIA_VISIBLE_DEVICES"))
+    (await api.post(f"{CORE}/{name}/pods", body, dryRun="All")).ok()
+
+
+async def test_a_label_of_the_namespace_lets_others_pass(api: Api, enforced: str) -> None:
+    labels = {"partita.dev/gpu-access": "unrestricted"}
+    (await api.patch(f"{CORE}/{enforced}", {"metadata": {"labels": labels}})).ok()
+    body = pod(env=env("NVIDIA_VISIBLE_DEVICES"))
+    (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).ok()
+
+
+@pytest.fixture
+async def agent(api_server: ApiServer, api: Api, enforced: str) -> AsyncIterator[Api]:
+    """A client with the token that the agent's Pod `gpus-0` has."""
+    body = pod("gpus-0")
+    body["spec"]["serviceAccountName"] = "partita-agent"
+    made = (await api.post(f"{CORE}/partita-servers/pods", body)).ok().body
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "gpus-0", "uid": made["metadata"]["uid"]}
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound},
+    }
+    path = f"{CORE}/partita-servers/serviceaccounts/partita-agent/token"
+    token = (await api.post(path, request)).ok().body["status"]["token"]
+    for name in ("gpus-0", "gpus-1"):
+        server = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "GPUServer",
+            "metadata": {"name": name},
+            "spec": {"partition": "gpus", "mode": "MPS", "maxJobs": 4},
+        }
+        (await api.post(SERVERS, server)).ok()
+    async with client_of(token) as session:
+        yield api_server.api(session)
+    for name in ("gpus-0", "gpus-1"):
+        (await api.delete(f"{SERVERS}/{name}")).ok()
+    options = {"gracePeriodSeconds": 0}
+    (await api.delete(f"{CORE}/partita-servers/pods/gpus-0", options)).ok()
+
+
+BOOKING = {
+    "namespace": "team",
+    "name": "job",
+    "attempt": 1,
+    "memory": "1Gi",
+    "since": "2026-01-01T00:00:00Z",
+}
+
+
+async def test_an_agent_reports_of_its_own_gpu_alone(agent: Api) -> None:
+    report = {"status": {"node": "node-a"}}
+    (await agent.patch(f"{SERVERS}/gpus-0/status", report)).ok()
+    answer = await agent.patch(f"{SERVERS}/gpus-1/status", report)
+    assert answer.status == 403
+    assert "an agent reports of the GPUServer of its own Pod alone" in answer.body["message"]
+
+
+async def test_an_agent_reports_beside_bookings_but_changes_none(agent: Api, api: Api) -> None:
+    path = f"{SERVERS}/gpus-0/status"
+    (await api.patch(path, {"status": {"allocations": {"uid": BOOKING}}})).ok()
+    (await agent.patch(path, {"status": {"node": "node-b"}})).ok()
+    for bookings in ({"uid": None}, {"other": BOOKING}):
+        answer = await agent.patch(path, {"status": {"allocations": bookings}})
+        assert answer.status == 403
+        assert "an agent does not change the bookings of a GPU" in answer.body["message"]
+
+
+async def test_an_agent_without_a_pod_reports_of_nothing(api_server: ApiServer, agent: Api) -> None:
+    async with client_of(api_server.tokens["partita-agent"]) as session:
+        path = f"{SERVERS}/gpus-0/status"
+        answer = await api_server.api(session).patch(path, {"status": {"node": "node-a"}})
+    assert answer.status == 403

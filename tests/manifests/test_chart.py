@@ -1,0 +1,142 @@
+"""The Helm chart is `manifests/base`, with values; with an overlay's values it is that overlay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests.rendering import conforms, documents, helm, kustomize, run
+from partita import __version__
+from support.clusters import ApiServer
+from support.kubectl import Kubectl
+
+KEEP = "helm.sh/resource-policy"
+SMALL = {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+OPERATOR = {"app.kubernetes.io/name": "partita", "app.kubernetes.io/component": "operator"}
+
+
+def spread(key: str, when: str, **more: Any) -> dict[str, Any]:
+    selector = {"matchLabels": OPERATOR}
+    rule = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}
+    return rule | more
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    "base": {},
+    "single-node": {"replicas": 1, "resources": SMALL},
+    "ha": {
+        "replicas": 3,
+        "topologySpreadConstraints": [
+            spread("kubernetes.io/hostname", "DoNotSchedule", matchLabelKeys=["pod-template-hash"]),
+            spread("topology.kubernetes.io/zone", "ScheduleAnyway"),
+        ],
+    },
+}
+
+
+def without_helms(objects: dict[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
+    """Return objects as they were before Helm was told what to keep."""
+    for found in objects.values():
+        notes = found["metadata"].get("annotations", {})
+        notes.pop(KEEP, None)
+        if not notes:
+            found["metadata"].pop("annotations", None)
+    return objects
+
+
+@pytest.mark.parametrize("overlay", VALUES)
+def test_with_its_values_it_is_the_overlay(
+    overlay: str, chart: Path, schemas: Path, tmp_path: Path, api_server: ApiServer
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(VALUES[overlay]))
+    text = helm(chart, "--values", str(values))
+    wanted = documents(kustomize(overlay))
+    del wanted["Namespace", "partita-system"]  # Helm makes it, with --create-namespace
+    assert without_helms(documents(text)) == wanted
+    done = conforms(text, schemas)
+    assert done.returncode == 0, done.stdout
+    assert "Skipped: 0" in done.stdout
+
+
+def test_what_jobs_stand_on_stays_when_it_is_uninstalled(
+    chart: Path, api_server: ApiServer
+) -> None:
+    kept = {
+        key
+        for key, found in documents(helm(chart)).items()
+        if found["metadata"].get("annotations", {}).get(KEEP) == "keep"
+    }
+    assert {kind for kind, _ in kept} == {"CustomResourceDefinition", "Namespace"}
+    assert len(kept) == 5
+
+
+def test_another_namespace_is_another_everywhere(chart: Path, api_server: ApiServer) -> None:
+    text = helm(chart, namespace="elsewhere")
+    assert "partita-system" not in text
+    policy = documents(text)["ValidatingAdmissionPolicy", "partita-gpu-access"]
+    (condition,) = policy["spec"]["matchConditions"]
+    assert "'system:serviceaccount:elsewhere:partita-operator'" in condition["expression"]
+
+
+def test_values_reach_the_operator(chart: Path, api_server: ApiServer) -> None:
+    text = helm(
+        chart,
+        "--set=image.repository=registry.example.com/partita,image.tag=v7",
+        "--set=imagePullSecrets[0].name=registry",
+        "--set-json",
+        f"nodeSelector={json.dumps({'pool': 'system'})}",
+        "--set-json",
+        f"tolerations={json.dumps([{'operator': 'Exists'}])}",
+    )
+    spec = documents(text)["Deployment", "partita-operator"]["spec"]["template"]["spec"]
+    assert spec["containers"][0]["image"] == "registry.example.com/partita:v7"
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["nodeSelector"] == {"pool": "system"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("replica=2", "additional properties 'replica' not allowed"),
+        ("replicas=many", "/replicas"),
+        ("image.repository=", "/image/repository"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(
+    values: str, said: str, chart: Path, api_server: ApiServer
+) -> None:
+    done = run("helm", "template", "partita", chart, "--kube-version=1.36.0", f"--set={values}")
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_cluster_without_admission_policies_is_refused(
+    chart: Path, api_server: ApiServer
+) -> None:
+    done = run("helm", "template", "partita", chart, "--kube-version=1.29.9")
+    assert done.returncode != 0
+    assert "requires kubeVersion: >=1.30.0" in done.stderr
+
+
+def test_helm_finds_nothing_to_complain_of(chart: Path, api_server: ApiServer) -> None:
+    done = run("helm", "lint", "--strict", chart)
+    assert done.returncode == 0, done.stdout
+
+
+async def test_the_api_server_takes_it(chart: Path, kubectl: Kubectl, installed: str) -> None:
+    text = helm(chart)
+    arguments = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
+    (await kubectl("apply", *arguments, "-f", "-", stdin=text)).ok()
+
+
+def test_all_name_this_release(chart: Path, api_server: ApiServer) -> None:
+    about = yaml.safe_load((chart / "Chart.yaml").read_text())
+    assert about["version"] == about["appVersion"] == __version__
+    pod = documents(kustomize("base"))["Deployment", "partita-operator"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"partita:{__version__}"

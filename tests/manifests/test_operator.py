@@ -1,0 +1,69 @@
+"""What the Deployment tells the operator is what the operator understands."""
+
+from __future__ import annotations
+
+import inspect
+
+import yaml
+
+from manifests.rendering import BASE
+from partita.cli.run import command
+from partita.controller import health, image
+
+
+def objects(name: str) -> list[dict]:
+    return list(yaml.safe_load_all((BASE / name).read_text()))
+
+
+def pod() -> dict:
+    (deployment,) = (d for d in objects("operator.yaml") if d["kind"] == "Deployment")
+    return deployment["spec"]["template"]["spec"]
+
+
+def test_its_arguments_are_known_and_agree_with_the_other_manifests() -> None:
+    (container,) = pod()["containers"]
+    name, *arguments = container["args"]
+    assert name == command.name
+    given = command.make_context(name, list(arguments)).params
+    (port,) = container["ports"]
+    assert (port["name"], port["containerPort"]) == ("http", given["health_port"])
+    namespaces = {d["metadata"]["name"] for d in objects("namespaces.yaml")}
+    assert namespaces == {given["namespace"], given["server_namespace"]}
+    (account,) = (d["metadata"] for d in objects("agent-rights.yaml") if "Account" in d["kind"])
+    assert account["name"] == given["service_account"]
+    assert account["namespace"] == given["server_namespace"]
+    (priority,) = objects("priority.yaml")
+    assert priority["metadata"]["name"] == given["server_priority_class"]
+    assert pod()["priorityClassName"] == given["server_priority_class"]
+    assert priority["preemptionPolicy"] == "Never", "a server Pod would take others' GPUs"
+
+
+def test_its_variables_are_read() -> None:
+    (container,) = pod()["containers"]
+    known = {option.envvar for option in command.params}
+    assert {entry["name"] for entry in container["env"]} <= known
+
+
+def test_its_probes_ask_what_is_answered() -> None:
+    (container,) = pod()["containers"]
+    served = inspect.getsource(health)
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["port"] == "http"
+        assert f'"{asked["path"]}"' in served
+
+
+def test_it_finds_its_own_image_by_its_containers_name() -> None:
+    (container,) = pod()["containers"]
+    assert container["name"] == image._CONTAINER
+
+
+def test_the_network_lets_prometheus_in_and_nothing_out_but_to_the_api_server() -> None:
+    for policy in objects("network.yaml"):
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+        assert ports == [443, 6443]
+    inward = {d["metadata"]["name"]: d["spec"].get("ingress", []) for d in objects("network.yaml")}
+    assert inward["partita-servers"] == []
+    (rule,) = inward["partita-operator"]
+    assert [port["port"] for port in rule["ports"]] == ["http"]

@@ -1,0 +1,184 @@
+"""Each overlay is what the API server takes, in one command, and holds no mistake that it would
+not see.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from manifests.rendering import OVERLAYS, ROOT, SINGLE_NODE, conforms, documents, kustomize
+from partita.models import GPUPartition, GPUServer, crd
+from partita.pods import ServerPodSettings, build_server_pod
+from support.api import Api
+from support.clusters import ApiServer
+from support.kubectl import Kubectl
+
+PODS = "/api/v1/namespaces/{}/pods"
+
+
+def operator_pod(overlay: str) -> dict:
+    """The operator's Pod, as its Deployment's controller makes it."""
+    template = documents(kustomize(overlay))["Deployment", "partita-operator"]["spec"]["template"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": template["metadata"] | {"name": "operator"},
+        "spec": template["spec"],
+    }
+
+
+async def test_one_command_installs_all_into_an_empty_cluster(
+    installed: str, kubectl: Kubectl
+) -> None:
+    objects = documents(kustomize("single-node"))
+    assert len(installed.splitlines()) == len(objects)
+    assert all(line.endswith(" created") for line in installed.splitlines()), installed
+    again = (await kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+    # kubectl always sends a budget's selector: it is merged by `replace`.
+    changed = [line for line in again.splitlines() if not line.endswith(" unchanged")]
+    assert changed == ["poddisruptionbudget.policy/partita-operator configured"], again
+    (await kubectl("diff", "-k", str(SINGLE_NODE))).ok()
+    (await kubectl("get", "gpupartitions,sharedgpujobs,gpuservers,applicationprofiles")).ok()
+
+
+async def test_kubectls_kustomize_renders_the_same(kubectl: Kubectl, installed: str) -> None:
+    rendered = (await kubectl("kustomize", str(SINGLE_NODE))).ok()
+    assert documents(rendered) == documents(kustomize("single-node"))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+async def test_the_api_server_takes_it_by_server_side_apply(
+    overlay: str, kubectl: Kubectl, installed: str
+) -> None:
+    arguments = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
+    text = kustomize(overlay)
+    said = (await kubectl("apply", *arguments, "-f", "-", stdin=text)).ok()
+    assert len(said.splitlines()) == len(documents(text))
+
+
+@pytest.mark.parametrize("overlay", ["base", *OVERLAYS])
+def test_it_conforms_to_the_schemas_of_kubernetes(
+    overlay: str, schemas: Path, api_server: ApiServer
+) -> None:
+    text = kustomize(overlay)
+    done = conforms(text, schemas)
+    assert done.returncode == 0, done.stdout
+    assert f"Summary: {len(documents(text))} resources found" in done.stdout
+    assert "Skipped: 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("replicas: 1", "replica: 1", "'replica' not allowed"),
+        ("replicas: 1", "replicas: one", "got string, want integer"),
+        ("kind: Deployment", "kind: Deploymint", "could not find schema for Deploymint"),
+    ],
+)
+def test_a_mistake_would_be_found(
+    right: str, wrong: str, said: str, schemas: Path, api_server: ApiServer
+) -> None:
+    text = kustomize("single-node")
+    assert right in text
+    done = conforms(text.replace(right, wrong, 1), schemas)
+    assert done.returncode != 0
+    assert said in done.stdout
+
+
+async def test_the_schemas_are_those_of_kubernetes_1_36(api: Api) -> None:
+    assert (await api.get("/version")).ok().body["gitVersion"].startswith("v1.36.")
+
+
+def test_the_examples_conform_to_our_crds(schemas: Path, api_server: ApiServer) -> None:
+    text = "\n---\n".join(file.read_text() for file in sorted((ROOT / "examples").glob("*.yaml")))
+    done = conforms(text, schemas)
+    assert done.returncode == 0, done.stdout
+    assert conforms(text.replace("gpus:", "gpu:", 1), schemas).returncode != 0
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_crds_are_those_of_the_models(overlay: str, api_server: ApiServer) -> None:
+    found = documents(kustomize(overlay))
+    specs = {name: d["spec"] for (kind, name), d in found.items() if kind.startswith("Custom")}
+    assert specs == {d["metadata"]["name"]: d["spec"] for d in crd.crds()}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_overlay_grants_other_rights(overlay: str, api_server: ApiServer) -> None:
+    base, found = documents(kustomize("base")), documents(kustomize(overlay))
+    rights = {key for key in base if "Role" in key[0] or key[0] == "ServiceAccount"}
+    assert rights == {key for key in found if "Role" in key[0] or key[0] == "ServiceAccount"}
+    assert all(found[key] == base[key] for key in rights)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+async def test_the_operator_runs_restricted(overlay: str, api: Api, installed: str) -> None:
+    path, pod = PODS.format("partita-system"), operator_pod(overlay)
+    answer = (await api.post(path, pod, dryRun="All")).ok()
+    assert "Warning" not in answer.headers
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    answer = await api.post(path, pod, dryRun="All")
+    assert answer.status == 403
+    assert 'violates PodSecurity "restricted' in answer.body["message"]
+
+
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing", "Exclusive"])
+async def test_server_pods_have_a_namespace_that_takes_them_and_the_operators_does_not(
+    mode: str, operator: Api, installed: str
+) -> None:
+    arguments = operator_pod("base")["spec"]["containers"][0]["args"]
+    given = dict(a.removeprefix("--").split("=") for a in arguments if "=" in a)
+    settings = ServerPodSettings(
+        namespace=given["server-namespace"],
+        image="partita:0.1.0",
+        service_account="partita-agent",
+        priority_class=given["server-priority-class"],
+    )
+    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
+    spec = {"partition": "gpus", "mode": mode, "maxJobs": 4}
+    server = {"metadata": {"name": "gpus-0", "uid": "u"}, "spec": spec}
+    pod = build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    assert pod["metadata"]["namespace"] == "partita-servers"
+    (await operator.post(PODS.format("partita-servers"), pod, dryRun="All")).ok()
+    pod["metadata"]["namespace"] = "partita-system"
+    answer = await operator.post(PODS.format("partita-system"), pod, dryRun="All")
+    assert answer.status == 403
+    assert 'violates PodSecurity "restricted' in answer.body["message"]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_image_is_named_once_and_an_overlay_of_ones_own_changes_it(
+    overlay: str, tmp_path: Path, api_server: ApiServer
+) -> None:
+    """What the server Pods run follows from it: tests/operator/test_installation.py."""
+    assert kustomize(overlay).count("image: ") == 1
+    assert "PARTITA_IMAGE" not in kustomize(overlay)
+
+
+def test_what_argo_cd_prunes_takes_no_job_with_it(api_server: ApiServer) -> None:
+    for (kind, _), found in documents(kustomize("argocd")).items():
+        notes = found["metadata"].get("annotations", {})
+        first = kind in {"Namespace", "CustomResourceDefinition"}
+        assert first == (notes.get("argocd.argoproj.io/sync-wave") == "-2")
+        options = notes.get("argocd.argoproj.io/sync-options", "").split(",")
+        assert first == ("Prune=false" in options)
+
+
+def test_many_replicas_are_spread_and_one_can_be_drained(api_server: ApiServer) -> None:
+    found = {o: documents(kustomize(o)) for o in ("base", *OVERLAYS)}
+    replicas = {
+        o: d["Deployment", "partita-operator"]["spec"]["replicas"] for o, d in found.items()
+    }
+    assert replicas == {"base": 2, "argocd": 2, "dev": 1, "ha": 3, "single-node": 1}
+    for objects in found.values():
+        budget = objects["PodDisruptionBudget", "partita-operator"]["spec"]
+        assert budget["maxUnavailable"] == 1
+        template = objects["Deployment", "partita-operator"]["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        assert budget["selector"]["matchLabels"].items() <= labels.items()
+        for constraint in template["spec"]["topologySpreadConstraints"]:
+            assert constraint["labelSelector"]["matchLabels"].items() <= labels.items()
+        service = objects["Service", "partita-operator"]["spec"]
+        assert service["selector"].items() <= labels.items()

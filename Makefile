@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds chart reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -30,8 +30,8 @@ demo: $(RUNTIME) ## Watch jobs share simulated GPUs through the real operator, w
 test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %)
 	@$(PY) -m pytest --numprocesses 2 --dist worksteal --cov $(ARGS)
 
-test-apiserver: $(DEV) ## Run the suites that talk to an API server on a real one (needs Go, or KUBEBUILDER_ASSETS)
-	@$(PY) tests/apiserver/build.py
+test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
+	@$(PY) tests/apiserver/build.py --manifests
 	@$(PY) -m pytest --server apiserver $(ARGS)
 
 test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
@@ -75,6 +75,9 @@ format: $(DEV) ## Fix what ruff can fix
 
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
+
+chart: $(RUNTIME) ## Make the Helm chart of manifests/base in build/chart/partita (needs kubectl)
+	@kubectl kustomize manifests/base | $(PY) tools/chart.py build/chart/partita
 
 reference: $(RUNTIME) ## Generate docs/reference/ from the models and from --help
 	@$(PY) tools/reference.py

@@ -66,7 +66,7 @@ class Node:
 
     @property
     def kubeconfig(self) -> Path:
-        return self._server.kubeconfig
+        return self._server.kubeconfig_of("partita-agent")
 
     @property
     def path(self) -> str:
@@ -144,7 +144,7 @@ class Node:
         stop, settings = self._stop, self.settings(**more)
 
         async def run() -> None:
-            async with connect(str(self._server.kubeconfig)) as api:
+            async with connect(str(self.kubeconfig)) as api:
                 self.agent = Agent(settings, Kube(api))
                 await self.agent.run(stop)
 

@@ -37,6 +37,9 @@ Ten seeds each, five on larger workloads and at saturation: measured profiles ar
 order of the jobs is another. `±` is half of the 95 % confidence interval of the mean. Policies see
 profiles and requests only; how sensitive an application is to a shared cache the simulator alone
 knows. `dqn` was trained on random applications: neither the study's nor openb's were among them.
+Some of its training workloads are mixes, others lean towards heavy, small, long or link-bound jobs
+([`workloads.py`](../policies/partita_policies/dqn/workloads.py)); all settings were chosen on
+held-out workloads of that kind.
 """
 
 
@@ -224,6 +227,13 @@ def _learning(found: Mapping[str, Any]) -> Iterator[str]:
         rows.append((variant, _plus_minus(row, 4), str(len(runs))))
     rows += [(f"*{name}*", f"{share:.4f}", "") for name, share in learning["baselines"].items()]
     yield _table(("variant", "makespan, share of taking turns", "seeds"), rows)
+    yield (
+        "`dqn` weighs the network's estimate beside a prior: what the work done in a second is "
+        "worth at the prices of a linear programme "
+        "([`prices.py`](../policies/partita_policies/dqn/prices.py)). The prior alone is nearly as "
+        "good, so its curve hardly rises; the network without it learns most of what the prior "
+        "knows. The ingredients are therefore compared without the prior."
+    )
 
 
 def _mean(values: Iterable[float]) -> float:

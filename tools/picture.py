@@ -14,7 +14,7 @@ from rich.console import Console
 
 from partita.cli.board import Colours, board
 from partita.cli.cluster import open_cluster, read_state
-from partita.cli.view import PartitionView, partitions_view
+from partita.console.view import PartitionView, partitions_view
 
 COLUMNS = 116
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "demo.svg"

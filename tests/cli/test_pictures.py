@@ -11,8 +11,8 @@ from cli.world import attempt, job, lists, node, partition, running, server
 from partita.cli.board import Colours, board, duration
 from partita.cli.cluster import state_of
 from partita.cli.explanation import explanation
-from partita.cli.view import as_json, partitions_view
 from partita.cli.whatif import ask_policies, put_back
+from partita.console.view import as_json, partitions_view
 from partita.models import SharedGPUJob
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)

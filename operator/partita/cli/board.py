@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.figures import gib
-from partita.cli.view import GPUView, PartitionView, WaitingView
+from partita.console.view import GPUView, PartitionView, WaitingView
 
 __all__ = ["Colours", "board", "duration"]
 

@@ -160,7 +160,7 @@ async def _watch(
     from datetime import UTC, datetime
 
     from partita.cli.cluster import read_state
-    from partita.cli.view import partitions_view
+    from partita.console.view import partitions_view
 
     try:
         async with asyncio.timeout(limit):

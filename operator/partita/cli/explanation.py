@@ -9,8 +9,8 @@ from rich.text import Text
 
 from partita.cli.board import duration
 from partita.cli.figures import gib
-from partita.cli.view import asks
 from partita.cli.whatif import Verdict
+from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.base import seconds_since
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from partita.cli import terminal
 from partita.cli.board import Colours, board, duration
 from partita.cli.story import Event
-from partita.cli.view import PartitionView
+from partita.console.view import PartitionView
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from partita.cli.board import Colours
-    from partita.cli.view import PartitionView
+    from partita.console.view import PartitionView
 
 __all__ = ["command"]
 
@@ -68,7 +68,7 @@ async def _show(
 
     from partita.cli.board import Colours
     from partita.cli.cluster import open_cluster, read_state
-    from partita.cli.view import as_json, partitions_view
+    from partita.console.view import as_json, partitions_view
 
     colours = Colours()
 

@@ -1,0 +1,66 @@
+"""`partita console`: GPUs, slices and queues in a browser."""
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import kubeconfig_option
+
+__all__ = ["command"]
+
+
+@click.command("console", short_help="Show GPUs, slices and queues in a browser.")
+@kubeconfig_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8090,
+    show_default=True,
+    help="Where it listens; 0 takes a free one.",
+)
+@click.option(
+    "--in-cluster",
+    is_flag=True,
+    help="Listen on all addresses, ask each viewer for a token of the API server, and show only "
+    "the names of the namespaces whose jobs that token may list.",
+)
+def command(*, kubeconfig: str | None, port: int, in_cluster: bool) -> None:
+    """Serve a page that shows what `partita top` shows, and the last hours, until Ctrl-C.
+
+    It reads with the kubeconfig's rights, writes nothing, and is reached from this machine alone.
+    As a Service in the cluster (--in-cluster) it asks for a token; `kubectl create token` makes
+    one.
+
+    \b
+    Examples:
+      partita console
+      partita console --port 9000 --kubeconfig ~/.kube/gpus
+      kubectl -n partita-system port-forward service/partita-console 8090 # in the cluster
+    """  # noqa: D301
+    from partita.cli.running import Stopped, run_until_stopped
+
+    terminal.quiet_logs()
+    try:
+        run_until_stopped(_serve(kubeconfig, port, in_cluster=in_cluster))
+    except Stopped:
+        return
+
+
+async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None:
+    import asyncio
+
+    from partita.cli.cluster import explained
+    from partita.console.server import serve_console
+    from partita.kube.connect import connect
+
+    host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
+    with explained():
+        async with connect(kubeconfig) as api:
+            try:
+                console = serve_console(api, host=host, port=port, tokens=in_cluster)
+                async with console as (_, taken):
+                    terminal.say(f"open http://{'localhost' if not in_cluster else host}:{taken}")
+                    await asyncio.Event().wait()
+            except OSError as error:
+                raise terminal.UserError(
+                    f"port {port} cannot be had ({error.strerror}): name another with --port"
+                ) from error

@@ -1,0 +1,171 @@
+"""Who looks at the page, and what he may see of it.
+
+In a cluster a viewer signs in with a token of the API server, which says who that is (TokenReview)
+and what he may list (SubjectAccessReview). The token stays in the browser's memory and comes with
+each request in the header Authorization: there is no cookie, hence nothing that another site could
+have a browser send. Nothing is written to disk or logged.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Generic, Protocol, TypeVar
+
+from typing_extensions import override
+
+from partita.constants import GROUP
+from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
+from partita.kube.errors import KubernetesError
+
+__all__ = ["Access", "ByToken", "Everything", "NotAllowedError", "Sees", "SignInError"]
+
+Sees = Callable[[str], bool]
+"""Tells whether a namespace's names may be shown."""
+
+TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEWS = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+
+REMEMBERED_SECONDS = 30.0
+"""For so long an answer of the API server counts; a right that is taken away shows until then."""
+_REMEMBERED = 10_000
+"""Answers kept; the oldest go first."""
+_MAX_TOKEN = 16_384
+"""Characters of a token that are passed on; those of Kubernetes have about 1,000."""
+_AT_ONCE = 16
+"""Reviews asked for at the same time."""
+
+T = TypeVar("T")
+
+
+class SignInError(Exception):
+    """There is no valid token: the viewer has to sign in."""
+
+
+class NotAllowedError(Exception):
+    """The viewer is known, and may not see partitions at all."""
+
+
+class Access(Protocol):
+    """Decides what is shown to whom."""
+
+    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
+        """Return which of these namespaces one may see, None for all there are.
+
+        Parameters
+        ----------
+        authorization
+            The request's header of that name.
+
+        Raises
+        ------
+        SignInError, NotAllowedError, KubernetesError
+            Nothing may be shown, or nobody knows.
+        """
+        ...
+
+
+class Everything(Access):
+    """Shows all that the kubeconfig's own user may list: for one who runs the console himself."""
+
+    @override
+    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
+        return None
+
+
+@dataclass
+class _Remembered(Generic[T]):
+    """Answers with the time at which they were had."""
+
+    answers: OrderedDict[Any, tuple[float, T]] = field(default_factory=OrderedDict)
+
+    def get(self, key: Any) -> T | None:
+        at, answer = self.answers.get(key, (0.0, None))
+        return answer if time.monotonic() - at < REMEMBERED_SECONDS else None
+
+    def put(self, key: Any, answer: T) -> T:
+        self.answers[key] = (time.monotonic(), answer)
+        self.answers.move_to_end(key)
+        while len(self.answers) > _REMEMBERED:
+            self.answers.popitem(last=False)
+        return answer
+
+
+class ByToken(Access):
+    """Asks the API server about each viewer.
+
+    Parameters
+    ----------
+    kube
+        A client that may create TokenReviews and SubjectAccessReviews.
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._users: _Remembered[dict[str, Any]] = _Remembered()
+        self._rights: _Remembered[bool] = _Remembered()
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+
+    @override
+    async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
+            raise SignInError
+        user = await self._user(token)
+        if not await self._may_list(user, PARTITIONS, ""):
+            raise NotAllowedError(str(user.get("username", "")))
+        if await self._may_list(user, JOBS, ""):
+            return None
+        wanted = sorted(namespaces)
+        may = await asyncio.gather(*(self._seen(user, name) for name in wanted))
+        return {name for name, allowed in zip(wanted, may, strict=True) if allowed}.__contains__
+
+    async def _user(self, token: str) -> dict[str, Any]:
+        key = sha256(token.encode()).digest()
+        user = self._users.get(key)
+        if user is not None:
+            return user
+        async with self._at_once:
+            # No audience is named, so the token must be meant for the API server itself.
+            review = await self._kube.create(TOKEN_REVIEWS, {"spec": {"token": token}})
+        status = review.get("status") or {}
+        if status.get("authenticated") is not True or status.get("error"):
+            raise SignInError
+        return self._users.put(key, status.get("user") or {})
+
+    async def _seen(self, user: dict[str, Any], namespace: str) -> bool:
+        """Tell whether one namespace may be seen; one that nobody can answer for may not."""
+        try:
+            return await self._may_list(user, JOBS, namespace)
+        except KubernetesError:
+            return False
+
+    async def _may_list(self, user: dict[str, Any], kind: Kind, namespace: str) -> bool:
+        """Ask whether a user may list a kind in a namespace, or in all of them (`""`)."""
+        groups = tuple(user.get("groups") or ())
+        extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
+        who = (user.get("username", ""), user.get("uid", ""), groups, tuple(sorted(extra.items())))
+        key = (who, kind.plural, namespace)
+        known = self._rights.get(key)
+        if known is not None:
+            return known
+        spec = {
+            "user": who[0],
+            "uid": who[1],
+            "groups": list(groups),
+            "extra": {name: list(values) for name, values in extra.items()},
+            "resourceAttributes": {
+                "verb": "list",
+                "group": GROUP,
+                "resource": kind.plural,
+                "namespace": namespace,
+            },
+        }
+        async with self._at_once:
+            review = await self._kube.create(ACCESS_REVIEWS, {"spec": spec})
+        return self._rights.put(key, (review.get("status") or {}).get("allowed") is True)

@@ -1,0 +1,120 @@
+"""Follows the cluster as far as the page shows it: three kinds, read by list and watch."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+from kubernetes.aio.client import ApiClient
+
+from partita.console.scene import Scene, scene_of
+from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kind, Kube
+from partita.kube.errors import GoneError, KubernetesError
+from partita.kube.watch import watch
+from partita.scheduling.state import State
+
+__all__ = ["Feed"]
+
+RETRY_AFTER = 2.0
+"""Seconds before a watch that broke is begun again."""
+
+
+class Feed:
+    """The cluster's state, kept up to date, and what is to be seen of it.
+
+    Parameters
+    ----------
+    api
+        A client that may list and watch partitions, GPUServers and jobs; the caller closes it.
+    """
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._kube = Kube(api)
+        self.state = State()
+        self._version = 0
+        self._changed = asyncio.Event()
+        self._scene: tuple[int, Scene] = (-1, {})
+        self._broken: dict[Kind, tuple[datetime, str]] = {}
+        self._applies: dict[Kind, Callable[..., None]] = {
+            PARTITIONS: self.state.apply_partition,
+            SERVERS: self.state.apply_server,
+            JOBS: self.state.apply_job,
+        }
+        self._log = structlog.get_logger().bind(part="console")
+
+    @property
+    def version(self) -> int:
+        """Grows with each change."""
+        return self._version
+
+    @property
+    def scene(self) -> Scene:
+        """What is to be seen now, by one who may see all; computed once a version."""
+        if self._scene[0] != self._version:
+            self._scene = (self._version, scene_of(self.state, self._trouble()))
+        return self._scene[1]
+
+    async def newer(self, version: int) -> None:
+        """Wait for a later version than this."""
+        while self._version <= version:
+            await self._changed.wait()
+
+    async def load(self) -> dict[Kind, str]:
+        """List everything once, and return the lists' versions.
+
+        Raises
+        ------
+        KubernetesError
+            If a list cannot be had.
+        """
+        versions = await asyncio.gather(*map(self._list, self._applies))
+        return dict(zip(self._applies, versions, strict=True))
+
+    async def run(self, versions: dict[Kind, str]) -> None:
+        """Follow all kinds for ever, from what `load` returned."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, version in versions.items():
+                tasks.create_task(self._follow(kind, version))
+
+    async def _list(self, kind: Kind) -> str:
+        items, version = await self._kube.list(kind)
+        for item in items:
+            self._applies[kind](item)
+        uids = {item["metadata"]["uid"] for item in items}
+        self.state.forget_missing(kind.plural, uids, int(version))
+        self._note()
+        return version
+
+    async def _follow(self, kind: Kind, version: str) -> None:
+        apply = self._applies[kind]
+        while True:
+            try:
+                version = version or await self._list(kind)
+                if self._broken.pop(kind, None):
+                    self._note()
+                async for event, body in watch(self._api, kind, version):
+                    version = body["metadata"]["resourceVersion"]
+                    if event != "BOOKMARK":
+                        apply(body, deleted=event == "DELETED")
+                        self._note()
+            except GoneError:
+                version = ""
+            except KubernetesError as error:
+                self._log.warning("not followed", kind=kind.plural, error=str(error))
+                # What it says may name anything: viewers are told only that it happened.
+                self._broken.setdefault(kind, (datetime.now(UTC), kind.plural))
+                self._note()
+                await asyncio.sleep(RETRY_AFTER)
+
+    def _trouble(self) -> datetime | None:
+        """Return since when something is not followed."""
+        return min((since for since, _ in self._broken.values()), default=None)
+
+    def _note(self) -> None:
+        # The operator's loop would take what is dirty; nobody does here.
+        self.state.dirty.take_jobs()
+        self.state.dirty.take_partitions()
+        self._version += 1
+        self._changed.set()
+        self._changed.clear()

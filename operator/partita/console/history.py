@@ -1,0 +1,105 @@
+"""The last hours in figures: what was booked and used, and how many waited."""
+
+from collections import deque
+from datetime import datetime
+
+from partita.console.scene import Scene
+from partita.models import Phase
+from partita.scheduling.state import State
+
+__all__ = ["PERIOD", "History", "Point"]
+
+PERIOD = 15
+"""Seconds between two samples."""
+HOURS = 6
+_SAMPLES = HOURS * 3600 // PERIOD
+
+Point = tuple[int, int, int | None, int, int]
+"""Unix time; bytes booked, and used (None where nobody measured); jobs waiting; bytes bookable."""
+
+
+class History:
+    """A ring of samples for each partition; what happened before is taken from the jobs."""
+
+    def __init__(self) -> None:
+        self._rings: dict[str, deque[Point]] = {}
+
+    def recall(self, state: State, scene: Scene, now: datetime) -> None:
+        """Fill in the hours before now from what the jobs' statuses tell.
+
+        Jobs that are deleted tell nothing, so it may be too little; a GPU's use is not told at
+        all.
+        """
+        end = int(now.timestamp()) // PERIOD * PERIOD
+        start = end - HOURS * 3600
+        for entity in scene.values():
+            if entity["kind"] != "partition" or not entity["exists"]:
+                continue
+            booked, waiting = [0] * (_SAMPLES + 1), [0] * (_SAMPLES + 1)
+            for job in state.jobs_of(entity["name"]):
+                ends = False
+                for attempt in job.status.attempts:
+                    ends = attempt.end_time is None
+                    amount = attempt.memory * max(1, len(attempt.servers))
+                    _add(booked, amount, start, attempt.booked_time, attempt.end_time)
+                    if attempt.queued_time is not None:
+                        _add(waiting, 1, start, attempt.queued_time, attempt.booked_time)
+                if not ends and job.status.phase in {None, Phase.QUEUED}:
+                    last = job.status.attempts[-1].end_time if job.status.attempts else None
+                    _add(waiting, 1, start, last or job.metadata.creation_timestamp, None)
+            points = zip(_summed(booked), _summed(waiting), strict=True)
+            ring = [
+                (start + place * PERIOD, memory, None, jobs, entity["bookable"])
+                for place, (memory, jobs) in enumerate(points)
+            ]
+            busy = next((n for n, point in enumerate(ring) if point[1] or point[3]), len(ring))
+            self._rings[entity["name"]] = deque(ring[busy:-1], maxlen=_SAMPLES)
+
+    def sample(self, scene: Scene, now: datetime) -> dict[str, list[Point]]:
+        """Add what is now, and return just that."""
+        partitions = [e for e in scene.values() if e["kind"] == "partition" and e["exists"]]
+        added: dict[str, list[Point]] = {}
+        for seen in partitions:
+            point = (
+                int(now.timestamp()),
+                seen["booked"],
+                seen["used"],
+                seen["waiting"],
+                seen["bookable"],
+            )
+            self._rings.setdefault(seen["name"], deque(maxlen=_SAMPLES)).append(point)
+            added[seen["name"]] = [point]
+        for name in self._rings.keys() - added.keys():
+            del self._rings[name]
+        return added
+
+    def all(self) -> dict[str, list[Point]]:
+        """Return all that is remembered, by partition."""
+        return {name: list(ring) for name, ring in self._rings.items()}
+
+
+def _add(
+    steps: list[int], amount: int, start: int, since: datetime | None, until: datetime | None
+) -> None:
+    """Count an amount from one time to another, as a rise and a fall."""
+    if since is None:
+        return
+    last = len(steps) - 1
+    first = _place(since, start)
+    fall = last if until is None else _place(until, start)
+    if first < fall and fall > 0:
+        steps[max(0, first)] += amount
+        if until is not None and fall <= last:
+            steps[fall] -= amount
+
+
+def _place(time: datetime, start: int) -> int:
+    return (int(time.timestamp()) - start) // PERIOD
+
+
+def _summed(steps: list[int]) -> list[int]:
+    total, sums = 0, []
+    for step in steps:
+        total += step
+        sums.append(total)
+    return sums

@@ -1,0 +1,88 @@
+// One GPU: its state, and a bar of what may be booked, cut into its jobs' slices.
+
+import { el, Keyed, put, say, style } from "./dom.js";
+import { colour, gib, many, percent } from "./words.js";
+
+const OTHER = "another namespace";
+
+export function makeGpu(gpu) {
+  const part = { name: el("h4"), state: el("span", { class: "badge" }), mps: el("span", { class: "mps" }) };
+  part.where = el("p", { class: "where" });
+  part.bar = el("div", { class: "bar", role: "group" });
+  part.free = el("span", { class: "free" });
+  part.sum = el("p", { class: "sum" });
+  part.node = el(
+    "li",
+    { class: "gpu", "data-gpu": gpu.name },
+    el("div", { class: "line" }, part.name, part.state, part.mps),
+    part.where,
+    part.bar,
+    part.sum,
+  );
+  part.slices = new Keyed(part.bar, makeSlice, updateSlice);
+  part.bar.addEventListener("keydown", (event) => move(event, part.bar));
+  return part;
+}
+
+export function updateGpu(part, gpu) {
+  say(part.name, gpu.name);
+  say(part.state, gpu.state);
+  put(part.state, "data-state", gpu.state);
+  say(part.mps, gpu.mps && `MPS ${gpu.mps.toLowerCase()} · ${many(gpu.clients, "client")}`);
+  put(part.mps, "data-state", gpu.mps);
+  say(part.where, [gpu.product, gpu.node].filter(Boolean).join(" · ") || "not reported yet");
+  const free = Math.max(0, gpu.bookable - gpu.booked);
+  put(part.bar, "aria-label", `Slices of ${gpu.name}, ${gib(free)} GiB free; arrow keys move between them`);
+  const whole = Math.max(gpu.bookable, gpu.booked, 1);
+  part.slices.show(
+    gpu.slices.map((slice) => ({ ...slice, share: slice.memory / whole })),
+    (slice) => slice.id,
+  );
+  say(part.free, percent(free, whole) >= 12 ? `${gib(free)} GiB free` : "");
+  style(part.free, "flex-grow", String(free / whole));
+  if (part.bar.lastChild !== part.free) part.bar.append(part.free);
+  if (!part.bar.querySelector('[tabindex="0"]')) part.bar.querySelector(".slice")?.setAttribute("tabindex", "0");
+  say(
+    part.sum,
+    `${gib(gpu.booked)} of ${gib(gpu.bookable)} GiB booked · ${gib(gpu.used)} used · ${gpu.utilization} % busy`,
+  );
+}
+
+function makeSlice() {
+  const part = { label: el("span", { class: "label" }), fill: el("i"), used: el("span", { class: "used" }) };
+  part.used.append(part.fill);
+  part.node = el("button", { class: "slice", type: "button", tabindex: "-1" }, part.label, part.used);
+  return part;
+}
+
+function updateSlice(part, slice) {
+  const hidden = slice.namespace === null;
+  const over = !hidden && slice.used > slice.memory;
+  style(part.node, "flex-grow", String(slice.share));
+  put(part.node, "data-colour", colour(slice.namespace));
+  put(part.node, "data-over", over ? "" : null);
+  say(part.label, hidden ? OTHER : slice.name);
+  style(part.fill, "width", hidden ? "0" : `${Math.min(100, percent(slice.used, slice.memory))}%`);
+  const detail = hidden
+    ? [OTHER, `${gib(slice.memory)} GiB booked`]
+    : [
+        `${slice.namespace}/${slice.name}`,
+        `${gib(slice.memory)} GiB booked`,
+        `${gib(slice.used)} GiB used${over ? ", more than booked" : ""}`,
+        `at most ${slice.threads} % of the threads`,
+        ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
+      ];
+  put(part.node, "aria-label", detail.join(", "));
+}
+
+function move(event, bar) {
+  const slices = [...bar.querySelectorAll(".slice")];
+  const at = slices.indexOf(event.target);
+  const steps = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: slices.length - 1 };
+  const to = slices[steps[event.key]];
+  if (at < 0 || !to) return;
+  event.preventDefault();
+  slices[at].setAttribute("tabindex", "-1");
+  to.setAttribute("tabindex", "0");
+  to.focus();
+}

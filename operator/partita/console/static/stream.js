@@ -1,0 +1,67 @@
+// Reads server-sent events with fetch: an EventSource could not send the token.
+
+const AGAIN_MS = [500, 1000, 2000, 5000];
+const DEAF_MS = 45_000; // the server says something every 15 s
+
+export class Refused extends Error {}
+
+/**
+ * Follow the events until `signal` aborts; connect again whenever the stream ends.
+ *
+ * `on.event(name, data)` gets each event, `on.lost()` is told of each break.
+ * Throws `Refused` with what the server said where only another token would help.
+ */
+export async function follow(token, signal, on) {
+  let failed = 0;
+  while (!signal.aborted) {
+    try {
+      await once(token, signal, (name, data) => {
+        failed = 0;
+        on.event(name, data);
+      });
+    } catch (error) {
+      if (error instanceof Refused || signal.aborted) throw error;
+    }
+    on.lost();
+    const pause = AGAIN_MS[Math.min(failed++, AGAIN_MS.length - 1)];
+    await new Promise((wake) => setTimeout(wake, pause));
+  }
+}
+
+async function once(token, signal, onEvent) {
+  const ended = new AbortController();
+  const end = () => ended.abort();
+  signal.addEventListener("abort", end);
+  let deaf = setTimeout(end, DEAF_MS);
+  try {
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const answer = await fetch("events", { headers, signal: ended.signal, cache: "no-store", credentials: "omit" });
+    if (answer.status === 401 || answer.status === 403) throw new Refused(await answer.text());
+    if (!answer.ok) return;
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = [];
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(deaf);
+      deaf = setTimeout(end, DEAF_MS);
+      const parts = value.split("\n\n");
+      rest.push(parts[0]);
+      for (const part of parts.slice(1)) {
+        deliver(rest.join(""), onEvent);
+        rest = [part];
+      }
+    }
+  } finally {
+    clearTimeout(deaf);
+    signal.removeEventListener("abort", end);
+    ended.abort();
+  }
+}
+
+function deliver(text, onEvent) {
+  const [first, second] = text.split("\n", 2);
+  if (first.startsWith("event: ") && second?.startsWith("data: ")) {
+    onEvent(first.slice(7), JSON.parse(second.slice(6)));
+  }
+}

@@ -1,0 +1,33 @@
+// Numbers and times in words.
+
+const GIB = 2 ** 30;
+
+export const gib = (bytes) => (bytes / GIB).toFixed(1);
+export const percent = (part, whole) => (whole > 0 ? Math.round((100 * part) / whole) : 0);
+export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+
+/** How long ago a Unix time was. */
+export function ago(since) {
+  const seconds = Math.max(0, Date.now() / 1000 - since);
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 36 * 3600) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86400)} days`;
+}
+
+export const clock = (time) => new Date(time * 1000).toTimeString().slice(0, 5);
+
+/** A reason's word, readable: `InsufficientMemory` becomes `Insufficient memory`. */
+export function spaced(word) {
+  const parts = word.split(/(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/);
+  return parts.map((part, n) => (n && !/^[A-Z]{2}/.test(part) ? part.toLowerCase() : part)).join(" ");
+}
+
+const seen = new Map();
+
+/** A colour's number for a namespace, the same as long as the page is open; null for another's. */
+export function colour(namespace) {
+  if (namespace === null) return "other";
+  if (!seen.has(namespace)) seen.set(namespace, seen.size % 8);
+  return seen.get(namespace);
+}

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
+    "ARGOCD",
     "BINARIES",
     "CONTROL_PLANE",
     "MANIFESTS",
@@ -76,6 +77,9 @@ class Module:
             },
             "github.com/containerd/containerd/v2": {
                 "github.com/containerd/containerd/v2/version.Version": version
+            },
+            "github.com/argoproj/argo-cd/v3": {
+                "github.com/argoproj/argo-cd/v3/common.version": version.removeprefix("v")
             },
         }.get(self.version_of, {})
         return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in told.items())])
@@ -189,6 +193,22 @@ PROMTOOL = Binaries(
     ),
 )
 """What reads Prometheus rules and runs their tests."""
+
+ARGOCD = Binaries(
+    name="argocd",
+    title="Argo CD",
+    variable="PARTITA_ARGOCD_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "argocd",
+            # One program; the name that it is started under says which of its servers it is.
+            packages={"github.com/argoproj/argo-cd/v3/cmd": "argocd"},
+            version_of="github.com/argoproj/argo-cd/v3",
+        ),
+    ),
+)
+"""What brings a Git repository into a cluster. 3.2.11 is the newest that compiles as a dependency:
+3.2.12 does not, 3.3 needs a replaced module of its own tree."""
 
 BINARIES = CONTROL_PLANE.names
 """What a folder of the control plane must hold."""
@@ -400,11 +420,18 @@ def main() -> int:
         action="store_true",
         help="also build promtool (7 minutes more), and print its folder on a line of its own",
     )
+    parser.add_argument(
+        "--argocd",
+        action="store_true",
+        help="also build Argo CD for `make test-gitops` (4 minutes more), and print its folder on "
+        "a line of its own",
+    )
     asked = parser.parse_args()
     wanted = [CONTROL_PLANE]
     wanted += [NODE] if asked.node else []
     wanted += [MANIFESTS] if asked.manifests else []
     wanted += [PROMTOOL] if asked.promtool else []
+    wanted += [ARGOCD] if asked.argocd else []
     try:
         folders = [assets(what=what) for what in wanted]
     except BuildError as error:

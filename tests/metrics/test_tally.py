@@ -1,8 +1,11 @@
 """What happens once is counted once."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partita.controller.metrics import definitions as d
 from partita.controller.metrics.definitions import Metric
@@ -125,3 +128,32 @@ def test_a_value_on_a_bound_is_within_it():
     for value in (0.5, 1.0, 1.5, 2.0, 99.0):
         values.observe(value)
     assert values.counts == [2, 2, 1]
+
+
+@given(
+    st.lists(st.sampled_from(Outcome), min_size=1, max_size=4),
+    st.sets(st.integers(0, 15)),
+)
+def test_which_statuses_between_were_written_makes_no_difference(
+    outcomes: list[Outcome], written: set[int]
+):
+    """A status may be overtaken by the next before it is written; the last one never is."""
+    history: list[SharedGPUJobStatus] = []
+    done: tuple[Attempt, ...] = ()
+    for number, outcome in enumerate(outcomes, start=1):
+        steps = [
+            attempt.model_copy(update={"number": number, "memory": number * GIB})
+            for attempt in (BOOKED, STARTED, ENDED.model_copy(update={"outcome": outcome}))
+        ]
+        history += [status(*done, step) for step in steps]
+        done = (*done, steps[-1])
+    some = [new for i, new in enumerate(history) if i in written]
+    tally = Tally()
+    write(tally, *some, history[-1])
+    count = len(outcomes)
+    assert taken(tally, d.QUEUED_TIME) == (count, 3.0 * count)
+    assert taken(tally, d.FIRST_USE_TIME) == (count, 4.0 * count)
+    ended = {("shared", outcome.value): n for outcome, n in Counter(outcomes).items()}
+    assert tally.counts[d.ATTEMPTS] == ended
+    resized = sum(outcome is Outcome.OUT_OF_MEMORY for outcome in outcomes[:-1])
+    assert tally.counts[d.RESIZES]["shared",] == resized

@@ -1,0 +1,56 @@
+"""The console on the API server of this run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from partita.console.access import Access, Everything
+from partita.console.server import serve_console
+from partita.kube.connect import connect
+from support.api import Api
+from support.clusters import ApiServer
+from support.crds import install_crds
+
+REAL = Path(__file__).with_name("test_real_access.py")
+
+Serve = Callable[..., AbstractAsyncContextManager[str]]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave what asks for tokens to `make test-apiserver`: the embedded server knows no users."""
+    real = config.getoption("--server") == "apiserver"
+    return True if collection_path == REAL and not real else None
+
+
+@pytest.fixture
+async def serve(api_server: ApiServer, api: Api) -> Serve:
+    """Runs a console; yields its URL."""
+    await install_crds(api)
+
+    @asynccontextmanager
+    async def run(access: Access | None = None, port: int = 0) -> AsyncIterator[str]:
+        async with (
+            connect(str(api_server.kubeconfig)) as client,
+            serve_console(client, access or Everything(), host="127.0.0.1", port=port) as (_, at),
+        ):
+            yield f"http://127.0.0.1:{at}"
+
+    return run
+
+
+@pytest.fixture
+async def clean(api: Api) -> AsyncIterator[None]:
+    """Leaves no object of ours behind: pages show the whole cluster."""
+    await install_crds(api)
+    yield
+    for plural in ("gpupartitions", "gpuservers"):
+        await api.delete(f"/apis/partita.dev/v1alpha1/{plural}")
+    for job in (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]:
+        meta = job["metadata"]
+        await api.delete(
+            f"/apis/partita.dev/v1alpha1/namespaces/{meta['namespace']}/sharedgpujobs/{meta['name']}"
+        )

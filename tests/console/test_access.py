@@ -1,0 +1,99 @@
+"""Who may see what, by what an API server says of a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from console.reviews import Reviews
+from partita.console import access
+from partita.console.access import ByToken, NotAllowedError, SignInError
+
+
+def by_token(**rights: set[str]) -> tuple[ByToken, Reviews]:
+    reviews = Reviews(rights)
+    return ByToken(reviews), reviews  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer  ", "Basic dTpw", "ada", "Bearer " + "x" * 20_000]
+)
+async def test_what_is_no_token_is_refused_without_asking(header: str) -> None:
+    console, reviews = by_token(ada={"gpupartitions"})
+    with pytest.raises(SignInError):
+        await console.sees(header, ())
+    assert not reviews.asked
+
+
+async def test_a_token_that_the_api_server_does_not_know_is_refused() -> None:
+    console, _ = by_token(ada={"gpupartitions"})
+    with pytest.raises(SignInError):
+        await console.sees("Bearer expired", ())
+
+
+async def test_no_audience_is_named_so_that_a_token_for_somebody_else_is_refused() -> None:
+    console, reviews = by_token(ada={"gpupartitions"})
+    await console.sees("Bearer ada", ())
+    assert reviews.asked[0] == {"token": "ada"}
+
+
+async def test_one_who_may_not_list_partitions_sees_nothing() -> None:
+    console, _ = by_token(ada={"sharedgpujobs"})
+    with pytest.raises(NotAllowedError, match="ada"):
+        await console.sees("Bearer ada", {"team"})
+
+
+async def test_one_who_may_list_all_jobs_sees_all() -> None:
+    console, _ = by_token(ada={"gpupartitions", "sharedgpujobs"})
+    assert await console.sees("bearer ada", {"team"}) is None
+
+
+async def test_one_who_may_list_one_namespaces_jobs_sees_that_namespace() -> None:
+    console, _ = by_token(ada={"gpupartitions", "sharedgpujobs/team"})
+    sees = await console.sees("Bearer ada", {"team", "other"})
+    assert sees is not None
+    assert sees("team")
+    assert not sees("other")
+    assert not sees("never asked about")
+
+
+async def test_a_namespace_that_nobody_can_answer_for_stays_hidden() -> None:
+    console, reviews = by_token(ada={"gpupartitions", "sharedgpujobs/team", "sharedgpujobs/other"})
+    reviews.fails = "team"
+    sees = await console.sees("Bearer ada", {"team", "other"})
+    assert sees is not None
+    assert not sees("team")
+    assert sees("other")
+
+
+async def test_answers_count_for_a_while_and_are_then_asked_for_again(monkeypatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    console, reviews = by_token(ada={"gpupartitions", "sharedgpujobs"})
+    await console.sees("Bearer ada", ())
+    asked = len(reviews.asked)
+    await console.sees("Bearer ada", ())
+    assert len(reviews.asked) == asked
+
+    del reviews.rights["ada"]
+    now += access.REMEMBERED_SECONDS
+    with pytest.raises(SignInError):
+        await console.sees("Bearer ada", ())
+
+
+async def test_two_users_are_not_taken_for_one_another() -> None:
+    console, _ = by_token(
+        ada={"gpupartitions", "sharedgpujobs/team"}, bob={"gpupartitions", "sharedgpujobs/other"}
+    )
+    found: list[Any] = [
+        await console.sees(f"Bearer {who}", {"team", "other"}) for who in ("ada", "bob")
+    ]
+    assert [sees("team") for sees in found] == [True, False]
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(access, "_REMEMBERED", 5)
+    console, _ = by_token(ada={"gpupartitions"})
+    await console.sees("Bearer ada", [f"team-{n}" for n in range(20)])
+    assert len(console._rights.answers) == 5

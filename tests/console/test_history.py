@@ -1,0 +1,101 @@
+"""The last hours, as they are remembered and as the jobs tell them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cli.world import job, lists, node, partition, server
+from partita.cli.cluster import state_of
+from partita.console import history
+from partita.console.history import PERIOD, History
+from partita.console.scene import scene_of
+
+NOW = datetime(2026, 1, 1, 18, 0, tzinfo=UTC)
+GIB = 1 << 30
+
+
+def at(minutes: float) -> str:
+    """The time so many minutes before now."""
+    return (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def recalled(*objects: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    """What is booked and how many wait, by minutes before now."""
+    state = state_of(lists(node(), partition(), server("gpu-0"), *objects))
+    remembered = History()
+    remembered.recall(state, scene_of(state), NOW)
+    points = remembered.all()["shared"]
+    return {
+        round((NOW.timestamp() - time) / 60): (booked // GIB, waiting)
+        for time, booked, _, waiting, _ in points
+    }
+
+
+def ran(queued: float, booked: float | None, ended: float | None) -> dict[str, Any]:
+    attempt = {"number": 1, "servers": ["gpu-0"], "memory": "10Gi", "queuedTime": at(queued)}
+    if booked is not None:
+        attempt["bookedTime"] = at(booked)
+    if ended is not None:
+        attempt |= {"endTime": at(ended), "outcome": "Succeeded"}
+    return attempt
+
+
+def test_what_a_finished_job_had_is_recalled() -> None:
+    status = {"phase": "Succeeded", "attempts": [ran(100, 90, 60)]}
+    seen = recalled(job("done", status=status))
+    assert seen[95] == (0, 1)
+    assert seen[75] == (10, 0)
+    assert seen[50] == (0, 0)
+    assert 120 not in seen  # nothing is known of it
+
+
+def test_what_a_running_job_has_is_recalled_up_to_now() -> None:
+    seen = recalled(job("runs", status={"phase": "Running", "attempts": [ran(100, 90, None)]}))
+    assert seen[1] == (10, 0)
+
+
+def test_a_job_that_began_before_these_hours_is_recalled_from_their_start() -> None:
+    seen = recalled(job("old", status={"phase": "Succeeded", "attempts": [ran(900, 800, 60)]}))
+    assert seen[350] == (10, 0)
+    assert seen[50] == (0, 0)
+
+
+def test_a_job_that_ended_before_these_hours_is_not_recalled() -> None:
+    assert (
+        recalled(job("old", status={"phase": "Succeeded", "attempts": [ran(900, 800, 700)]})) == {}
+    )
+
+
+def test_a_job_that_still_waits_is_recalled_from_its_submission() -> None:
+    body = job("waits", status={"phase": "Queued"})
+    body["metadata"]["creationTimestamp"] = at(30)
+    seen = recalled(body)
+    assert seen[10] == (0, 1)
+    assert 40 not in seen
+
+
+def test_use_is_not_made_up_for_the_time_before() -> None:
+    state = state_of(
+        lists(partition(), job("x", status={"phase": "Running", "attempts": [ran(9, 8, None)]}))
+    )
+    remembered = History()
+    remembered.recall(state, scene_of(state), NOW)
+    assert {point[2] for point in remembered.all()["shared"]} == {None}
+
+
+def test_no_more_than_some_hours_are_kept() -> None:
+    scene = scene_of(state_of(lists(partition())))
+    remembered = History()
+    for n in range(history._SAMPLES + 10):
+        remembered.sample(scene, NOW + timedelta(seconds=n * PERIOD))
+    points = remembered.all()["shared"]
+    assert len(points) == history._SAMPLES
+    assert points[0][0] == NOW.timestamp() + 10 * PERIOD
+
+
+def test_a_partition_that_is_gone_is_forgotten() -> None:
+    remembered = History()
+    remembered.sample(scene_of(state_of(lists(partition("a"), partition("b")))), NOW)
+    assert remembered.sample(scene_of(state_of(lists(partition("b")))), NOW).keys() == {"b"}
+    assert remembered.all().keys() == {"b"}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,14 @@ def alive(pids: set[int]) -> set[int]:
 
 
 def on_the_machine() -> dict[str, list[str]]:
-    """Return what the machine has beside processes that a cluster might leave behind."""
+    """Return what the machine has beside processes that a cluster might leave behind.
+
+    Without the links of places: other clusters may come and go.
+    """
+    links = {path.name for path in Path("/sys/class/net").iterdir()}
     return {
         "mounts": Path("/proc/self/mountinfo").read_text().splitlines(),
-        "links": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "links": sorted(links - {Slot(number).link for number in NUMBERS}),
         "settings": [
             Path("/proc/sys", name).read_text()
             for name in ("vm/overcommit_memory", "kernel/panic", "net/ipv4/ip_forward")
@@ -107,8 +112,10 @@ def on_the_machine() -> dict[str, list[str]]:
     }
 
 
-def cgroups(slot: Slot) -> list[Path]:
-    return [h / slot.cgroup for h in hierarchies() if (h / slot.cgroup).exists()]
+def of_its_own(slot: Slot) -> list[Path]:
+    """Return the place's cgroups and link that are there."""
+    own = [*(h / slot.cgroup for h in hierarchies()), Path("/sys/class/net", slot.link)]
+    return [path for path in own if path.exists()]
 
 
 def test_nothing_is_left_when_a_cluster_ends(owner: subprocess.Popen[str]):
@@ -120,7 +127,7 @@ def test_nothing_is_left_when_a_cluster_ends(owner: subprocess.Popen[str]):
     assert owner.wait(END_SECONDS) == 0
     assert alive(inside) == set()
     assert on_the_machine() == before
-    assert cgroups(slot) == []
+    assert of_its_own(slot) == []
     assert not slot.folder.exists()
 
 
@@ -135,7 +142,7 @@ def test_nothing_runs_on_when_the_owner_is_killed_and_the_next_one_clears_the_re
     assert poll(lambda: not alive(inside), END_SECONDS), alive(inside)
     assert poll(lambda: on_the_machine() == before, END_SECONDS)
     with taken_slot():
-        assert cgroups(slot) == []
+        assert of_its_own(slot) == []
         assert not slot.folder.exists() or not any(slot.folder.iterdir())
 
 
@@ -146,10 +153,15 @@ def test_a_cluster_that_runs_is_left_alone_by_the_next_one(cluster: Cluster):
 
 
 def test_no_more_clusters_run_than_there_are_places(cluster: Cluster):
-    with taken_slot(), taken_slot(), taken_slot():
-        assert len(NUMBERS) == 4
-        with pytest.raises(RuntimeError, match="4 test clusters run"), taken_slot():
-            pytest.fail("there was a fifth")
+    """However many others run at the moment: one place is this cluster's."""
+
+    def take_all() -> None:
+        with ExitStack() as places:
+            for _ in NUMBERS:
+                places.enter_context(taken_slot())
+
+    with pytest.raises(RuntimeError, match="4 test clusters run"):
+        take_all()
 
 
 def test_this_machine_has_all_that_is_needed():

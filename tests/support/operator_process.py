@@ -131,6 +131,7 @@ def _forge() -> None:
     from partita.scheduling import attempts
 
     import_module("partita.controller.operator")  # what takes so long, once
+    import_module("partita.controller.definitions")._wanted()
     attempts.FIRST_BACK_OFF = 0.1
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:

@@ -1,0 +1,112 @@
+"""What Argo CD shows of statuses as the operator writes them, so that the two cannot drift apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gitops.lua import health
+from partita.controller.overview import partition_status
+from partita.models import Phase
+from partita.models.base import format_time
+from partita.models.partition import PolicySpec
+from partita.scheduling.lifecycle import Plan
+from partita.scheduling.reasons import Reason, Why
+from partita.scheduling.runner import PolicyRunner
+from partita.scheduling.status import job_status
+from scheduling.builders import (
+    a_job,
+    a_partition,
+    a_server,
+    a_state,
+    at,
+    gpus_up,
+    server_body,
+)
+
+STALLS = {"PartitionNotFound", "NamespaceNotAllowed", "InvalidSpec", "NeverFits"}
+
+
+def shown(resource: Any, status: Any = None) -> tuple[str, str]:
+    if status is not None:
+        resource = resource.model_copy(update={"status": status})
+    kind = {"apiVersion": resource.api_version(), "kind": type(resource).__name__}
+    return health({**kind, **resource.dump()})
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_why_a_job_waits(reason: Reason):
+    job = a_job()
+    status = job_status(job, Plan(), at(0), why=Why(reason, "there is a reason"))
+    if reason.value in STALLS:
+        assert shown(job, status) == ("Degraded", "there is a reason")
+        # What was said in vain is withdrawn, and Argo CD sees it.
+        again = job.model_copy(update={"status": status})
+        helped = job_status(again, Plan(phase=Phase.RUNNING), at(1))
+        assert shown(job, helped)[0] == "Progressing"
+    else:
+        assert shown(job, status) == ("Progressing", f"{reason}: there is a reason")
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (Plan(), ("Progressing", "Queued")),
+        (Plan(phase=Phase.ASSIGNED), ("Progressing", "Assigned")),
+        (Plan(phase=Phase.RUNNING), ("Progressing", "Running")),
+        (Plan(phase=Phase.SUSPENDED), ("Suspended", "Suspended")),
+        (Plan(phase=Phase.SUCCEEDED), ("Healthy", "Succeeded")),
+        (
+            Plan(phase=Phase.FAILED, reason="BackoffLimit", message="exit code 1"),
+            ("Degraded", "BackoffLimit: exit code 1"),
+        ),
+    ],
+)
+def test_where_a_job_stands(plan: Plan, expected: tuple[str, str]):
+    job = a_job()
+    assert shown(job, job_status(job, plan, at(0))) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, "Healthy"),
+        ({"conditions": {"Ready": "False"}}, "Degraded"),
+        ({"conditions": {"Ready": "True", "Faulted": "True"}}, "Degraded"),
+        ({"mode": "Exclusive"}, "Degraded"),
+        ({"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}, "Progressing"),
+        ({"drainSince": format_time(at(0))}, "Suspended"),
+    ],
+)
+def test_how_a_partitions_gpus_are(change: dict[str, Any], expected: str):
+    partition = a_partition()
+    state = a_state(*gpus_up(server_body(**change)))
+    found, said = shown(partition, partition_status(partition, state, None, at(0)))
+    assert found == expected
+    assert "shared-0" in said or "of 1 GPUs are ready" in said
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({"name": "tetris"}, ("Healthy", "1 of 1")),
+        ({"name": "tetriss"}, ("Degraded", "tetriss")),
+        ({"name": "fifo", "parameters": {"speed": 9}}, ("Degraded", "speed")),
+        ({"name": "sjf", "shadow": ("best",)}, ("Degraded", "best")),
+    ],
+)
+def test_how_a_partitions_policy_is(policy: dict[str, Any], expected: tuple[str, str]):
+    partition, spec = a_partition(), PolicySpec(**policy)
+    state = a_state(*gpus_up(server_body()))
+    status = partition_status(partition, state, PolicyRunner(spec), at(0))
+    found, said = shown(partition, status)
+    assert found == expected[0]
+    assert expected[1] in said
+
+
+def test_how_a_gpu_is():
+    assert shown(a_server())[0] == "Healthy"
+    assert shown(a_server(conditions={"Ready": "False"}))[0] == "Degraded"
+    assert shown(a_server(drainSince=format_time(at(0))))[0] == "Suspended"
+    assert shown(a_server(conditions={}))[0] == "Progressing"

@@ -151,6 +151,7 @@ def test_the_network_does_not_care_in_which_order_combinations_come() -> None:
         )
 
 
+@pytest.mark.timeout(300)  # seconds of arithmetic, and minutes where others compute beside it
 @pytest.mark.parametrize(
     ("shared", "dueling", "double"), [(True, True, True), (False, False, False)]
 )

@@ -128,7 +128,7 @@ def test_a_shadow_policy_that_has_not_decided_is_shown() -> None:
     }  # fmt: skip
 
 
-def state_seen(ready: bool, told: str | None) -> str:
+def state_seen(*, ready: bool, told: str | None) -> str:
     body = partition(gpus=1)
     if told:
         body["status"]["gpuSummary"] = [{"name": "gpu-0", "state": told}]

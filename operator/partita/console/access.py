@@ -53,6 +53,11 @@ class NotAllowedError(Exception):
 class Access(Protocol):
     """Decides what is shown to whom."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether viewers have to say who they are."""
+        ...
+
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
         """Return which of these namespaces one may see, None for all there are.
 
@@ -71,6 +76,8 @@ class Access(Protocol):
 
 class Everything(Access):
     """Shows all that the kubeconfig's own user may list: for one who runs the console himself."""
+
+    asks = False
 
     @override
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
@@ -103,6 +110,8 @@ class ByToken(Access):
     kube
         A client that may create TokenReviews and SubjectAccessReviews.
     """
+
+    asks = True
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube

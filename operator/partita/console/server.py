@@ -12,11 +12,10 @@ import structlog
 from aiohttp import web
 from kubernetes.aio.client import ApiClient
 
-from partita.console.access import Access, ByToken, Everything, NotAllowedError, SignInError
+from partita.console.access import Access, NotAllowedError, SignInError
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
 from partita.console.scene import Scene, changes, namespaces_of, scene_for
-from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 
 __all__ = ["serve_console"]
@@ -52,7 +51,7 @@ MOST_VIEWERS = 200
 
 @asynccontextmanager
 async def serve_console(
-    api: ApiClient, *, host: str, port: int, tokens: bool
+    api: ApiClient, access: Access, *, host: str, port: int
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve the page while the block runs; yields where.
 
@@ -60,9 +59,9 @@ async def serve_console(
     ----------
     api
         How the cluster is read; the caller closes it.
-    tokens
-        Ask each viewer for a token, and show what it may see. Otherwise everything is shown, to
-        whoever reaches the port under a name of this machine: `host` must be a loopback address.
+    access
+        Decides what is shown to whom. Where it asks nobody who he is, the page is served under the
+        names of this machine alone, and `host` must be a loopback address.
 
     Raises
     ------
@@ -74,9 +73,8 @@ async def serve_console(
     feed, history = Feed(api), History()
     versions = await feed.load()
     history.recall(feed.state, feed.scene, datetime.now(UTC))
-    console = _Console(feed, history, ByToken(Kube(api)) if tokens else Everything())
-    guard = () if tokens else (_only_this_machine,)
-    app = web.Application(middlewares=guard)
+    console = _Console(feed, history, access)
+    app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.router.add_get("/events", console.events)
     app.router.add_get("/healthz", _healthz)

@@ -1,0 +1,97 @@
+"""`make test-browser`: the page in Debian's Chromium; left alone unless asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = (
+    "--no-sandbox",  # as root there is none to be had
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+Open = Callable[..., Awaitable["Page"]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--browser",
+        action="store_true",
+        help="Run the tests of the console's page; only with their folder as argument.",
+    )
+    parser.addoption(
+        "--picture",
+        type=Path,
+        help="Write the picture of the demo's page here.",
+    )
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Say whether this run is for the browser; the option is unknown where nobody came here first."""
+    return bool(config.getoption("--browser", default=False))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if asked_for(config) else True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run without a browser, before any test: none is left out silently."""
+    if (
+        asked_for(session.config)
+        and not session.config.option.collectonly
+        and not CHROMIUM.exists()
+    ):
+        raise pytest.UsageError(
+            f"NOT RUN: no test of the page, because there is no {CHROMIUM}: "
+            "apt-get install chromium"
+        )
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield started
+        await started.close()
+
+
+@pytest.fixture
+async def visit(browser: Browser) -> AsyncIterator[Open]:
+    """Opens pages; what a page complains about, or asks others for, fails its test."""
+    troubles: list[str] = []
+
+    async def go(url: str, *, quiet: bool = True, **options: Any) -> Page:
+        page = await browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
+        page.set_default_timeout(20_000)
+        page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
+        if quiet:
+            page.on("console", lambda said: troubles.append(f"{said.type}: {said.text}"))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if urlsplit(request.url).netloc == urlsplit(url).netloc
+                else troubles.append(request.url)
+            ),
+        )
+        await page.goto(url)
+        return page
+
+    yield go
+    assert not troubles

@@ -1,0 +1,354 @@
+"""The page's server: what it answers to whom, and what it sends as things change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import tracemalloc
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+
+from console.reviews import Reviews
+from console.scenes import GROUP_PATH, make_demo, make_job, make_partition, make_server, put_status
+from partita.console import server
+from partita.console.access import ByToken
+from support.api import Api
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+SECONDS = 20
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def http(connections: None) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+class Page:
+    """What a page knows after the events that it has read."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._rest = b""
+        self.wire = b""
+        self.scene: dict[str, Json] = {}
+        self.history: dict[str, Any] = {}
+
+    async def read(self) -> tuple[str, Json]:
+        """Take in the next event."""
+        async with asyncio.timeout(SECONDS):
+            while b"\n\n" not in self._rest:
+                chunk = await self._response.content.readany()
+                if not chunk:
+                    raise EOFError
+                self._rest += chunk
+                self.wire += chunk
+        event, _, self._rest = self._rest.partition(b"\n\n")
+        first, second = event.decode().split("\n")
+        name, data = first.removeprefix("event: "), json.loads(second.removeprefix("data: "))
+        if name == "scene":
+            for key, fields in data.get("set", {}).items():
+                self.scene[key] = self.scene.get(key, {}) | fields
+            for key in data.get("gone", ()):
+                del self.scene[key]
+        if name == "history":
+            self.history |= data
+        return name, data
+
+    async def until(self, holds: Any) -> None:
+        while not holds(self.scene):
+            await self.read()
+
+
+def stream(http: aiohttp.ClientSession, url: str, token: str = "") -> Any:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return http.get(f"{url}/events", headers=headers)
+
+
+@pytest.mark.parametrize("path", ["/", "/console.js", "/console.css", "/icon.svg", "/nope"])
+async def test_every_answer_forbids_what_the_page_does_not_need(http, serve, path: str) -> None:
+    async with serve() as url, http.get(url + path) as answer:
+        assert answer.status == (404 if path == "/nope" else 200)
+        policy = answer.headers["Content-Security-Policy"]
+        assert policy.startswith(
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+        )
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8090", "127.0.0.1.evil.example", "10.0.0.1", ""]
+)
+@pytest.mark.parametrize("path", ["/", "/events", "/healthz"])
+async def test_a_name_that_is_not_this_machines_is_refused(
+    http, serve, host: str, path: str
+) -> None:
+    async with serve() as url, http.get(url + path, headers={"Host": host}) as answer:
+        assert answer.status == 421
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8090", "[::1]:8090", "[::1]"]
+)
+async def test_this_machine_goes_by_its_usual_names(http, serve, host: str) -> None:
+    async with serve() as url, http.get(url, headers={"Host": host}) as answer:
+        assert answer.status == 200
+
+
+async def test_what_is_there_comes_at_once_and_then_what_changes(
+    http, serve, api: Api, namespace
+) -> None:
+    job = await make_job(api, "train", namespace, "shared")
+    await make_partition(api, "shared")
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        name, first = await page.read()
+        assert (name, first["reset"]) == ("scene", True)
+        assert page.scene["partition/shared"]["waiting"] == 1
+
+        await make_server(api, "shared-0", "shared", (job, "4Gi", "1000Mi"))
+        await page.until(lambda seen: "gpu/shared-0" in seen)
+        assert page.scene["gpu/shared-0"]["slices"][0]["name"] == "train"
+
+        (await api.delete(f"{GROUP_PATH}/gpuservers/shared-0")).ok()
+        await page.until(lambda seen: "gpu/shared-0" not in seen)
+
+
+async def test_only_the_fields_that_changed_are_sent(http, serve, api: Api, namespace) -> None:
+    await make_partition(api, "shared")
+    path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
+    await make_job(
+        api, "train", namespace, "shared", status={"phase": "Queued", "queuePosition": 7}
+    )
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.read()
+        await put_status(api, path, {"queuePosition": 6})
+        name = ""
+        while name != "scene":
+            name, patch = await page.read()
+        assert list(patch["set"].values()) == [{"position": 6}]
+
+
+async def test_the_last_hours_come_with_the_page(http, serve, api: Api, namespace) -> None:
+    await make_demo(api, "shared", dict.fromkeys(("vision", "language", "speech"), namespace))
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        while "shared" not in page.history:
+            await page.read()
+        assert len(page.history["shared"]) > 1000
+        assert max(point[1] for point in page.history["shared"]) > 60 << 30
+
+
+async def test_a_broken_watch_is_told_and_taken_up_again(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    from partita.console import feed
+    from partita.kube.errors import UnavailableError
+
+    real, broken = feed.watch, True
+    monkeypatch.setattr(feed, "RETRY_AFTER", 0.05)
+
+    async def flaky(*args: Any) -> AsyncIterator[Any]:
+        if broken:
+            raise UnavailableError("watch", 0, "down")
+        async for event in real(*args):
+            yield event
+
+    monkeypatch.setattr(feed, "watch", flaky)
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.until(lambda seen: seen and seen["feed"]["staleSince"])
+        await make_partition(api, "late")
+        broken = False
+        await page.until(lambda seen: not seen["feed"]["staleSince"] and "partition/late" in seen)
+
+
+async def test_a_watch_that_is_too_old_begins_with_a_new_list(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    from partita.console import feed
+    from partita.kube.errors import GoneError
+
+    real, gone = feed.watch, 3
+
+    async def expired(*args: Any) -> AsyncIterator[Any]:
+        nonlocal gone
+        if gone:
+            gone -= 1
+            await make_partition(api, f"unwatched-{gone}")
+            raise GoneError("watch", 410, "too old")
+        async for event in real(*args):
+            yield event
+
+    monkeypatch.setattr(feed, "watch", expired)
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.until(lambda seen: {f"partition/unwatched-{n}" for n in range(3)} <= seen.keys())
+
+
+# Viewers with tokens.
+
+RIGHTS = {
+    "ada": {"gpupartitions", "sharedgpujobs/team-a"},
+    "root": {"gpupartitions", "sharedgpujobs"},
+    "nobody": set[str](),
+}
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [("", 401), ("expired", 401), ("nobody", 403), ("ada", 200)]
+)
+async def test_a_stream_needs_a_valid_token_with_rights(
+    http, serve, token: str, status: int
+) -> None:
+    access = ByToken(Reviews(RIGHTS))  # type: ignore[arg-type]
+    async with serve(access) as url:
+        async with stream(http, url, token) as response:
+            assert response.status == status
+        async with http.get(url, headers={"Host": "console.example"}) as page:
+            assert page.status == 200  # the page itself tells nothing
+
+
+async def test_other_namespaces_names_never_leave_the_server(http, serve, api: Api) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    await make_partition(api, "shared")
+    own = await make_job(api, "open", "team-a", "shared")
+    other = await make_job(api, "veiled", "team-hidden", "shared")
+    await make_job(
+        api, "veiled-next", "team-hidden", "shared", status={"phase": "Queued", "message": "veiled"}
+    )
+    await make_server(api, "shared-0", "shared", (own, "4Gi", "1000Mi"), (other, "8Gi", "1000Mi"))
+    async with serve(ByToken(Reviews(RIGHTS))) as url, stream(http, url, "ada") as response:  # type: ignore[arg-type]
+        page = Page(response)
+        await page.read()
+        # Of what comes later, too.
+        await make_job(api, "veiled-late", "team-hidden", "shared", memory="9Gi")
+        await make_job(api, "open-late", "team-a", "shared")
+        await page.until(lambda seen: any(e.get("name") == "open-late" for e in seen.values()))
+        slices = page.scene["gpu/shared-0"]["slices"]
+        assert [piece.get("name") for piece in slices] == ["open", None]
+        assert b"open" in page.wire
+        assert b"veiled" not in page.wire
+        assert b"team-hidden" not in page.wire
+
+
+async def test_a_right_that_is_taken_away_ends_the_stream(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    monkeypatch.setattr(server, "SILENCE", 0.05)
+    monkeypatch.setattr("partita.console.access.REMEMBERED_SECONDS", 0.0)
+    reviews = Reviews(RIGHTS)
+    async with serve(ByToken(reviews)) as url:  # type: ignore[arg-type]
+        async with stream(http, url, "ada") as response:
+            page = Page(response)
+            await page.read()
+            del reviews.rights["ada"]
+            with pytest.raises(EOFError):
+                await page.until(lambda _: False)
+        async with stream(http, url, "ada") as response:
+            assert response.status == 401
+
+
+# Viewers who do not read.
+
+MEBI = 1 << 20
+
+
+async def chatty(api: Api, text: str, *, create: bool = False) -> None:
+    """Have one partition's shadow policies say as much as a status may."""
+    status = {"shadow": [{"name": "sjf", "message": text * (MEBI - 4096)}]}
+    if create:
+        policy = {"name": "fifo", "shadow": ["sjf"]}
+        await make_partition(api, "chatty", policy=policy)
+    await put_status(api, f"{GROUP_PATH}/gpupartitions/chatty", status)
+
+
+async def deaf(url: str) -> socket.socket:
+    """Ask for the events and never read them."""
+    where = urlsplit(url)
+    silent = socket.socket()
+    silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    silent.settimeout(0)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(silent, (where.hostname, where.port))
+    await loop.sock_sendall(silent, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return silent
+
+
+async def test_a_viewer_who_never_reads_is_dropped_and_his_place_is_free(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.2)
+    monkeypatch.setattr(server, "LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(server, "MOST_VIEWERS", 1)
+    await chatty(api, "a", create=True)
+    async with serve() as url:
+        silent = await deaf(url)
+        status, said = 0, 0
+        while status != 503:  # he has the one place
+            async with stream(http, url) as response:
+                status = response.status
+        while status != 200:  # as soon as his connection is full he loses it
+            said += 1
+            await chatty(api, "abcdefgh"[said % 8])
+            async with stream(http, url) as response:
+                status = response.status
+        silent.close()
+    assert said < 40
+
+
+def says(text: str, scene: dict[str, Json]) -> bool:
+    message: str = scene["partition/chatty"]["shadow"][0]["message"]
+    return message.startswith(text)
+
+
+def to_be_sent() -> int:
+    """Bytes that the console has made to be sent, and that connections hold back."""
+    places = [
+        tracemalloc.Filter(inclusive=True, filename_pattern=f"*/{place}")
+        for place in (
+            "partita/console/*.py",
+            "aiohttp/http_writer.py",
+            "asyncio/selector_events.py",
+        )
+    ]
+    snapshot = tracemalloc.take_snapshot().filter_traces(places)
+    return sum(line.size for line in snapshot.statistics("filename"))
+
+
+async def test_what_a_viewer_does_not_read_is_not_kept(http, serve, api: Api, monkeypatch) -> None:
+    monkeypatch.setattr(server, "LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(server, "PATIENCE", 600.0)
+    await chatty(api, "a", create=True)
+    async with serve() as url:
+        silent = await deaf(url)
+        async with stream(http, url) as response:
+            page = Page(response)
+
+            async def say(texts: str) -> None:
+                for text in texts:
+                    await chatty(api, text)
+                    await page.until(partial(says, text))
+                page.wire = b""
+
+            await page.read()
+            await say("bcdefghijk")  # fills the connection
+            tracemalloc.start()
+            before = to_be_sent()
+            await say("lmnopqrstuvwxyzABCDEFGHIJ")
+            after = to_be_sent()
+            tracemalloc.stop()
+        silent.close()
+    assert after - before < 4 * MEBI  # of nearly 25 MiB that were said

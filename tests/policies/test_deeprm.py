@@ -56,6 +56,7 @@ def test_an_idle_gpu_does_not_wait() -> None:
     assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
 
 
+@pytest.mark.timeout(300)  # seconds of arithmetic, and minutes where others compute beside it
 def test_the_served_network_answers_as_torch_does_and_learns_the_same_by_seed(tmp_path) -> None:
     training = DeepRMTraining(
         usage="mean", iterations=2, workloads=1, runs=2, validation=1, validate_every=1

@@ -152,6 +152,11 @@ def test_nothing_is_sent_where_nothing_has_changed() -> None:
     assert changes(whole, small() | {}) == {}
 
 
+def test_that_a_name_is_hidden_is_sent_as_such() -> None:
+    sent = changes({}, mine(small()))["set"]
+    assert [row["namespace"] for row in sent.values() if row["kind"] == "job"] == [None, "team"]
+
+
 def patched(old: Scene, patch: dict[str, Any]) -> Scene:
     """What the page makes of a patch."""
     new = {key: dict(entity) for key, entity in old.items() if key not in patch.get("gone", ())}
@@ -173,4 +178,4 @@ def test_a_patch_makes_the_new_scene_of_the_old_one(old: Scene, new: Scene) -> N
 def test_a_patch_has_only_fields_that_differ(old: Scene, new: Scene) -> None:
     for key, fields in changes(old, new).get("set", {}).items():
         for name, value in fields.items():
-            assert old.get(key, {}).get(name) != value
+            assert old.get(key, {}).get(name, "missing") != value

@@ -16,7 +16,7 @@ import pytest
 
 from console.reviews import Reviews
 from console.scenes import GROUP_PATH, make_demo, make_job, make_partition, make_server, put_status
-from partita.console import server
+from partita.console import feed, server
 from partita.console.access import ByToken
 from support.api import Api
 
@@ -153,7 +153,6 @@ async def test_the_last_hours_come_with_the_page(http, serve, api: Api, namespac
 async def test_a_broken_watch_is_told_and_taken_up_again(
     http, serve, api: Api, monkeypatch
 ) -> None:
-    from partita.console import feed
     from partita.kube.errors import UnavailableError
 
     real, broken = feed.watch, True
@@ -177,7 +176,6 @@ async def test_a_broken_watch_is_told_and_taken_up_again(
 async def test_a_watch_that_is_too_old_begins_with_a_new_list(
     http, serve, api: Api, monkeypatch
 ) -> None:
-    from partita.console import feed
     from partita.kube.errors import GoneError
 
     real, gone = feed.watch, 3
@@ -291,7 +289,7 @@ async def test_a_viewer_who_never_reads_is_dropped_and_his_place_is_free(
     http, serve, api: Api, monkeypatch
 ) -> None:
     monkeypatch.setattr(server, "PATIENCE", 0.2)
-    monkeypatch.setattr(server, "LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(feed, "LEAST_PAUSE", 0.0)
     monkeypatch.setattr(server, "MOST_VIEWERS", 1)
     await chatty(api, "a", create=True)
     async with serve() as url:
@@ -329,7 +327,7 @@ def to_be_sent() -> int:
 
 
 async def test_what_a_viewer_does_not_read_is_not_kept(http, serve, api: Api, monkeypatch) -> None:
-    monkeypatch.setattr(server, "LEAST_PAUSE", 0.0)
+    monkeypatch.setattr(feed, "LEAST_PAUSE", 0.0)
     monkeypatch.setattr(server, "PATIENCE", 600.0)
     await chatty(api, "a", create=True)
     async with serve() as url:

@@ -15,6 +15,8 @@ from partita.scheduling.state import State
 
 __all__ = ["Feed"]
 
+LEAST_PAUSE = 0.25
+"""Seconds between two versions: a burst of changes is one update."""
 RETRY_AFTER = 2.0
 """Seconds before a watch that broke is begun again."""
 
@@ -33,9 +35,12 @@ class Feed:
         self._kube = Kube(api)
         self.state = State()
         self._version = 0
-        self._changed = asyncio.Event()
-        self._scene: tuple[int, Scene] = (-1, {})
-        self._broken: dict[Kind, tuple[datetime, str]] = {}
+        self._announced = asyncio.Event()
+        self._announced_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._scene: Scene | None = None
+        self._broken: dict[Kind, datetime] = {}
+        """Since when a kind is not followed."""
         self._applies: dict[Kind, Callable[..., None]] = {
             PARTITIONS: self.state.apply_partition,
             SERVERS: self.state.apply_server,
@@ -45,20 +50,20 @@ class Feed:
 
     @property
     def version(self) -> int:
-        """Grows with each change."""
+        """Grows with each change, but in a burst only every `LEAST_PAUSE`."""
         return self._version
 
     @property
     def scene(self) -> Scene:
-        """What is to be seen now, by one who may see all; computed once a version."""
-        if self._scene[0] != self._version:
-            self._scene = (self._version, scene_of(self.state, self._trouble()))
-        return self._scene[1]
+        """What one may see of this version who may see all; made once for all viewers."""
+        if self._scene is None:
+            self._scene = scene_of(self.state, min(self._broken.values(), default=None))
+        return self._scene
 
     async def newer(self, version: int) -> None:
         """Wait for a later version than this."""
         while self._version <= version:
-            await self._changed.wait()
+            await self._announced.wait()
 
     async def load(self) -> dict[Kind, str]:
         """List everything once, and return the lists' versions.
@@ -102,19 +107,23 @@ class Feed:
                 version = ""
             except KubernetesError as error:
                 self._log.warning("not followed", kind=kind.plural, error=str(error))
-                # What it says may name anything: viewers are told only that it happened.
-                self._broken.setdefault(kind, (datetime.now(UTC), kind.plural))
+                self._broken.setdefault(kind, datetime.now(UTC))
                 self._note()
                 await asyncio.sleep(RETRY_AFTER)
-
-    def _trouble(self) -> datetime | None:
-        """Return since when something is not followed."""
-        return min((since for since, _ in self._broken.values()), default=None)
 
     def _note(self) -> None:
         # The operator's loop would take what is dirty; nobody does here.
         self.state.dirty.take_jobs()
         self.state.dirty.take_partitions()
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time(), self._announced_at + LEAST_PAUSE)
+            self._timer = loop.call_at(at, self._announce)
+
+    def _announce(self) -> None:
+        self._timer = None
+        self._announced_at = asyncio.get_running_loop().time()
         self._version += 1
-        self._changed.set()
-        self._changed.clear()
+        self._scene = None
+        self._announced.set()
+        self._announced.clear()

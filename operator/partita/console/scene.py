@@ -233,7 +233,11 @@ def changes(old: Scene, new: Scene) -> Patch:
     changed = {}
     for key, entity in new.items():
         before = old.get(key, {})
-        fields = {name: value for name, value in entity.items() if before.get(name) != value}
+        fields = {
+            name: value
+            for name, value in entity.items()
+            if name not in before or before[name] != value
+        }
         fields |= dict.fromkeys(before.keys() - entity.keys())
         if fields:
             changed[key] = fields

@@ -39,8 +39,6 @@ _HEADERS = {
 }
 _OURSELVES = {"localhost", "127.0.0.1", "[::1]"}
 
-LEAST_PAUSE = 0.25
-"""Seconds between two updates to one viewer, so that bursts cost one update."""
 SILENCE = 15.0
 """Seconds after which a viewer is told that nothing is new, and his rights are looked at again."""
 PATIENCE = 10.0
@@ -118,7 +116,7 @@ class _Console:
         """Answer with an endless stream."""
         authorization = request.headers.get("Authorization", "")
         try:
-            scene = await self._scene(authorization)
+            version, scene = await self._scene(authorization)
         except SignInError:
             raise web.HTTPUnauthorized(
                 text="this token is missing, expired, or not for this cluster",
@@ -133,10 +131,10 @@ class _Console:
         if self._viewers >= MOST_VIEWERS:
             raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
         self._viewers += 1
         try:
-            await self._stream(response, authorization, scene)
+            await response.prepare(request)
+            await self._stream(response, authorization, version, scene)
         except (SignInError, NotAllowedError, KubernetesError):
             pass  # the browser asks again, and is told why
         except TimeoutError:
@@ -149,35 +147,35 @@ class _Console:
             self._viewers -= 1
         return response
 
-    async def _stream(self, response: web.StreamResponse, authorization: str, scene: Scene) -> None:
+    async def _stream(
+        self, response: web.StreamResponse, authorization: str, version: int, scene: Scene
+    ) -> None:
         # Nothing is queued: a viewer who is slow gets the difference to what he got last.
-        version, sampled = self._feed.version, self._sampled
-        known = self._known(scene)
+        sampled, known = self._sampled, self._known(scene)
         history = {name: p for name, p in self._history.all().items() if name in known}
         await _send(response, "scene", {"reset": True, **changes({}, scene)})
         await _send(response, "history", history)
         sent = scene
         while True:
-            await asyncio.sleep(LEAST_PAUSE)
             try:
                 async with asyncio.timeout(SILENCE):
                     await self._feed.newer(version)
             except TimeoutError:
                 await _send(response, "still", {})
-            version = self._feed.version
-            scene = await self._scene(authorization)
+            version, scene = await self._scene(authorization)
             if patch := changes(sent, scene):
                 await _send(response, "scene", patch)
             sent = scene
             if sampled != self._sampled:
                 sampled, known = self._sampled, self._known(scene)
                 points = {name: p for name, p in self._points.items() if name in known}
-                await _send(response, "history", points)
+                await _send(response, "points", points)
 
-    async def _scene(self, authorization: str) -> Scene:
-        scene = self._feed.scene
+    async def _scene(self, authorization: str) -> tuple[int, Scene]:
+        """Return the newest version's number, and what this viewer may see of it."""
+        version, scene = self._feed.version, self._feed.scene
         sees = await self._access.sees(authorization, namespaces_of(scene))
-        return scene if sees is None else scene_for(scene, sees)
+        return version, scene if sees is None else scene_for(scene, sees)
 
     @staticmethod
     def _known(scene: Scene) -> set[str]:

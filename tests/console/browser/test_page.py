@@ -224,6 +224,8 @@ async def test_one_signs_in_with_a_token_and_sees_only_his_namespaces_names(
             ["train-detector", "another namespace", "another namespace"]
         )
         await expect(page.locator(".queue tbody tr")).to_have_count(6)
+        hidden = page.locator(".queue tr[data-hidden] .job")
+        await expect(hidden).to_have_text(["another namespace"] * 4)
         content = await page.content()
         assert "vision" in content
         assert "speech" not in content

@@ -24,8 +24,9 @@ const links = new Keyed(jump, () => ({ node: el("a") }), (part, seen) => {
 const byName = new Intl.Collator("en", { numeric: true });
 
 /** Take a patch into the scene and show it. */
-function apply(patch) {
+function apply(text) {
   const start = performance.now();
+  const patch = JSON.parse(text);
   const changed = new Set(Object.keys(patch.set ?? {}));
   if (patch.reset) scene = new Map();
   for (const [key, fields] of Object.entries(patch.set ?? {})) {
@@ -76,9 +77,9 @@ function dim(looked, gpus) {
   }
 }
 
-function remember(history) {
-  for (const [name, points] of Object.entries(history)) {
-    sections.parts.get(name)?.timeline.add(points, points.length > 1);
+function remember(text, whole) {
+  for (const [name, points] of Object.entries(JSON.parse(text))) {
+    sections.parts.get(name)?.timeline.add(points, whole);
   }
 }
 
@@ -93,10 +94,11 @@ async function start() {
   following = new AbortController();
   state("wait", "Connecting");
   const on = {
-    event(name, data) {
+    event(name, text) {
       state("live", "Live");
-      if (name === "scene") apply(data);
-      if (name === "history") remember(data);
+      if (name === "scene") apply(text);
+      if (name === "history") remember(text, true);
+      if (name === "points") remember(text, false);
       if (name === "still") render(null);
       form.hidden = true;
       board.hidden = false;

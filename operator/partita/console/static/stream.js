@@ -8,16 +8,16 @@ export class Refused extends Error {}
 /**
  * Follow the events until `signal` aborts; connect again whenever the stream ends.
  *
- * `on.event(name, data)` gets each event, `on.lost()` is told of each break.
+ * `on.event(name, text)` gets each event, `on.lost()` is told of each break.
  * Throws `Refused` with what the server said where only another token would help.
  */
 export async function follow(token, signal, on) {
   let failed = 0;
   while (!signal.aborted) {
     try {
-      await once(token, signal, (name, data) => {
+      await once(token, signal, (name, text) => {
         failed = 0;
-        on.event(name, data);
+        on.event(name, text);
       });
     } catch (error) {
       if (error instanceof Refused || signal.aborted) throw error;
@@ -62,6 +62,6 @@ async function once(token, signal, onEvent) {
 function deliver(text, onEvent) {
   const [first, second] = text.split("\n", 2);
   if (first.startsWith("event: ") && second?.startsWith("data: ")) {
-    onEvent(first.slice(7), JSON.parse(second.slice(6)));
+    onEvent(first.slice(7), second.slice(6));
   }
 }

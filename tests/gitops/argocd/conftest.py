@@ -1,0 +1,151 @@
+"""`make test-gitops`: what needs Argo CD, which Go builds; left alone unless asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from apiserver.build import ARGOCD, MANIFESTS, assets, cached
+from apiserver.controlplane import ControlPlane
+from gitops.argocd.servers import NAMESPACE, ArgoCD, resource_definitions
+from gitops.lua import CONFIG_MAP
+from support.api import Api
+from support.clusters import ApiServer, check_for_tests
+
+TEST_SECONDS = 600
+FOLDER = Path(__file__).parent
+TOOLS = {"redis-server": "redis-server", "git": "git", "go": "golang"}
+"""Commands, and the Debian package of each."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--gitops",
+        action="store_true",
+        help="Run the tests with Argo CD; only with their folder as argument.",
+    )
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Say whether this run is for Argo CD; the option is unknown where nobody came here first."""
+    return bool(config.getoption("--gitops", default=False))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if asked_for(config) else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a machine that lacks something, before any test: none is left out silently."""
+    if not asked_for(config) or config.option.collectonly:
+        return
+    if lacking := [package for tool, package in TOOLS.items() if not shutil.which(tool)]:
+        raise pytest.UsageError(
+            "NOT RUN: no test with Argo CD, because this machine lacks "
+            f"{', '.join(lacking)}: apt-get install --no-install-recommends {' '.join(lacking)}"
+        )
+    if None in {cached(), cached(what=MANIFESTS), cached(what=ARGOCD)}:
+        raise pytest.UsageError(
+            "NOT RUN: no test with Argo CD, because it is not built: run "
+            "`python tests/apiserver/build.py --manifests --argocd`."
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[ControlPlane]:
+    """An empty cluster."""
+    with ControlPlane(assets()) as plane:
+        check_for_tests(plane.kubeconfig)
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def api_server(plane: ControlPlane) -> ApiServer:
+    """The cluster's API server, for the fixtures that every tier has."""
+    return ApiServer(
+        kind="apiserver",
+        url=plane.url,
+        kubeconfig=plane.kubeconfig,
+        token=plane.token,
+        certificate=plane.certificate,
+        tokens=plane.tokens,
+    )
+
+
+@pytest.fixture(scope="session")
+def argocd(
+    api_server: ApiServer, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ArgoCD]:
+    """Argo CD, told of our kinds as its administrator is to tell it."""
+    asyncio.run(_install(api_server))
+    folder = tmp_path_factory.mktemp("argocd")
+    binary = assets(what=ARGOCD) / "argocd"
+    with ArgoCD(plane, binary, assets(what=MANIFESTS), folder) as argocd:
+        yield argocd
+
+
+async def _install(api_server: ApiServer) -> None:
+    from gitops.argocd.servers import CONFIGURATION
+
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    async with api_server.session() as session:
+        api = api_server.api(session)
+        for definition in resource_definitions():
+            (await api.post(definitions, definition)).ok()
+        (await api.post("/api/v1/namespaces", _an("Namespace", NAMESPACE))).ok()
+        core = f"/api/v1/namespaces/{NAMESPACE}"
+        for name in ("argocd-cm", *CONFIGURATION):
+            (await api.post(f"{core}/configmaps", _an("ConfigMap", name))).ok()
+        secret = _an("Secret", "argocd-secret") | {"stringData": {"server.secretkey": "for tests"}}
+        (await api.post(f"{core}/secrets", secret)).ok()
+        ours = yaml.safe_load(CONFIG_MAP.read_text())
+        (await api.apply(f"{core}/configmaps/argocd-cm", ours, "kubectl")).ok()
+        await _established(api, f"{definitions}/applications.argoproj.io")
+        await _established(api, f"{definitions}/applicationsets.argoproj.io")
+        await _established(api, f"{definitions}/appprojects.argoproj.io")
+
+
+async def _established(api: Api, path: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            body = (await api.get(path)).ok().body
+            conditions = body.get("status", {}).get("conditions") or []
+            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                return
+            await asyncio.sleep(0.1)
+
+
+def _an(kind: str, name: str) -> dict[str, object]:
+    labels = {"app.kubernetes.io/part-of": "argocd"}
+    meta = {"name": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": kind, "metadata": meta}
+
+
+@pytest.fixture(scope="session")
+def python() -> list[str]:
+    """The command that runs Partita from this work tree."""
+    return [sys.executable, "-m", "partita"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what the servers said last."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("argocd")
+    if report.failed and isinstance(running, ArgoCD):
+        report.sections += running.logs()
+    return report

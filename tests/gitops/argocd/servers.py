@@ -1,0 +1,275 @@
+"""Argo CD's servers beside a control plane, and a Git repository that they read.
+
+A repository server, an application controller, an ApplicationSet controller and a Redis, each a
+process of this machine. No Dex, no API server: nobody logs in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from apiserver.build import HERE
+from apiserver.controlplane import ControlPlane
+from apiserver.processes import ServerProcess, free_port
+
+__all__ = ["NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
+
+Body = dict[str, Any]
+
+NAMESPACE = "argocd"
+START_SECONDS = 120
+MODULE = "github.com/argoproj/argo-cd/v3"
+CONFIGURATION = (
+    "argocd-rbac-cm",
+    "argocd-gpg-keys-cm",
+    "argocd-tls-certs-cm",
+    "argocd-ssh-known-hosts-cm",
+)
+"""ConfigMaps that Argo CD asks for and that may be empty."""
+
+
+def resource_definitions() -> list[Body]:
+    """Return Argo CD's CRDs, from the sources that its binary was built from."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", MODULE],
+        cwd=HERE / "argocd",
+        env=os.environ | {"GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["Dir"]) / "manifests" / "crds"
+    return [
+        yaml.safe_load((folder / f"{name}-crd.yaml").read_text())
+        for name in ("application", "applicationset", "appproject")
+    ]
+
+
+class Repository:
+    """A Git repository in a folder, and the only one who commits to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._git("init", "--quiet", "--initial-branch=main")
+
+    @property
+    def url(self) -> str:
+        """What Argo CD reads it by."""
+        return f"file://{self.folder}"
+
+    @property
+    def head(self) -> str:
+        """The newest commit."""
+        return self._git("rev-parse", "HEAD").strip()
+
+    def commit(self, message: str) -> str:
+        """Commit all that has changed; return the commit."""
+        self._git("add", "--all")
+        self._git("commit", "--quiet", f"--message={message}")
+        return self.head
+
+    def revert(self) -> str:
+        """Commit the undoing of the last commit."""
+        self._git("revert", "--no-edit", "HEAD")
+        return self.head
+
+    def differ(self, one: str, other: str, path: str) -> bool:
+        """Say whether what stands below ``path`` differs between two commits."""
+        return bool(self._git("diff", "--name-only", one, other, "--", path).strip())
+
+    def _git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-c", "user.name=test", "-c", "user.email=test@example.com", *arguments],
+            cwd=self.folder,
+            # Neither the user's settings nor a repository around this one.
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.folder.parent),
+                "GIT_CONFIG_NOSYSTEM": "1",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (arguments, done.stderr)
+        return done.stdout
+
+
+class ArgoCD:
+    """Argo CD for one control plane, for use as a context manager.
+
+    Parameters
+    ----------
+    binary
+        Argo CD's program.
+    tools
+        Folder with the `kustomize` that it calls.
+    folder
+        Where it keeps its files and logs.
+    """
+
+    def __init__(self, plane: ControlPlane, binary: Path, tools: Path, folder: Path) -> None:
+        self._binary = binary
+        self._folder = folder
+        self._kubeconfig = plane.kubeconfig
+        self._processes: list[ServerProcess] = []
+        for name in ("tls", "ssh", "home", "tmp", "bin"):
+            (folder / name).mkdir()
+        (folder / "ssh" / "ssh_known_hosts").touch()
+        self._environment = {
+            "PATH": f"{folder / 'bin'}:{tools}:{os.environ['PATH']}",
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(folder / "tmp"),
+            "KUBECONFIG": str(plane.kubeconfig),
+            "ARGOCD_FAKE_IN_CLUSTER": "true",  # the cluster it manages is the kubeconfig's
+            "ARGOCD_GPG_ENABLED": "false",
+            "ARGOCD_TLS_DATA_PATH": str(folder / "tls"),
+            "ARGOCD_SSH_DATA_PATH": str(folder / "ssh"),
+        }
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.stop()
+        self._processes.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes that run now."""
+        return [process.pid for process in self._processes if process.pid is not None]
+
+    def logs(self) -> list[tuple[str, str]]:
+        """Return the end of each server's log."""
+        return [
+            (file.name, "\n".join(file.read_text(errors="replace").splitlines()[-60:]))
+            for file in sorted(self._folder.glob("*.log"))
+        ]
+
+    def admin(self, *arguments: str) -> str:
+        """Run `argocd admin settings` on our ConfigMap; return what it printed."""
+        from gitops.lua import CONFIG_MAP
+
+        done = subprocess.run(
+            [
+                self._role("argocd"),
+                "admin",
+                "settings",
+                f"--argocd-cm-path={CONFIG_MAP}",
+                *arguments,
+            ],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
+    def _start(self) -> None:
+        redis = free_port()
+        self._run(
+            [
+                "redis-server",
+                "--port",
+                str(redis),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--dir",
+                str(self._folder),
+            ],
+            ready=partial(_listens, redis),
+        )
+        cache = f"--redis=127.0.0.1:{redis}"
+        repositories, metrics = free_port(), free_port()
+        self._run(
+            [
+                self._role("argocd-repo-server"),
+                "--disable-tls",
+                "--address=127.0.0.1",
+                f"--port={repositories}",
+                "--metrics-address=127.0.0.1",
+                f"--metrics-port={metrics}",
+                "--revision-cache-expiration=1s",
+                cache,
+            ],
+            ready=partial(_listens, repositories),
+        )
+        common = [
+            f"--kubeconfig={self._kubeconfig}",
+            f"--namespace={NAMESPACE}",
+            "--repo-server-plaintext",
+        ]
+        metrics = free_port()
+        self._run(
+            [
+                self._role("argocd-application-controller"),
+                *common,
+                f"--repo-server=127.0.0.1:{repositories}",
+                "--app-resync=10",
+                "--app-resync-jitter=0",
+                "--persist-resource-health",
+                f"--metrics-port={metrics}",
+                cache,
+            ],
+            ready=partial(_listens, metrics),
+        )
+        probes = free_port()
+        self._run(
+            [
+                self._role("argocd-applicationset-controller"),
+                *common,
+                f"--argocd-repo-server=127.0.0.1:{repositories}",
+                "--metrics-addr=127.0.0.1:0",
+                f"--probe-addr=127.0.0.1:{probes}",
+                f"--webhook-addr=127.0.0.1:{free_port()}",
+            ],
+            ready=partial(_listens, probes),
+        )
+
+    def _role(self, name: str) -> str:
+        """Return a path by which the one program is the server of this name."""
+        link = self._folder / "bin" / name
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(self._binary)
+        return str(link)
+
+    def _run(self, command: Sequence[str], *, ready: Callable[[], bool]) -> None:
+        name = Path(command[0]).name
+        environment = [f"{key}={value}" for key, value in self._environment.items()]
+        found = shutil.which("env") or "/usr/bin/env"
+        process = ServerProcess(
+            [found, "-i", *environment, *command], log=self._folder / f"{name}.log"
+        )
+        process.name = name
+        process.start(ready, seconds=START_SECONDS)
+        self._processes.append(process)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

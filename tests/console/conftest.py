@@ -34,7 +34,7 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
     @asynccontextmanager
     async def run(access: Access | None = None, port: int = 0) -> AsyncIterator[str]:
         async with (
-            connect(str(api_server.kubeconfig)) as client,
+            connect(str(api_server.kubeconfig_of("partita-console"))) as client,
             serve_console(client, access or Everything(), host="127.0.0.1", port=port) as (_, at),
         ):
             yield f"http://127.0.0.1:{at}"

@@ -21,7 +21,7 @@ HOUR = 3600
 @pytest.fixture
 async def access(api_server: ApiServer, api: Api) -> AsyncIterator[ByToken]:
     await install_crds(api)
-    async with connect(str(api_server.kubeconfig)) as client:
+    async with connect(str(api_server.kubeconfig_of("partita-console"))) as client:
         yield ByToken(Kube(client))
 
 

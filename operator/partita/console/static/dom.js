@@ -18,21 +18,31 @@ function dress(node, attributes, children) {
   return node;
 }
 
+// What was set last is kept beside the element: to ask the document is slower by far.
+const LAST = Symbol("last");
+
+function differs(node, name, value) {
+  const last = (node[LAST] ??= {});
+  if (last[name] === value) return false;
+  last[name] = value;
+  return true;
+}
+
 /** Set an element's text, where it is another. */
 export function say(node, text) {
-  const wanted = String(text);
-  if (node.textContent !== wanted) node.textContent = wanted;
+  if (differs(node, "text", String(text))) node.textContent = text;
 }
 
 /** Set an attribute, where it is another; null takes it away. */
 export function put(node, name, value) {
+  if (!differs(node, `@${name}`, value)) return;
   if (value === null) node.removeAttribute(name);
-  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  else node.setAttribute(name, value);
 }
 
 /** Set a property of an element's style, where it is another. */
 export function style(node, name, value) {
-  if (node.style.getPropertyValue(name) !== value) node.style.setProperty(name, value);
+  if (differs(node, `:${name}`, value)) node.style.setProperty(name, value);
 }
 
 /**

@@ -4,7 +4,7 @@ import { el, Keyed, put, say, style } from "./dom.js";
 import { makeGpu, updateGpu } from "./gpu.js";
 import { Queue } from "./queue.js";
 import { Timeline } from "./timeline.js";
-import { gib, many, percent } from "./words.js";
+import { gib, many, number, percent } from "./words.js";
 
 export function makePartition(entity) {
   const id = `partition-${entity.name}`;
@@ -43,8 +43,8 @@ export function updatePartition(part, seen, gpus, changed) {
   part.tiles.gpus.show(`${gpus.filter((gpu) => gpu.state === "Ready").length} / ${seen.wanted}`, "GPUs ready");
   part.tiles.booked.show(`${percent(seen.booked, seen.bookable)} %`, `booked of ${gib(seen.bookable)} GiB`);
   part.tiles.used.show(`${percent(seen.used, seen.bookable)} %`, "measured use");
-  part.tiles.running.show(seen.running.toLocaleString("en"), "running");
-  part.tiles.waiting.show(seen.waiting.toLocaleString("en"), seen.suspended ? `waiting, ${seen.suspended} suspended` : "waiting");
+  part.tiles.running.show(number(seen.running), "running");
+  part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} suspended` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);
   const policy = seen.policy;
   if (policy) {

@@ -4,7 +4,9 @@ const GIB = 2 ** 30;
 
 export const gib = (bytes) => (bytes / GIB).toFixed(1);
 export const percent = (part, whole) => (whole > 0 ? Math.round((100 * part) / whole) : 0);
-export const many = (count, one, more = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
+const grouped = new Intl.NumberFormat("en");
+export const number = (count) => grouped.format(count);
+export const many = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
 
 /** How long ago a Unix time was. */
 export function ago(since) {

@@ -86,6 +86,11 @@ def test_a_jobs_phase_is_its_health(phase: str, state: str):
     assert health(a_job(phase, reason="Why", message="words")) == (state, "Why: words")
 
 
+def test_where_a_job_runs_is_told():
+    assert health(a_job("Running", assignment={"node": "gpu-3"}))[1] == "Running on gpu-3"
+    assert health(a_job("Running", assignment={"node": ""}))[1] == "Running"
+
+
 def test_no_phase_is_forgotten():
     known = {"Queued", "Assigned", "Running", "Succeeded", "Failed", "Suspended"}
     assert {phase.value for phase in Phase} == known  # else the table above needs a row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gitops.argocd.servers import NAMESPACE, Repository
@@ -56,13 +57,11 @@ class Applications:
         found = []
         for version in self.versions:
             path = version["spec"]["source"]["path"]
-            if path.endswith("/platform"):
-                path = "."  # it reads manifests/ and crds/, too
-            if drifted(
-                version, lambda one, other, path=path: self._repository.differ(one, other, path)
-            ):  # type: ignore[misc]
-                status = version["status"]
-                wrong = [r for r in status.get("resources", []) if r.get("status") == "OutOfSync"]
+            # The platform's reads manifests/ and crds/, too.
+            differ = partial(self._repository.differ, "." if path.endswith("/platform") else path)
+            if drifted(version, differ):
+                resources = version["status"].get("resources", [])
+                wrong = [r for r in resources if r.get("status") == "OutOfSync"]
                 found.append(f"{version['metadata']['name']}: {wrong}")
             operation = version.get("status", {}).get("operationState", {}).get("operation", {})
             if operation.get("sync", {}).get("selfHealAttemptsCount"):

@@ -86,7 +86,7 @@ class Repository:
         self._git("revert", "--no-edit", "HEAD")
         return self.head
 
-    def differ(self, one: str, other: str, path: str) -> bool:
+    def differ(self, path: str, one: str, other: str) -> bool:
         """Say whether what stands below ``path`` differs between two commits."""
         return bool(self._git("diff", "--name-only", one, other, "--", path).strip())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from apiserver.build import MANIFESTS, assets
 from gitops.argocd.recording import Applications, drifted
 from gitops.argocd.servers import ArgoCD, Repository
 from gitops.argocd.world import DEPLOYMENT, GROUP, World, write_repository
 from gitops.lua import actions, health, scripts
+from gitops.test_examples import read_flux
 from gitops.test_lua import a_job, a_partition, a_server, is_
 from support.api import Api
 from support.clusters import ApiServer
@@ -53,7 +56,7 @@ async def applications(
 
 def synced(status: Body, commit: str) -> bool:
     sync = status.get("sync", {})
-    return sync.get("status") == "Synced" and sync.get("revision") == commit
+    return (sync.get("status"), sync.get("revision")) == ("Synced", commit)
 
 
 def shown(status: Body, kind: str, name: str) -> tuple[str, str]:
@@ -279,3 +282,20 @@ def test_drift_is_told_from_a_commit_that_is_not_applied_yet() -> None:
     assert not drifted(version("OutOfSync", "3", "Running"), same)
     assert not drifted(version("Synced", "3"), same)
     assert not drifted({}, same)
+
+
+def test_flux_never_prunes_what_all_else_hangs_on(tmp_path: Path) -> None:
+    flux = {d["metadata"]["name"]: d["spec"] for d in read_flux() if d["kind"] == "Kustomization"}
+    repository = write_repository(tmp_path / "repository")
+    platform = repository.folder / "examples" / "gitops" / "platform"
+    patched = yaml.safe_load((platform / "kustomization.yaml").read_text())
+    patched["patches"] = flux["partita"]["patches"]
+    (platform / "kustomization.yaml").write_text(yaml.safe_dump(patched))
+    built = subprocess.check_output([assets(what=MANIFESTS) / "kustomize", "build", platform])
+    kept = {
+        obj["kind"]
+        for obj in yaml.safe_load_all(built)
+        if obj["metadata"].get("annotations", {}).get("kustomize.toolkit.fluxcd.io/prune")
+        == "disabled"
+    }
+    assert kept == {"Namespace", "CustomResourceDefinition"}

@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gpu bench-operator bench-agent bench-policies picture lint format crds chart reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-gpu bench-operator bench-agent bench-policies picture lint format crds chart reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -41,6 +41,10 @@ test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPU
 test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
 	@$(PY) tests/apiserver/build.py --promtool
 	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
+
+test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (needs Go, git and Debian's redis-server)
+	@$(PY) tests/apiserver/build.py --manifests --argocd
+	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
 GPU_PYTHON ?= python3
 

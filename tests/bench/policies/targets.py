@@ -9,6 +9,9 @@ from bench.policies.runs import POLICIES, SEARCH
 
 __all__ = ["Target", "best_other", "targets"]
 
+_ROUNDING = 1e-9
+"""Share by which two makespans differ that are the same but for the order of additions."""
+
 
 class Target(NamedTuple):
     """One line of the issue's list."""
@@ -68,7 +71,7 @@ def _study(found: Mapping[str, Any]) -> Iterator[Target]:
         yield Target(
             f"{workload}: dqn's makespan at most sjf's",
             f"{against_sjf:.3f} of it",
-            against_sjf <= 1,
+            against_sjf <= 1 + _ROUNDING,
         )
         against_best = ratio(ours, rows[best]["makespan"]["values"])["mean"]
         yield Target(
@@ -89,7 +92,7 @@ def _strict(found: Mapping[str, Any]) -> Iterator[Target]:
     if "study" in found:
         sjf = found["study"]["random"]["sjf"]["makespan"]["values"]
         against = ratio(row["makespan"]["values"], sjf)["mean"]
-        yield Target("and its makespan at most sjf's", f"{against:.3f} of it", against <= 1)
+        yield Target("and its makespan at most sjf's", f"{against:.3f} of it", against <= 1 + _ROUNDING)
 
 
 def _unseen(found: Mapping[str, Any]) -> Iterator[Target]:

@@ -49,15 +49,17 @@ async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None
     import asyncio
 
     from partita.cli.cluster import explained
+    from partita.console.access import ByToken, Everything
     from partita.console.server import serve_console
+    from partita.kube.client import Kube
     from partita.kube.connect import connect
 
     host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
     with explained():
         async with connect(kubeconfig) as api:
+            access = ByToken(Kube(api)) if in_cluster else Everything()
             try:
-                console = serve_console(api, host=host, port=port, tokens=in_cluster)
-                async with console as (_, taken):
+                async with serve_console(api, access, host=host, port=port) as (_, taken):
                     terminal.say(f"open http://{'localhost' if not in_cluster else host}:{taken}")
                     await asyncio.Event().wait()
             except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import yaml
 
 from apiserver.build import ARGOCD, MANIFESTS, assets, cached
 from apiserver.controlplane import ControlPlane
-from gitops.argocd.servers import NAMESPACE, ArgoCD, resource_definitions
+from gitops.argocd.servers import CONFIGURATION, NAMESPACE, ArgoCD, resource_definitions
 from gitops.lua import CONFIG_MAP
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
@@ -97,8 +96,6 @@ def argocd(
 
 
 async def _install(api_server: ApiServer) -> None:
-    from gitops.argocd.servers import CONFIGURATION
-
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     async with api_server.session() as session:
         api = api_server.api(session)
@@ -131,12 +128,6 @@ def _an(kind: str, name: str) -> dict[str, object]:
     labels = {"app.kubernetes.io/part-of": "argocd"}
     meta = {"name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": kind, "metadata": meta}
-
-
-@pytest.fixture(scope="session")
-def python() -> list[str]:
-    """The command that runs Partita from this work tree."""
-    return [sys.executable, "-m", "partita"]
 
 
 @pytest.hookimpl(wrapper=True)

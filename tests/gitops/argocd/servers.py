@@ -22,8 +22,9 @@ import yaml
 from apiserver.build import HERE
 from apiserver.controlplane import ControlPlane
 from apiserver.processes import ServerProcess, free_port
+from gitops.lua import CONFIG_MAP
 
-__all__ = ["NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
+__all__ = ["CONFIGURATION", "NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
 
 Body = dict[str, Any]
 
@@ -167,8 +168,6 @@ class ArgoCD:
 
     def admin(self, *arguments: str) -> str:
         """Run `argocd admin settings` on our ConfigMap; return what it printed."""
-        from gitops.lua import CONFIG_MAP
-
         done = subprocess.run(
             [
                 self._role("argocd"),
@@ -230,7 +229,7 @@ class ArgoCD:
                 "--app-resync=10",
                 "--app-resync-jitter=0",
                 "--persist-resource-health",
-                f"--metrics-port={metrics}",
+                f"--metrics-port={metrics}",  # the one port that it cannot hold to loopback
                 cache,
             ],
             ready=partial(_listens, metrics),

@@ -128,11 +128,14 @@ async def test_a_day_of_commits(
     await another_policy_decides(day)
     await mistakes_are_told(day)
     await they_are_undone(day)
+    await what_the_api_server_refuses_is_told(day)
     now = await world.until(POD, lambda p: p["status"].get("phase") == "Running")
     assert now["metadata"]["uid"] == pod["metadata"]["uid"]
     job = await day.phase(QMCPACK, "Running")
     assert len(job["status"]["attempts"]) == 1
     await what_is_removed_goes(day)
+    states = {v.get("status", {}).get("sync", {}).get("status") for v in applications.versions}
+    assert {"Synced", "OutOfSync"} <= states  # commits that are not applied yet are seen, too
     assert applications.problems() == []
 
 
@@ -207,6 +210,23 @@ async def they_are_undone(day: Day) -> None:
     await day.all_well(commit)
     assert await day.world.get(f"{JOBS_HPC}/lost") is None
     await day.policy("tetris")
+
+
+async def what_the_api_server_refuses_is_told(day: Day) -> None:
+    """In our words; and the commit that mends it is not held up by attempts at the other."""
+    team = day.examples / "teams" / "team-hpc"
+    job = (team / "qmcpack.yaml").read_text()
+    refused = job.replace("name: qmcpack-nio", "name: refused")
+    both = refused.replace("gpuMemory: 6Gi", "gpuMemory: 6Gi\n  slice: small")
+    (team / "refused.yaml").write_text(both)
+    await day.commit("Ask for a slice and for memory")
+    await day.applications.until(
+        "jobs-team-hpc",
+        lambda s: "write either slice" in str(s.get("operationState", {}).get("syncResult")),
+    )
+    commit = day.repository.revert()
+    await day.applications.refresh()
+    await day.all_well(commit)
 
 
 async def what_is_removed_goes(day: Day) -> None:

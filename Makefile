@@ -12,7 +12,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-gpu bench-operator bench-agent bench-policies picture lint format crds chart reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-browser test-gpu bench-operator bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -46,6 +46,9 @@ test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (ne
 	@$(PY) tests/apiserver/build.py --manifests --argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
+test-browser: $(DEV) ## Run the tests of the console's page in Chromium (needs Debian's chromium)
+	@$(PY) -m pytest --browser tests/console/browser $(ARGS)
+
 GPU_PYTHON ?= python3
 
 test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its driver, pynvml and torch in python3; no .venv)
@@ -53,6 +56,9 @@ test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its dri
 
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
+
+bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
+	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)
 
 bench-agent: $(DEV) ## Measure what the agent costs, with 16 clients on a fake GPU (needs gcc)
 	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)
@@ -62,6 +68,9 @@ bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md (about a
 
 picture: $(DEV) ## Draw README's picture from a run of the demo
 	@$(PY) tools/picture.py
+
+picture-console: $(DEV) ## Draw README's picture of the console (needs Debian's chromium)
+	@$(PY) -m pytest --browser tests/console/browser --picture docs/images/console.png -k picture
 
 lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
 	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \

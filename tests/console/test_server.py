@@ -195,6 +195,16 @@ async def test_a_watch_that_is_too_old_begins_with_a_new_list(
         await page.until(lambda seen: {f"partition/unwatched-{n}" for n in range(3)} <= seen.keys())
 
 
+async def test_a_console_that_stops_ends_its_streams_in_order(http, serve) -> None:
+    async with serve() as url:
+        response = await stream(http, url)
+        page = Page(response)
+        await page.read()
+    with pytest.raises(EOFError):  # no broken connection
+        await page.until(lambda _: False)
+    response.close()
+
+
 # Viewers with tokens.
 
 RIGHTS = {

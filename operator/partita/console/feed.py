@@ -39,6 +39,8 @@ class Feed:
         self._announced_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._scene: Scene | None = None
+        self.closed = False
+        """Whether nothing newer will come."""
         self._broken: dict[Kind, datetime] = {}
         """Since when a kind is not followed."""
         self._applies: dict[Kind, Callable[..., None]] = {
@@ -61,9 +63,14 @@ class Feed:
         return self._scene
 
     async def newer(self, version: int) -> None:
-        """Wait for a later version than this."""
-        while self._version <= version:
+        """Wait for a later version than this, or until it is closed."""
+        while self._version <= version and not self.closed:
             await self._announced.wait()
+
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        self.closed = True
+        self._announced.set()
 
     async def load(self) -> dict[Kind, str]:
         """List everything once, and return the lists' versions.
@@ -115,7 +122,7 @@ class Feed:
         # The operator's loop would take what is dirty; nobody does here.
         self.state.dirty.take_jobs()
         self.state.dirty.take_partitions()
-        if self._timer is None:
+        if self._timer is None and not self.closed:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._announced_at + LEAST_PAUSE)
             self._timer = loop.call_at(at, self._announce)

@@ -74,6 +74,7 @@ async def serve_console(
     console = _Console(feed, history, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
+    app.on_shutdown.append(console.end)
     app.router.add_get("/events", console.events)
     app.router.add_get("/healthz", _healthz)
     for path in sorted(_STATIC.iterdir()):
@@ -111,6 +112,10 @@ class _Console:
             self._points = self._history.sample(self._feed.scene, datetime.now(UTC))
             self._sampled += 1
             await asyncio.sleep(PERIOD)
+
+    async def end(self, _: web.Application) -> None:
+        """Let all streams end in order."""
+        self._feed.close()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer with an endless stream."""
@@ -156,7 +161,7 @@ class _Console:
         await _send(response, "scene", {"reset": True, **changes({}, scene)})
         await _send(response, "history", history)
         sent = scene
-        while True:
+        while not self._feed.closed:
             try:
                 async with asyncio.timeout(SILENCE):
                     await self._feed.newer(version)

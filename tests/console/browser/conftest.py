@@ -76,12 +76,16 @@ async def visit(browser: Browser) -> AsyncIterator[Open]:
     """Opens pages; what a page complains about, or asks others for, fails its test."""
     troubles: list[str] = []
 
+    def complain(said: str) -> None:
+        if "net::ERR_" not in said:  # the console stops before the page does
+            troubles.append(said)
+
     async def go(url: str, *, quiet: bool = True, **options: Any) -> Page:
         page = await browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
         if quiet:
-            page.on("console", lambda said: troubles.append(f"{said.type}: {said.text}"))
+            page.on("console", lambda said: complain(f"{said.type}: {said.text}"))
         page.on(
             "request",
             lambda request: (

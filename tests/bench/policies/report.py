@@ -232,7 +232,7 @@ def _learning(found: Mapping[str, Any]) -> Iterator[str]:
         "worth at the prices of a linear programme "
         "([`prices.py`](../policies/partita_policies/dqn/prices.py)). The prior alone is nearly as "
         "good, so its curve hardly rises; the network without it learns most of what the prior "
-        "knows. The ingredients are therefore compared without the prior."
+        "knows."
     )
 
 

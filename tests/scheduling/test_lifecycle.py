@@ -650,7 +650,8 @@ class TestRetry:
     def test_a_new_value_queues_it_again_at_once_and_its_limits_count_anew(self):
         job = self.job("now", activeDeadlineSeconds=10)
         made = plan(job, around(), NOW)
-        assert (made.phase, made.wants_gpu, made.next_attempt) == (Phase.QUEUED, True, 2)
+        assert (made.phase, made.next_attempt) == (Phase.QUEUED, 2)
+        assert not made.wants_gpu  # before that is written down
         assert (made.retry, made.retried_after) == ("now", 1)
         assert (made.start_time, made.completion_time) == (None, None)
         job = written(job, made)
@@ -681,5 +682,12 @@ class TestRetry:
         assert plan(job, around(), NOW).phase is Phase.SUCCEEDED
 
     def test_it_waits_for_what_is_left_of_the_last_attempt(self):
-        made = plan(self.job("now"), around(booked=1), NOW)
+        job = self.job("now")
+        made = plan(written(job, plan(job, around(booked=1), NOW)), around(booked=1), NOW)
         assert (made.phase, made.reason, made.release) == (Phase.QUEUED, "Ending", True)
+
+    def test_an_attempt_is_counted_though_the_request_is_not_written_down_yet(self):
+        later = a_pod(attempt=2, status=pod_status("Failed", exit_code=1))
+        made = plan(self.job("now"), around(later, booked=2), NOW)
+        assert made.create_pod is None
+        assert not made.wants_gpu

@@ -89,6 +89,10 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         retry=_asked_retry(job),
         retried_after=after or None,
     )
+    if retried:
+        # Written down before anything is done: else the next attempt would not be counted either.
+        said = "it is tried again, as somebody asked"
+        return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
     end = _end(job, counted, around.nothing_larger, start_time, now)
     if end is not None:
         return _finished(job, end, ordered, around=around, base=base, now=now)
@@ -270,7 +274,7 @@ def _end(
 ) -> tuple[Phase, str, str] | None:
     """Tell whether the job has come to its end: phase, reason, message."""
     status = job.status
-    if status.phase is not None and status.phase.finished and not _is_retried(job):
+    if status.phase is not None and status.phase.finished:
         return status.phase, status.reason, status.message
     if not attempts or attempts[-1].outcome is None:
         return None

@@ -92,7 +92,9 @@ def _strict(found: Mapping[str, Any]) -> Iterator[Target]:
     if "study" in found:
         sjf = found["study"]["random"]["sjf"]["makespan"]["values"]
         against = ratio(row["makespan"]["values"], sjf)["mean"]
-        yield Target("and its makespan at most sjf's", f"{against:.3f} of it", against <= 1 + _ROUNDING)
+        yield Target(
+            "and its makespan at most sjf's", f"{against:.3f} of it", against <= 1 + _ROUNDING
+        )
 
 
 def _unseen(found: Mapping[str, Any]) -> Iterator[Target]:

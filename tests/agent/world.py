@@ -29,7 +29,7 @@ from support.clusters import ApiServer
 __all__ = ["Node", "condition"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
-DEADLINE = 20
+DEADLINE = 45
 
 Body = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -239,7 +240,8 @@ class CrashingExclusiveOperator(CrashingOperator):
     most_gpus = 2
 
 
-TestCrashes = CrashingOperator.TestCase
+# Seconds of arithmetic, and a minute where others compute beside it.
+TestCrashes = pytest.mark.timeout(300)(CrashingOperator.TestCase)
 TestCrashes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestExclusiveCrashes = CrashingExclusiveOperator.TestCase
+TestExclusiveCrashes = pytest.mark.timeout(300)(CrashingExclusiveOperator.TestCase)
 TestExclusiveCrashes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -65,6 +65,14 @@ def api_server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="session")
+def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Runs kubectl on that cluster; the other suites' would be one of theirs, made before."""
+    return Kubectl(
+        assets() / "kubectl", api_server.kubeconfig, home=tmp_path_factory.mktemp("kubectl")
+    )
+
+
+@pytest.fixture(scope="session")
 def installed(kubectl: Kubectl) -> str:
     """The cluster after the one command of the installation; returns what it printed."""
     return asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()

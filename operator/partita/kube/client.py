@@ -27,6 +27,7 @@ from partita.kube.errors import (
     UnavailableError,
     from_response,
 )
+from partita.kube.streams import stream
 
 __all__ = [
     "CRDS",
@@ -201,21 +202,10 @@ class Kube:
         if tail is not None:
             query["tailLines"] = str(tail)
         path = PODS.path(name, namespace, "log")
-        url = f"{self._api.configuration.host}{path}?{urlencode(query)}"
-        headers = {"User-Agent": "partita"}
-        try:
-            await self._authorize(headers, "GET", url)
-            # A program may say nothing for hours.
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-            response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
-                "GET", url, headers=headers, _request_timeout=timeout
-            )
-            if response.status != 200:
-                raise from_response(f"GET {path}", response.status, await response.read(), None)
-            async for chunk in response.response.content.iter_any():
+        # A program may say nothing for hours.
+        async with stream(self._api, f"GET {path}", path, query, seconds=None) as content:
+            async for chunk in content.iter_any():
                 yield chunk
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(f"GET {path}", 0, repr(error)) from error
 
     async def create(self, kind: Kind, body: Json) -> Json:
         """Create an object.
@@ -348,21 +338,16 @@ class Kube:
                 delay = min(delay * 3, _MAX_DELAY)
         raise AssertionError  # the loop returns or raises
 
-    async def _authorize(
-        self, headers: dict[str, str], method: str, url: str, body: Json | None = None
-    ) -> None:
-        """Add our token, which may be renewed between two tries."""
-        await self._api.update_params_for_auth(
-            headers, [], ["BearerToken"], url, method, body, request_auth=None
-        )
-
     async def _once(
         self, what: str, method: str, url: str, headers: dict[str, str], body: Json | None
     ) -> Json:
         if method != "GET" and not self._may_write():
             raise FencedError(what, 0, "this process does not lead: nothing is written")
+        # A token may be renewed between two tries.
         headers = dict(headers)
-        await self._authorize(headers, method, url, body)
+        await self._api.update_params_for_auth(
+            headers, [], ["BearerToken"], url, method, body, request_auth=None
+        )
         try:
             response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
                 method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT

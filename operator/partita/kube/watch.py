@@ -2,22 +2,19 @@
 
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlencode
 
 import aiohttp
 import orjson
 from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.exceptions import ApiException
 
 from partita.kube.client import Kind
-from partita.kube.errors import KubernetesError, UnavailableError, from_response
+from partita.kube.errors import UnavailableError, from_response
+from partita.kube.streams import stream
 
 __all__ = ["watch"]
 
 _SECONDS = 120
 """How long one watch lasts; the API server ends it."""
-_TIMEOUT = aiohttp.ClientTimeout(total=_SECONDS + 30, sock_connect=5)
-"""A connection that died in silence is found out by this."""
 
 
 async def watch(
@@ -38,31 +35,18 @@ async def watch(
         "allowWatchBookmarks": "true",
         "timeoutSeconds": str(_SECONDS),
     }
-    url = f"{api.configuration.host}{kind.path()}?{urlencode(query)}"
     what = f"watch {kind.plural}"
-    headers = {"Accept": "application/json", "User-Agent": "partita"}
-    try:
-        await api.update_params_for_auth(
-            headers, [], ["BearerToken"], url, "GET", None, request_auth=None
-        )
-        response = await api.rest_client.request(  # type: ignore[no-untyped-call]
-            "GET", url, headers=headers, _request_timeout=_TIMEOUT
-        )
-        try:
-            if response.status != 200:
-                raise from_response(what, response.status, await response.read(), None)
-            async for line in _lines(response.response.content):
+    # A connection that died in silence is found out by the time it may last.
+    async with stream(api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
+        async for line in _lines(content):
+            try:
                 event = orjson.loads(line)
-                if event["type"] == "ERROR":
-                    code = int(event["object"].get("code", 500))
-                    raise from_response(what, code, orjson.dumps(event["object"]), None)
-                yield event["type"], event["object"]
-        finally:
-            response.response.close()
-    except ApiException as error:
-        raise KubernetesError(what, error.status or 0, str(error.reason)) from error
-    except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
-        raise UnavailableError(what, 0, repr(error)) from error
+            except orjson.JSONDecodeError as error:
+                raise UnavailableError(what, 0, repr(error)) from error
+            if event["type"] == "ERROR":
+                code = int(event["object"].get("code", 500))
+                raise from_response(what, code, orjson.dumps(event["object"]), None)
+            yield event["type"], event["object"]
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

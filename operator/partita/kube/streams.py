@@ -1,0 +1,55 @@
+"""Answers of the API server that come bit by bit: a watch, a log."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+
+from partita.kube.errors import KubernetesError, UnavailableError, from_response
+
+__all__ = ["stream"]
+
+_CONNECT_SECONDS = 5
+
+
+@asynccontextmanager
+async def stream(
+    api: ApiClient, what: str, path: str, query: Mapping[str, str], *, seconds: float | None
+) -> AsyncIterator[aiohttp.StreamReader]:
+    """Ask for something and yield what comes; the connection ends with the block.
+
+    Parameters
+    ----------
+    what
+        The request, as errors name it.
+    seconds
+        How long it may last; None for ever.
+
+    Raises
+    ------
+    KubernetesError
+        It was refused, or broke.
+    """
+    url = f"{api.configuration.host}{path}?{urlencode(query)}"
+    headers = {"Accept": "application/json, */*", "User-Agent": "partita"}
+    timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
+    try:
+        await api.update_params_for_auth(
+            headers, [], ["BearerToken"], url, "GET", None, request_auth=None
+        )
+        response = await api.rest_client.request(  # type: ignore[no-untyped-call]
+            "GET", url, headers=headers, _request_timeout=timeout
+        )
+        try:
+            if response.status != 200:
+                raise from_response(what, response.status, await response.read(), None)
+            yield response.response.content
+        finally:
+            response.response.close()
+    except ApiException as error:
+        raise KubernetesError(what, error.status or 0, str(error.reason)) from error
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise UnavailableError(what, 0, repr(error)) from error

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
@@ -33,7 +33,7 @@ def namespace_option(what: str) -> Callable[[F], F]:
         "--namespace",
         "-n",
         metavar="NAME",
-        shell_complete=_complete_namespaces,
+        shell_complete=_complete_names("NAMESPACES"),
         help=f"{what}; by default that of the kubeconfig's context.",
     )
 
@@ -103,30 +103,21 @@ def _complete_jobs(
     return _complete(ctx, JOBS, begun, namespace or "", name)
 
 
-def complete_gpus(
-    ctx: click.Context, _param: click.Parameter, begun: str
-) -> "list[CompletionItem]":
-    """Offer the names of the GPUServers."""
-    from partita.kube.client import SERVERS
+def _complete_names(
+    kind: Literal["NAMESPACES", "PARTITIONS", "SERVERS"],
+) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
+    """Return what offers the names of a kind; it is imported when a shell asks."""
 
-    return _complete(ctx, SERVERS, begun)
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> "list[CompletionItem]":
+        from partita.kube import client
 
+        return _complete(ctx, getattr(client, kind), begun)
 
-def complete_partitions(
-    ctx: click.Context, _param: click.Parameter, begun: str
-) -> "list[CompletionItem]":
-    """Offer the names of the GPUPartitions."""
-    from partita.kube.client import PARTITIONS
-
-    return _complete(ctx, PARTITIONS, begun)
+    return complete
 
 
-def _complete_namespaces(
-    ctx: click.Context, _param: click.Parameter, begun: str
-) -> "list[CompletionItem]":
-    from partita.kube.client import NAMESPACES
-
-    return _complete(ctx, NAMESPACES, begun)
+complete_gpus = _complete_names("SERVERS")
+complete_partitions = _complete_names("PARTITIONS")
 
 
 def _complete(

@@ -1,5 +1,6 @@
 """GPUServer: one carved GPU, what its agent reports, and the ledger of what is booked on it."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -142,3 +143,8 @@ class GPUServer(Resource):
     """What the operator wants of the GPU."""
     status: GPUServerStatus = GPUServerStatus()
     """What the agent reports, and what the operator has booked."""
+
+    @property
+    def out_of_service_since(self) -> datetime | None:
+        """Since when it is given back or drained; None while it serves."""
+        return self.metadata.deletion_timestamp or self.spec.drain_since

@@ -298,10 +298,7 @@ class Jobs:
         return (
             partition is not None
             and partition.metadata.deletion_timestamp is None
-            and all(
-                server.metadata.deletion_timestamp is None and server.spec.drain_since is None
-                for server in servers
-            )
+            and all(server.out_of_service_since is None for server in servers)
         )
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
@@ -324,10 +321,8 @@ class Jobs:
     def drain_deadline(self, server: str) -> datetime | None:
         """When the jobs of a GPU that is drained or given back are ended; None if it is not."""
         found = self._state.servers.get(server)
-        if found is None:
-            return None
-        since = found.metadata.deletion_timestamp or found.spec.drain_since
-        if since is None:
+        since = found.out_of_service_since if found else None
+        if found is None or since is None:
             return None
         partition = self._state.partitions.get(found.spec.partition)
         wait = partition.spec.drain_timeout if partition else DEFAULT_DRAIN

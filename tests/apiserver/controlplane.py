@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
-from apiserver.processes import NotReadyError, ServerProcess, free_port
+from apiserver.processes import NotReadyError, ServerProcess, ServerProcesses, free_port
 
 __all__ = ["ACCOUNTS", "CLUSTER_NAME", "ControlPlane"]
 
@@ -78,7 +78,7 @@ class ControlPlane:
 
     def __init__(self, assets: Path) -> None:
         self._assets = assets
-        self._processes: list[ServerProcess] = []
+        self._processes = ServerProcesses()
         self._folder = Path()
         self._lock: IO[str] | None = None
         self.url = ""
@@ -101,9 +101,7 @@ class ControlPlane:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):
-            process.stop()
-        self._processes.clear()
+        self._processes.stop()
         if self._lock is not None:
             self._lock.close()
             shutil.rmtree(self._folder)
@@ -111,7 +109,7 @@ class ControlPlane:
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that run now."""
-        return [process.pid for process in self._processes if process.pid is not None]
+        return self._processes.pids
 
     def _start(self, folder: Path) -> None:
         etcd = f"unix://{folder}/etcd.sock"
@@ -206,8 +204,7 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
         log = self._folder / f"{name}.log"
         process = ServerProcess([self._binary(name), *arguments], log=log)
-        process.start(ready, seconds=START_SECONDS)
-        self._processes.append(process)
+        self._processes.start(process, ready, seconds=START_SECONDS)
 
     def _run_on_a_port(
         self,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["NotReadyError", "ServerProcess", "free_port", "poll"]
+__all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port", "poll"]
 
 PR_SET_PDEATHSIG = 1
 """``prctl`` option: the signal the kernel sends this process when its parent ends (Linux)."""
@@ -107,6 +107,33 @@ class ServerProcess:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         self._process = None
+
+
+class ServerProcesses:
+    """Servers that end together: those first that were started last, and so lean on the others."""
+
+    def __init__(self) -> None:
+        self._running: list[ServerProcess] = []
+
+    def start(self, process: ServerProcess, ready: Callable[[], bool], *, seconds: float) -> None:
+        """Start one more, as `ServerProcess.start` does."""
+        process.start(ready, seconds=seconds)
+        self._running.append(process)
+
+    def stop(self) -> None:
+        """Stop all of them."""
+        for process in reversed(self._running):
+            process.stop()
+        self._running.clear()
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of those that run now."""
+        return [process.pid for process in self._running if process.pid is not None]
+
+    def tails(self, lines: int) -> str:
+        """Return the last lines of each one's output."""
+        return "\n".join(process.tail(lines) for process in self._running)
 
 
 def _become(parent: int, command: Sequence[str]) -> None:

@@ -54,14 +54,7 @@ def api_server() -> Iterator[ApiServer]:
     """A cluster that knows nothing of Partita yet."""
     with ControlPlane(assets()) as plane:
         check_for_tests(plane.kubeconfig)
-        yield ApiServer(
-            kind="apiserver",
-            url=plane.url,
-            kubeconfig=plane.kubeconfig,
-            token=plane.token,
-            certificate=plane.certificate,
-            tokens=plane.tokens,
-        )
+        yield ApiServer.of(plane)
 
 
 @pytest.fixture(scope="session")

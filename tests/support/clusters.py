@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
@@ -23,6 +23,9 @@ import yaml
 
 from support.api import Api
 from support.kubectl import Kubectl
+
+if TYPE_CHECKING:
+    from apiserver.controlplane import ControlPlane
 
 __all__ = [
     "ApiServer",
@@ -98,6 +101,19 @@ class ApiServer:
     certificate: Path | None = None
     tokens: Mapping[str, str] = field(default_factory=dict)
     audit_log: Path | None = None
+
+    @classmethod
+    def of(cls, plane: ControlPlane) -> ApiServer:
+        """Return the API server of a control plane that runs."""
+        return cls(
+            kind="apiserver",
+            url=plane.url,
+            kubeconfig=plane.kubeconfig,
+            token=plane.token,
+            certificate=plane.certificate,
+            tokens=plane.tokens,
+            audit_log=plane.audit_log,
+        )
 
     def kubeconfig_of(self, account: str) -> Path:
         """Return a kubeconfig of a service account, or the administrator's where none is known."""
@@ -179,15 +195,7 @@ def real_server() -> Iterator[ApiServer]:
     binaries = assets()
     with ControlPlane(binaries) as plane:
         install_rights(binaries / "kubectl", plane.kubeconfig)
-        yield ApiServer(
-            kind="apiserver",
-            url=plane.url,
-            kubeconfig=plane.kubeconfig,
-            token=plane.token,
-            certificate=plane.certificate,
-            tokens=plane.tokens,
-            audit_log=plane.audit_log,
-        )
+        yield ApiServer.of(plane)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -73,14 +73,7 @@ def plane() -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def api_server(plane: ControlPlane) -> ApiServer:
     """The cluster's API server, for the fixtures that every tier has."""
-    return ApiServer(
-        kind="apiserver",
-        url=plane.url,
-        kubeconfig=plane.kubeconfig,
-        token=plane.token,
-        certificate=plane.certificate,
-        tokens=plane.tokens,
-    )
+    return ApiServer.of(plane)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ import yaml
 
 from apiserver.build import HERE
 from apiserver.controlplane import ControlPlane
-from apiserver.processes import ServerProcess, free_port
+from apiserver.processes import ServerProcess, ServerProcesses, free_port
 from gitops.lua import CONFIG_MAP
 
 __all__ = ["CONFIGURATION", "NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
@@ -126,7 +126,7 @@ class ArgoCD:
         self._binary = binary
         self._folder = folder
         self._kubeconfig = plane.kubeconfig
-        self._processes: list[ServerProcess] = []
+        self._processes = ServerProcesses()
         for name in ("tls", "ssh", "home", "tmp", "bin"):
             (folder / name).mkdir()
         (folder / "ssh" / "ssh_known_hosts").touch()
@@ -150,14 +150,12 @@ class ArgoCD:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):
-            process.stop()
-        self._processes.clear()
+        self._processes.stop()
 
     @property
     def pids(self) -> list[int]:
         """The ids of the processes that run now."""
-        return [process.pid for process in self._processes if process.pid is not None]
+        return self._processes.pids
 
     def logs(self) -> list[tuple[str, str]]:
         """Return the end of each server's log."""
@@ -262,8 +260,7 @@ class ArgoCD:
             [found, "-i", *environment, *command], log=self._folder / f"{name}.log"
         )
         process.name = name
-        process.start(ready, seconds=START_SECONDS)
-        self._processes.append(process)
+        self._processes.start(process, ready, seconds=START_SECONDS)
 
 
 def _listens(port: int) -> bool:

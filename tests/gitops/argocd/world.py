@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apiserver.processes import ServerProcess
+from apiserver.processes import ServerProcess, ServerProcesses
 from gitops.argocd.servers import Repository
 from gitops.test_examples import REPOSITORY, ROOT
 from partita.models.base import format_time
@@ -49,13 +49,11 @@ class World:
         self.api = api
         self._server = server
         self._folder = folder
-        self._processes: list[ServerProcess] = []
+        self._processes = ServerProcesses()
 
     def stop(self) -> None:
         """End what was started."""
-        for process in reversed(self._processes):
-            process.stop()
-        self._processes.clear()
+        self._processes.stop()
 
     async def get(self, path: str) -> Body | None:
         """Return an object, or None where there is none."""
@@ -109,9 +107,8 @@ class World:
         process = ServerProcess(
             [sys.executable, "-m", "partita", *arguments], log=self._folder / f"{name}.log"
         )
-        process.start(lambda: True, seconds=START_SECONDS)
-        self._processes.append(process)
+        self._processes.start(process, lambda: True, seconds=START_SECONDS)
 
     def logs(self) -> str:
         """Return the end of what they logged, for a failure."""
-        return "\n".join(process.tail(30) for process in self._processes)
+        return self._processes.tails(30)

@@ -8,6 +8,7 @@ PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 RUNTIME := $(VENV)/.runtime
 DEV     := $(VENV)/.dev
 UV      := .cache/uv/bin/uv
+BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
@@ -31,19 +32,19 @@ test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %
 	@$(PY) -m pytest --numprocesses 2 --dist worksteal --cov $(ARGS)
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
-	@$(PY) tests/apiserver/build.py --manifests
+	@$(BUILD) apiserver manifests
 	@$(PY) -m pytest --server apiserver $(ARGS)
 
 test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
-	@$(PY) tests/apiserver/build.py --node
+	@$(BUILD) apiserver node
 	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
 
 test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
-	@$(PY) tests/apiserver/build.py --promtool
+	@$(BUILD) promtool
 	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
 
 test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (needs Go, git and Debian's redis-server)
-	@$(PY) tests/apiserver/build.py --manifests --argocd
+	@$(BUILD) apiserver manifests argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
 test-browser: $(DEV) ## Run the tests of the console's page in Chromium (needs Debian's chromium)

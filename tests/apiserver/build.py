@@ -1,8 +1,7 @@
-"""Build the servers of ``make test-apiserver`` and ``make test-cluster``, once.
+"""Build the servers and tools that tests need, once: what there is stands in `apiserver.binaries`.
 
-They are compiled from the Go module proxy at the versions that the ``go.mod`` files beside this
-one name and ``go.sum`` pins by hash, and kept outside the work tree, in a folder named after those
-files and the Go version: the next run finds them there.
+They are compiled from the Go module proxy and kept outside the work tree, in a folder named after
+their ``go.mod`` and ``go.sum`` and the Go version: the next run finds them there.
 """
 
 from __future__ import annotations
@@ -20,32 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "ARGOCD",
-    "BINARIES",
-    "CONTROL_PLANE",
-    "MANIFESTS",
-    "NODE",
-    "PROMTOOL",
-    "Binaries",
-    "BuildError",
-    "assets",
-    "build",
-    "cached",
-    "main",
-]
+from apiserver.binaries import ALL, CONTROL_PLANE, Binaries, BuildError, Module
 
-HERE = Path(__file__).resolve().parent
+__all__ = ["assets", "build", "cache_root", "cached", "main"]
 
 PROGRESS_SECONDS = 15
 """How often progress is told where the output is no terminal."""
-
-
-class BuildError(Exception):
-    """The servers cannot be built here; the message says what to do about it."""
 
 
 def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -> str:
@@ -56,7 +37,7 @@ def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -
     BuildError
         Go is missing, or older than ``go.mod`` asks for and told not to fetch a newer one.
     """
-    needed = max(_go_directive(module.folder / "go.mod") for module in what.modules)
+    needed = what.newest.go
     wanted = ".".join(map(str, needed))
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
@@ -67,7 +48,7 @@ def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -
     # Asked inside the module, a Go that may switch toolchains answers with the one it switched to.
     answer = subprocess.run(
         [go, "env", "GOVERSION"],
-        cwd=_newest(what).folder,
+        cwd=what.newest.folder,
         env=dict(environment),
         capture_output=True,
         text=True,
@@ -85,16 +66,9 @@ def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -
     return version
 
 
-def _newest(what: Binaries) -> Module:
-    """Return the module that asks for the newest Go."""
-    return max(what.modules, key=lambda module: _go_directive(module.folder / "go.mod"))
-
-
-def _go_directive(path: Path) -> tuple[int, ...]:
-    found = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", path.read_text(), re.MULTILINE)
-    if found is None:
-        raise BuildError(f"{path} has no go directive.")
-    return tuple(int(n or 0) for n in found.groups())
+def cache_root(environment: Mapping[str, str]) -> Path:
+    """Return where all is kept that takes minutes to make."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partita"
 
 
 def cache_folder(
@@ -103,11 +77,10 @@ def cache_folder(
     """Return where binaries of these module files, this Go and this machine type belong."""
     digest = hashlib.sha256(f"{version} {platform.system()} {platform.machine()}\n".encode())
     for module in what.modules:
-        digest.update(f"{module.ldflags()} {module.tags}".encode())
+        digest.update(f"{module.ldflags} {module.tags}".encode())
         for name in ("go.mod", "go.sum"):
             digest.update((module.folder / name).read_bytes())
-    root = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "partita" / what.name / digest.hexdigest()[:16]
+    return cache_root(environment) / what.name / digest.hexdigest()[:16]
 
 
 def missing(folder: Path, what: Binaries = CONTROL_PLANE) -> list[str]:
@@ -123,8 +96,7 @@ def cached(
     Raises
     ------
     BuildError
-        ``KUBEBUILDER_ASSETS`` (for a node ``PARTITA_NODE_ASSETS``) is set, but names a folder that
-        lacks a binary.
+        Their variable is set, but names a folder that lacks a binary.
     """
     environment = os.environ if environment is None else environment
     if given := environment.get(what.variable):
@@ -176,10 +148,10 @@ def build(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -> Pat
 
 def _compile(module: Module, package: str, target: Path, environment: Mapping[str, str]) -> None:
     """Build one binary; the next one of its module finds the packages that they share."""
-    _say(f"{target.name} {module.version()}: downloading modules and compiling")
+    _say(f"{target.name} {module.version}: downloading modules and compiling")
     command = ["go", "build", "-mod=readonly", "-v", "-trimpath"]
     with subprocess.Popen(
-        [*command, "-tags", module.tags, "-ldflags", module.ldflags(), "-o", str(target), package],
+        [*command, "-tags", module.tags, "-ldflags", module.ldflags, "-o", str(target), package],
         cwd=module.folder,
         # Without cgo no C compiler is needed, and the binary does not depend on whether one was
         # there.
@@ -230,44 +202,22 @@ def _say(text: str, end: str = "\n") -> None:
 
 def main() -> int:
     """Run the command: print the folders of the binaries, having built them if needed."""
+    sets = {binaries.name: binaries for binaries in ALL}
     parser = argparse.ArgumentParser(
-        description="Build etcd, kube-apiserver, kube-controller-manager and kubectl from the Go "
-        "module proxy for `make test-apiserver` (about 5 minutes on 2 cores, the first time), and "
-        "print the folder that holds them.",
-        epilog="KUBEBUILDER_ASSETS names a folder of ready binaries instead, PARTITA_NODE_ASSETS "
-        "one of the node's; XDG_CACHE_HOME moves the cache (default ~/.cache/partita).",
+        prog="python -m apiserver.build",
+        description="Build what tests need from the Go module proxy, where it is not built yet, "
+        "and print the folder of each set of binaries, in the order asked for.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="sets of binaries, who needs them, and the variable that names a folder of ready "
+        "ones instead:\n"
+        + "\n".join(
+            f"  {b.name:10} {', '.join(b.names)} (make {b.target}; {b.variable})" for b in ALL
+        )
+        + "\nXDG_CACHE_HOME moves the cache (default ~/.cache/partita).",
     )
-    parser.add_argument(
-        "--node",
-        action="store_true",
-        help="also build what `make test-cluster` needs: kube-scheduler, kubelet, containerd with "
-        "its shim, ctr (2 minutes more), and print their folder on a second line",
-    )
-    parser.add_argument(
-        "--manifests",
-        action="store_true",
-        help="also build kustomize, helm and kubeconform (3 minutes more), and print their folder "
-        "on a line of its own",
-    )
-    parser.add_argument(
-        "--promtool",
-        action="store_true",
-        help="also build promtool (7 minutes more), and print its folder on a line of its own",
-    )
-    parser.add_argument(
-        "--argocd",
-        action="store_true",
-        help="also build Argo CD for `make test-gitops` (4 minutes more), and print its folder on "
-        "a line of its own",
-    )
-    asked = parser.parse_args()
-    wanted = [CONTROL_PLANE]
-    wanted += [NODE] if asked.node else []
-    wanted += [MANIFESTS] if asked.manifests else []
-    wanted += [PROMTOOL] if asked.promtool else []
-    wanted += [ARGOCD] if asked.argocd else []
+    parser.add_argument("sets", nargs="+", choices=sets, metavar="SET", help="see below")
     try:
-        folders = [assets(what=what) for what in wanted]
+        folders = [assets(what=sets[name]) for name in parser.parse_args().sets]
     except BuildError as error:
         _say(f"error: {error}")
         return 1

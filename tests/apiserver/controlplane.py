@@ -27,7 +27,11 @@ __all__ = ["ACCOUNTS", "CLUSTER_NAME", "ControlPlane"]
 CLUSTER_NAME = "partita-test"
 """The kubeconfig's cluster; the test tiers refuse any that is not named for tests."""
 
-ACCOUNTS = {"partita-operator": "partita-system", "partita-agent": "partita-servers"}
+ACCOUNTS = {
+    "partita-operator": "partita-system",
+    "partita-agent": "partita-servers",
+    "partita-console": "partita-system",
+}
 """Service accounts of `manifests/`, by namespace: what runs as one is written into the audit log."""
 
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from apiserver import build
-from apiserver.build import BINARIES, BuildError
+from apiserver.binaries import ALL, CONTROL_PLANE, NODE, BuildError, Module
 
 
 def executable(path: Path, script: str = "#!/bin/sh\n") -> Path:
@@ -60,13 +61,13 @@ def test_a_go_that_may_not_fetch_a_newer_one_is_told_in_its_words(
 
 
 def test_given_assets_are_taken_without_go(tmp_path: Path):
-    for name in BINARIES:
+    for name in CONTROL_PLANE.names:
         executable(tmp_path / name)
     assert build.assets({"PATH": "", "KUBEBUILDER_ASSETS": str(tmp_path)}) == tmp_path
 
 
 def test_given_assets_that_lack_a_binary_are_refused(tmp_path: Path):
-    for name in set(BINARIES) - {"etcd"}:
+    for name in set(CONTROL_PLANE.names) - {"etcd"}:
         executable(tmp_path / name)
     (tmp_path / "etcd").touch()  # there, but not executable
     with pytest.raises(BuildError, match="lacks etcd"):
@@ -87,9 +88,9 @@ chmod +x "$out\"""",
     assert build.cached(environment) is None
     folder = build.assets(environment)
     assert folder.parent == tmp_path / "cache" / "partita" / "apiserver"
-    assert sorted(path.name for path in folder.iterdir()) == sorted(BINARIES)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(CONTROL_PLANE.names)
     told = capfd.readouterr().err
-    assert all(f"{name} v" in told for name in BINARIES)
+    assert all(f"{name} v" in told for name in CONTROL_PLANE.names)
     assert "1 packages compiled and linked" in told
     assert build.assets(environment) == build.cached(environment) == folder
     assert capfd.readouterr().err == ""
@@ -112,50 +113,57 @@ def test_a_build_that_fails_tells_what_the_compiler_said(
 
 @pytest.mark.parametrize(
     "module",
-    [*build.CONTROL_PLANE.modules, *build.NODE.modules, *build.MANIFESTS.modules],
+    [module for binaries in ALL for module in binaries.modules],
     ids=lambda module: f"{module.folder.name}-{'-'.join(module.packages.values())}",
 )
-def test_versions_are_pinned_by_hash(module: build.Module):
-    version = module.version()
-    assert f"{module.version_of} {version} h1:" in (module.folder / "go.sum").read_text()
+def test_versions_are_pinned_by_hash(module: Module):
+    assert f"{module.version_of} {module.version} h1:" in (module.folder / "go.sum").read_text()
 
 
-def test_the_command_prints_the_folder_or_the_reason(tmp_path: Path):
-    for name in BINARIES:
-        executable(tmp_path / name)
+def test_the_command_prints_the_folders_asked_for_or_the_reason(tmp_path: Path):
+    given = {}
+    for binaries in ALL:
+        for name in binaries.names:
+            executable(tmp_path / binaries.name / name)
+        given[binaries.variable] = str(tmp_path / binaries.name)
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, build.__file__, *arguments],
-            env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")} | environment,
+            [sys.executable, "-m", "apiserver.build", *arguments],
+            env={"PATH": "/nowhere", "HOME": os.environ.get("HOME", "/")}
+            | {"PYTHONPATH": str(Path(__file__).parents[1])}
+            | environment,
             capture_output=True,
             text=True,
             check=False,
         )
 
-    given = run(KUBEBUILDER_ASSETS=str(tmp_path))
-    assert (given.returncode, given.stdout.strip(), given.stderr) == (0, str(tmp_path), "")
-    node = tmp_path / "node"
-    for name in build.NODE.names:
-        executable(node / name)
-    both = run("--node", KUBEBUILDER_ASSETS=str(tmp_path), PARTITA_NODE_ASSETS=str(node))
-    assert both.stdout.splitlines() == [str(tmp_path), str(node)]
-    tools = tmp_path / "tools"
-    for name in build.MANIFESTS.names:
-        executable(tools / name)
-    third = run("--manifests", KUBEBUILDER_ASSETS=str(tmp_path), PARTITA_MANIFEST_ASSETS=str(tools))
-    assert third.stdout.splitlines() == [str(tmp_path), str(tools)]
-    without = run()
+    one = run("apiserver", KUBEBUILDER_ASSETS=given["KUBEBUILDER_ASSETS"])
+    assert (one.returncode, one.stdout.strip(), one.stderr) == (0, str(tmp_path / "apiserver"), "")
+    every = run(*(binaries.name for binaries in ALL), **given)
+    assert every.stdout.splitlines() == list(given.values())
+    without = run("apiserver")
     assert (without.returncode, without.stdout) == (1, "")
     assert without.stderr.startswith("error: Go is not installed")
     assert "Traceback" not in without.stderr
+    told = run("--help").stdout
+    assert all(b.variable in told and f"make {b.target}" in told for b in ALL)
+
+
+def test_every_set_is_built_by_the_target_that_needs_it():
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    for binaries in ALL:
+        recipe = re.search(rf"^{binaries.target}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+        assert recipe is not None
+        (built,) = re.findall(r"\$\(BUILD\) (.*)", recipe[1])
+        assert binaries.name in built.split()
 
 
 def test_the_node_is_built_apart_from_the_control_plane(
     tmp_path: Path, environment: dict[str, str]
 ):
     fake_go(tmp_path / "bin", build_script=': >"$out"; chmod +x "$out"')
-    folder = build.assets(environment, build.NODE)
+    folder = build.assets(environment, NODE)
     assert folder.parent == tmp_path / "cache" / "partita" / "node"
     assert sorted(path.name for path in folder.iterdir()) == [
         "containerd",
@@ -169,4 +177,4 @@ def test_the_node_is_built_apart_from_the_control_plane(
 
 def test_a_node_that_lacks_a_binary_names_its_own_variable(tmp_path: Path):
     with pytest.raises(BuildError, match=r"PARTITA_NODE_ASSETS=.* lacks containerd, "):
-        build.assets({"PATH": "", "PARTITA_NODE_ASSETS": str(tmp_path)}, build.NODE)
+        build.assets({"PATH": "", "PARTITA_NODE_ASSETS": str(tmp_path)}, NODE)

@@ -11,7 +11,7 @@ from apiserver.rights import granted, noted, problems, render
 from support.clusters import ApiServer, find_kubectl
 
 
-@pytest.mark.parametrize("account", ["partita-operator", "partita-agent"])
+@pytest.mark.parametrize("account", ["partita-operator", "partita-agent", "partita-console"])
 def test_each_right_was_used_and_none_was_missing(api_server: ApiServer, account: str) -> None:
     kubectl = find_kubectl()
     assert kubectl is not None

@@ -1,6 +1,6 @@
 """Builds the repository's Dockerfile without a container engine, as root.
 
-Each step is a layer of an overlay file system, kept in ``~/.cache/partita/image`` under a digest
+Each step is a layer of an overlay file system, kept in the cache under a digest
 of all that went into it, so that a later build redoes only what has changed. ``FROM debian`` is
 done by debootstrap; the last stage has to be ``FROM scratch`` with nothing but COPY.
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from apiserver.build import cache_root
 from cluster.archives import write_archive, write_layer
 from cluster.dockerfile import Copy, DockerfileError, Ignored, Run, Stage, parse
 
@@ -73,7 +74,7 @@ def build(context: Path, name: str, *, cache: Path | None = None) -> Image:
     DockerfileError
         The Dockerfile has something that is not understood.
     """
-    kept = cache or Path.home() / ".cache" / "partita" / "image"
+    kept = cache or cache_root(os.environ) / "image"
     kept.mkdir(parents=True, exist_ok=True)
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

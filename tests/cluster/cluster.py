@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from apiserver.build import CONTROL_PLANE, NODE, cached
+from apiserver.binaries import CONTROL_PLANE, NODE
+from apiserver.build import cached
 from cluster import archives
 from cluster.gpus import write_runtime
 from cluster.node import Node
@@ -176,7 +177,7 @@ def running_cluster() -> Iterator[Cluster]:
     assets, binaries = cached(), cached(what=NODE)
     if assets is None or binaries is None:
         missing = CONTROL_PLANE if assets is None else NODE
-        raise RuntimeError(f"The {missing.title} is not built: tests/apiserver/build.py --node.")
+        raise RuntimeError(f"The {missing.title} is not built: run `make test-cluster`.")
     with (
         taken_slot() as slot,
         Node(slot) as node,

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from apiserver.build import NODE, cached
+from apiserver.binaries import NODE
+from apiserver.build import cached
 from cluster import preflight
 from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
@@ -69,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if cached() is None or cached(what=NODE) is None:
         raise pytest.UsageError(
             "NOT RUN: no test of the cluster, because its servers are not built: run "
-            "`python tests/apiserver/build.py --node`."
+            "`make test-cluster`."
         )
 
 

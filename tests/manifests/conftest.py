@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.build import MANIFESTS, assets, cached
+from apiserver.binaries import MANIFESTS
+from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
 from manifests.accounts import client_of
 from manifests.rendering import SINGLE_NODE, write_chart
@@ -44,7 +45,7 @@ def why_not(config: pytest.Config) -> str:
     if cached(what=MANIFESTS) is None:
         raise pytest.UsageError(
             "kustomize, helm and kubeconform are not built: run "
-            "`python tests/apiserver/build.py --manifests`, or set PARTITA_MANIFEST_ASSETS."
+            "`make test-apiserver`, or set PARTITA_MANIFEST_ASSETS."
         )
     return ""
 

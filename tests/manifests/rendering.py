@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from apiserver.build import MANIFESTS, assets
+from apiserver.binaries import MANIFESTS
+from apiserver.build import assets
 
 __all__ = [
     "BASE",

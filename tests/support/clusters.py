@@ -204,7 +204,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=["embedded", "apiserver"],
         default="embedded",
         help="API server to test against: partita's embedded one, or a real kube-apiserver "
-        "(built by tests/apiserver/build.py).",
+        "(built by `make test-apiserver`).",
     )
 
 
@@ -229,7 +229,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Building takes minutes, longer than a test may; it is a step of its own.
         if cached() is None:
             raise pytest.UsageError(
-                "The real control plane is not built: run `python tests/apiserver/build.py`, or "
+                "The real control plane is not built: run `make test-apiserver`, or "
                 "set KUBEBUILDER_ASSETS."
             )
 
@@ -242,7 +242,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if without:
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in without]
-        reason = "kubectl is not on PATH and tests/apiserver/build.py has not built it"
+        reason = "kubectl is not on PATH and `make test-apiserver` has not built it"
         config.stash[NOT_RUN][reason] = len(without)
         if (told := getattr(config, "workeroutput", None)) is not None:
             told["not run"] = config.stash[NOT_RUN]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from apiserver.build import ARGOCD, MANIFESTS, assets, cached
+from apiserver.binaries import ARGOCD, MANIFESTS
+from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
 from gitops.argocd.servers import CONFIGURATION, NAMESPACE, ArgoCD, resource_definitions
 from gitops.lua import CONFIG_MAP
@@ -51,8 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
     if None in {cached(), cached(what=MANIFESTS), cached(what=ARGOCD)}:
         raise pytest.UsageError(
-            "NOT RUN: no test with Argo CD, because it is not built: run "
-            "`python tests/apiserver/build.py --manifests --argocd`."
+            "NOT RUN: no test with Argo CD, because it is not built: run `make test-gitops`."
         )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import yaml
 
-from apiserver.build import HERE
+from apiserver.binaries import ARGOCD
 from apiserver.controlplane import ControlPlane
 from apiserver.processes import ServerProcess, ServerProcesses, free_port
 from gitops.lua import CONFIG_MAP
@@ -30,7 +30,6 @@ Body = dict[str, Any]
 
 NAMESPACE = "argocd"
 START_SECONDS = 120
-MODULE = "github.com/argoproj/argo-cd/v3"
 CONFIGURATION = (
     "argocd-rbac-cm",
     "argocd-gpg-keys-cm",
@@ -42,9 +41,10 @@ CONFIGURATION = (
 
 def resource_definitions() -> list[Body]:
     """Return Argo CD's CRDs, from the sources that its binary was built from."""
+    (module,) = ARGOCD.modules
     done = subprocess.run(
-        ["go", "mod", "download", "-json", MODULE],
-        cwd=HERE / "argocd",
+        ["go", "mod", "download", "-json", module.version_of],
+        cwd=module.folder,
         env=os.environ | {"GOWORK": "off"},
         capture_output=True,
         text=True,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from apiserver.build import MANIFESTS, assets
+from apiserver.binaries import MANIFESTS
+from apiserver.build import assets
 from gitops.argocd.recording import Applications, drifted
 from gitops.argocd.servers import ArgoCD, Repository
 from gitops.argocd.world import DEPLOYMENT, GROUP, World, write_repository

@@ -22,6 +22,7 @@ Body = dict[str, Any]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 DEPLOYMENT = "/apis/apps/v1/namespaces/partita-system/deployments/partita-operator"
+CONSOLE = "/apis/apps/v1/namespaces/partita-system/deployments/partita-console"
 BUDGET = "/apis/policy/v1/namespaces/partita-system/poddisruptionbudgets/partita-operator"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
 START_SECONDS = 60
@@ -42,7 +43,7 @@ class World:
     """The control plane's missing half: whatever runs what a Deployment and Pods say.
 
     The operator is the real one, with the Deployment's arguments and the rights of `manifests/`;
-    the nodes are simulated.
+    the nodes are simulated, and the console is only said to run.
     """
 
     def __init__(self, api: Api, server: ApiServer, folder: Path) -> None:
@@ -75,7 +76,7 @@ class World:
         return found
 
     async def run_operator(self) -> None:
-        """Run the Deployment once it is there, and say that it is available."""
+        """Run the Deployment once it is there, and say of all that they are available."""
         deployment = await self.until(DEPLOYMENT, lambda _: True)
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         arguments = [a for a in container["args"] if not a.startswith("--health-port")]
@@ -85,12 +86,8 @@ class World:
         self._run(
             "nodes", "nodes", "--nodes=1", "--gpus=4", f"--kubeconfig={self._server.kubeconfig}"
         )
-        replicas = deployment["spec"]["replicas"]
-        counts = dict.fromkeys(
-            ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas
-        )
-        status = {**counts, "observedGeneration": deployment["metadata"]["generation"]}
-        (await self.api.patch(f"{DEPLOYMENT}/status", {"status": status})).ok()
+        for path in (CONSOLE, DEPLOYMENT):
+            replicas = await self._available(path)
         now = format_time(datetime.now(UTC))
         allowed = {"type": "DisruptionAllowed", "status": "True", "reason": "SufficientPods"}
         budget = {
@@ -102,6 +99,17 @@ class World:
             "observedGeneration": 1,
         }
         (await self.api.patch(f"{BUDGET}/status", {"status": budget})).ok()
+
+    async def _available(self, path: str) -> int:
+        """Say that all Pods of a Deployment run; return their number."""
+        deployment = await self.until(path, lambda _: True)
+        replicas: int = deployment["spec"]["replicas"]
+        counts = dict.fromkeys(
+            ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas
+        )
+        status = {**counts, "observedGeneration": deployment["metadata"]["generation"]}
+        (await self.api.patch(f"{path}/status", {"status": status})).ok()
+        return replicas
 
     def _run(self, name: str, *arguments: str) -> None:
         process = ServerProcess(

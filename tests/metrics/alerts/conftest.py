@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.build import PROMTOOL, cached
+from apiserver.binaries import PROMTOOL
+from apiserver.build import cached
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,5 +30,5 @@ def promtool() -> Path:
     """The program; without it every test fails, none is left out."""
     folder = cached(what=PROMTOOL)
     if folder is None:
-        pytest.fail("promtool is not built: run `python tests/apiserver/build.py --promtool`")
+        pytest.fail("promtool is not built: run `make test-alerts`")
     return folder / "promtool"

@@ -50,6 +50,10 @@ _Need = tuple[int, int, int, int, float, float, float, float, int]
 """What the scoring of a kind needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
 core, PCIe, epsilon times the work that remains, priority. Plain: thousands are unpacked."""
 
+_Profiled = dict[int, tuple[Profile, tuple[float, float, float]]]
+"""What a profile's application needs: GPU, core, PCIe. By the profile's identity, and with it, for
+hashing thousands of profiles takes longer than all else."""
+
 
 class TetrisParameters(Parameters):
     """Parameters of `Tetris`."""
@@ -99,24 +103,27 @@ class Tetris:
         self._weight = parameters.remaining_work
         self._window = parameters.window
         self._peak = parameters.usage == "peak"
+        self._profiled: _Profiled = {}
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Fill the GPUs in their order, each with the jobs that align best with it."""
-        decision = _Decision(snapshot, self._weight, peak=self._peak)
+        decision = _Decision(snapshot, self._weight, self._profiled, peak=self._peak)
         placements: list[Placement] = []
         for gpu in snapshot.gpus:
             placements.extend(decision.fill(gpu, self._window))
             if not decision.kinds:
                 break
+        self._profiled = decision.profiled
         return placements
 
 
 class _Decision:
     """What is still to be had and to be placed in one decision."""
 
-    def __init__(self, snapshot: Snapshot, weight: float, *, peak: bool) -> None:
+    def __init__(self, snapshot: Snapshot, weight: float, before: _Profiled, *, peak: bool) -> None:
         self._peak = peak
-        self._profiled: dict[int, tuple[float, float, float]] = {}
+        self._before = before
+        self.profiled: _Profiled = {}
         self._room = Room(snapshot.gpus, snapshot.nodes)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
         waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
@@ -237,10 +244,12 @@ class _Decision:
         return (threads, *measured, job.duration)
 
     def _measured(self, profile: Profile) -> tuple[float, float, float]:
-        known = self._profiled.get(id(profile))
-        if known is None:
+        place = id(profile)
+        known = self.profiled.get(place) or self._before.get(place)
+        if known is None or known[0] is not profile:
             rows = [(step.gpu, step.core, step.pcie) for step in profile.steps] or [_IDLE]
             columns = zip(*rows, strict=True)
             gpu, core, pcie = (max(c) if self._peak else sum(c) / len(c) for c in columns)
-            known = self._profiled[id(profile)] = (gpu, core, pcie)
-        return known
+            known = (profile, (gpu, core, pcie))
+        self.profiled[place] = known
+        return known[1]

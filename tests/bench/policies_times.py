@@ -3,17 +3,17 @@
     python -m bench.policies_times fifo tetris
 
 What is told of a size is its worst mix. A decision is timed as it is made in the operator: in
-one thread, with the garbage collector on.
+one thread, with the garbage collector set as there.
 """
 
 import argparse
-import gc
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
+from partita.collector import collect_rarely
 from partita_policies import GPU, Booking, Job, Node, Policy, Profile, Snapshot, Step, create
 
 __all__ = ["HEURISTICS", "JOBS", "MIXES", "measure", "snapshot_of", "table"]
@@ -157,7 +157,7 @@ def _worst(policy: Policy, jobs: int, gpus: int) -> dict[str, Any]:
 
 def _time(policy: Policy, snapshot: Snapshot) -> dict[str, Any]:
     policy.decide(snapshot)  # imports and caches
-    gc.collect()
+    collect_rarely()
     seconds: list[float] = []
     begin = perf_counter()
     while len(seconds) < _AT_MOST:

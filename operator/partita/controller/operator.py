@@ -13,6 +13,7 @@ from typing import Any
 import kopf
 import structlog
 
+from partita.collector import collect_rarely
 from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.definitions import wait_for_definitions
 from partita.controller.feeds import feeds
@@ -202,6 +203,7 @@ async def _lead(
                 raise error
 
     await _list_all(kube, state)
+    collect_rarely()
     metrics.lead(loop.runner)
     log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
     async with asyncio.TaskGroup() as group:

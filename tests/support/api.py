@@ -57,7 +57,7 @@ class Watch:
         self._response = response
         self.status = response.status
 
-    async def next(self, seconds: float = WATCH_SECONDS) -> tuple[str, dict[str, Any]]:
+    async def next(self, seconds: float | None = WATCH_SECONDS) -> tuple[str, dict[str, Any]]:
         """Return the next event's type and object; bookmarks count as events.
 
         Raises

@@ -1,0 +1,295 @@
+"""All versions of objects, in order, and what must never have been among them. No I/O.
+
+Whatever happened on the way, no version of any GPUServer may have been booked above what its GPU
+has, no attempt may have been started twice, and nothing may be left.
+
+The resource versions of one API server are ordered over all kinds, so "before" and "while" can
+be told across kinds too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from partita.models import GPUPartition, GPUServer
+from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
+from partita.scheduling.ledger import overbooked
+from partita.scheduling.request import bookable
+
+__all__ = ["Body", "Record", "Version"]
+
+Body = dict[str, Any]
+
+_UID = "partita.dev/job-uid"
+_COMPONENT = "partita.dev/component"
+_FINISHED = {"Succeeded", "Failed"}
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of one object."""
+
+    number: int
+    """Its resource version."""
+    kind: str
+    """ADDED, MODIFIED or DELETED."""
+    body: Body = field(repr=False)
+    at: float = 0.0
+    """When it was seen, by the event loop's clock."""
+
+
+class Record:
+    """What was seen of each object, by kind and UID.
+
+    Attributes
+    ----------
+    by_hand
+        Versions that the test itself wrote into the ledger, as an administrator might: who loses
+        his booking so runs without one until the operator has ended him.
+    removed_by_hand
+        UIDs of Pods that the test itself deleted: of one that went before anybody led, nobody can
+        know that it ever was.
+    """
+
+    def __init__(self) -> None:
+        self.by_hand: set[int] = set()
+        self.removed_by_hand: set[str] = set()
+        self._versions: defaultdict[str, dict[str, list[Version]]] = defaultdict(dict)
+        self._latest: dict[tuple[str, str, str], Body] = {}
+
+    def take(self, plural: str, version: Version) -> None:
+        """Take the next version of an object."""
+        meta = version.body["metadata"]
+        self._versions[plural].setdefault(meta["uid"], []).append(version)
+        key = (plural, meta.get("namespace", ""), meta["name"])
+        if version.kind == "DELETED":
+            self._latest.pop(key, None)
+        else:
+            self._latest[key] = version.body
+
+    def forget_gone(self) -> None:
+        """Forget what is no more, and of all else what was before its last version."""
+        for objects in self._versions.values():
+            for uid, versions in list(objects.items()):
+                if versions[-1].kind == "DELETED":
+                    del objects[uid]
+                else:
+                    del versions[:-1]
+
+    # What tests ask.
+
+    def lives(self, plural: str) -> list[list[Version]]:
+        """Return all versions of each object that ever was."""
+        return list(self._versions[plural].values())
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Body | None:
+        """Return an object as it is now, None if it is not there."""
+        return self._latest.get((plural, namespace, name))
+
+    def all(self, plural: str, namespace: str | None = None) -> list[Body]:
+        """Return the objects that are there now."""
+        return [
+            body
+            for (kind, where, _), body in self._latest.items()
+            if kind == plural and namespace in {None, where}
+        ]
+
+    def versions(self, plural: str, name: str, namespace: str = "") -> list[Body]:
+        """Return all versions of the objects of this name, in order."""
+        return [
+            version.body
+            for versions in self._versions[plural].values()
+            for version in versions
+            if version.body["metadata"]["name"] == name
+            and version.body["metadata"].get("namespace", "") == namespace
+        ]
+
+    def job_pods(self) -> list[Body]:
+        """Return the job Pods that ever were, as they were made and in that order."""
+        made = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
+        return [version.body for version in made]
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Return reason and message of all events about objects of this name."""
+        return [
+            (body["reason"], body.get("message", ""))
+            for body in self.all("events")
+            if body["involvedObject"]["name"] == name
+        ]
+
+    # The verdict.
+
+    def problems(self) -> list[str]:
+        """Name everything in the whole record that must never have been."""
+        return [
+            *self._booked_above_capacity(),
+            *self._started_twice(),
+            *self._ran_without_booking(),
+            *self._attempts_unlike_pods(),
+            *self._statuses_that_went_back(),
+        ]
+
+    def left_over(self) -> list[str]:
+        """Name bookings and living Pods that are there now."""
+        booked = [
+            f"{body['metadata']['name']} has {sorted(body['status']['allocations'])} booked"
+            for body in self.all("gpuservers")
+            if body.get("status", {}).get("allocations")
+        ]
+        living = [
+            f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"
+            for body in self.all("pods")
+            if _is_job(body) and not _has_ended(body)
+        ]
+        return booked + living
+
+    def attempts(self, job_uid: str) -> list[int]:
+        """Return the attempts for which a job's Pods were ever made."""
+        metas = [pod["metadata"] for pod in self.job_pods()]
+        return sorted(
+            int(meta["labels"]["partita.dev/attempt"])
+            for meta in metas
+            if meta["annotations"][_UID] == job_uid
+        )
+
+    def _job_pods(self) -> Iterator[list[Version]]:
+        for versions in self._versions["pods"].values():
+            if _is_job(versions[0].body):
+                yield versions
+
+    def _booked_above_capacity(self) -> Iterator[str]:
+        partitions: dict[str, list[GPUPartition]] = {}
+        for versions in self._versions["gpupartitions"].values():
+            for version in versions:
+                found = GPUPartition.parse(version.body)
+                partitions.setdefault(found.metadata.name, []).append(found)
+        for versions in self._versions["gpuservers"].values():
+            for version in versions:
+                server = GPUServer.parse(version.body)
+                if not server.status.allocations:
+                    continue
+                wishes = partitions[server.spec.partition]
+                for problem in overbooked(
+                    server.status.allocations,
+                    memory=max(bookable(server.status.memory, wish) for wish in wishes),
+                    max_jobs=server.spec.max_jobs,
+                    max_clients=48,
+                ):
+                    yield f"{server.metadata.name} at version {version.number}: {problem}"
+
+    def _started_twice(self) -> Iterator[str]:
+        lives: dict[str, list[tuple[int, int, str]]] = {}
+        made: dict[tuple[str, int], list[Version]] = {}
+        for versions in sorted(self._job_pods(), key=lambda versions: versions[0].number):
+            meta = versions[0].body["metadata"]
+            uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
+            before = made.get((uid, attempt))
+            if before is not None and not self._went_unseen(uid, attempt, before):
+                yield f"attempt {attempt} of job {uid} was started twice: {meta['name']}"
+            made[uid, attempt] = versions
+            begin, end = _life(versions)
+            lives.setdefault(uid, []).append((begin, end, meta["name"]))
+        for spans in lives.values():
+            spans.sort()
+            for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
+                if begin < end:
+                    yield f"{other} was started while {one} lived"
+
+    def _went_unseen(self, job: str, attempt: int, pod: list[Version]) -> bool:
+        """Tell of a Pod that was deleted by hand before the job's status knew of it."""
+        gone = pod[-1].number if pod[-1].kind == "DELETED" else 0
+        known = any(
+            version.number < gone and any(a["number"] == attempt for a in _attempts(version.body))
+            for version in self._versions["sharedgpujobs"].get(job, ())
+        )
+        return pod[0].body["metadata"]["uid"] in self.removed_by_hand and not known
+
+    def _ran_without_booking(self) -> Iterator[str]:
+        for versions in self._job_pods():
+            meta = versions[0].body["metadata"]
+            uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
+            begin, end = _life(versions)
+            spans = [
+                span
+                for server in self._versions["gpuservers"].values()
+                for span in _booked_spans(server, uid, attempt)
+            ]
+            covered = any(first < begin and end <= last for first, last in spans)
+            if not covered and not any(last in self.by_hand for _, last in spans):
+                yield f"{meta['name']} lived from {begin} to {end}, but was booked {spans}"
+
+    def _attempts_unlike_pods(self) -> Iterator[str]:
+        pods: defaultdict[str, list[int]] = defaultdict(list)
+        for life in self._job_pods():
+            meta = life[0].body["metadata"]
+            pods[meta["annotations"][_UID]].append(int(meta["labels"]["partita.dev/attempt"]))
+        for uid, versions in self._versions["sharedgpujobs"].items():
+            body = versions[-1].body
+            if body.get("status", {}).get("phase") not in _FINISHED:
+                continue
+            said, made = {a["number"] for a in _attempts(body)}, set(pods.get(uid, ()))
+            trimmed = said < made and len(said) >= MAX_ATTEMPTS_KEPT
+            if said != made and not trimmed:
+                name = body["metadata"]["name"]
+                yield f"{name} says attempts {sorted(said)}, but there were Pods {sorted(made)}"
+
+    def _statuses_that_went_back(self) -> Iterator[str]:
+        for versions in self._versions["sharedgpujobs"].values():
+            name = versions[0].body["metadata"]["name"]
+            outcomes: dict[int, str] = {}
+            finished = retry = ""
+            for version in versions:
+                status = version.body.get("status", {})
+                phase = status.get("phase", "")
+                asked, retry = status.get("retry", "") != retry, status.get("retry", "")
+                if finished and phase != finished and not (asked and finished == "Failed"):
+                    yield f"{name} was {finished} and became {phase} at {version.number}"
+                finished = phase if phase in _FINISHED else ""
+                for attempt in _attempts(version.body):
+                    number, outcome = attempt["number"], attempt.get("outcome", "")
+                    old = outcomes.get(number, "")
+                    if old and outcome != old:
+                        yield f"{name} attempt {number} was {old} and became {outcome}"
+                    outcomes[number] = outcome
+
+
+def _attempts(job: Body) -> list[Body]:
+    """Return the attempts that a job's status tells of."""
+    attempts: list[Body] = job.get("status", {}).get("attempts", [])
+    return attempts
+
+
+def _is_job(pod: Body) -> bool:
+    """Tell the operator's own job Pods: whoever borrows the label owns no job."""
+    meta = pod["metadata"]
+    owners = [owner["kind"] for owner in meta.get("ownerReferences") or []]
+    return (meta.get("labels") or {}).get(_COMPONENT) == "job" and "SharedGPUJob" in owners
+
+
+def _has_ended(pod: Body) -> bool:
+    return pod.get("status", {}).get("phase") in _FINISHED
+
+
+def _life(versions: list[Version]) -> tuple[int, int]:
+    """Return the versions between which a Pod's program could run; the end may be far."""
+    ended = (v.number for v in versions if v.kind == "DELETED" or _has_ended(v.body))
+    return versions[0].number, next(ended, 1 << 62)
+
+
+def _booked_spans(versions: list[Version], uid: str, attempt: int) -> Iterator[tuple[int, int]]:
+    """Yield from where to where a GPU was booked for an attempt."""
+    since = None
+    for version in versions:
+        entry = version.body.get("status", {}).get("allocations", {}).get(uid)
+        booked = version.kind != "DELETED" and entry is not None and entry["attempt"] == attempt
+        if booked and since is None:
+            since = version.number
+        elif not booked and since is not None:
+            yield since, version.number
+            since = None
+    if since is not None:
+        yield since, 1 << 62

@@ -21,7 +21,9 @@ NAMESPACE = "partita-system"
 KEPT = {"helm.sh/resource-policy": "keep"}
 """All partitions and jobs would go with the CRDs, and their GPUs with the servers' namespace."""
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
-JSON = re.compile(r"'?@(\w+)@'?")
+SECTIONS = {"partita-operator": "", "partita-console": "console."}
+"""Where a Deployment's own values stand."""
+JSON = re.compile(r"'?@([\w.]+)@'?")
 """Stands for a value that is no string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
 """Stands for a field that is left out where the value is empty."""
@@ -49,7 +51,7 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
         if kind in {"Namespace", "CustomResourceDefinition"}:
             document["metadata"].setdefault("annotations", {}).update(KEPT)
         if kind == "Deployment":
-            _parametrise(document["spec"])
+            _parametrise(document["spec"], SECTIONS[name])
         text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
         if "{{" in text.replace(IMAGE, ""):
             raise ValueError(f"{kind} {name} holds braces, which Helm would take for its own")
@@ -61,15 +63,16 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
-def _parametrise(spec: dict[str, Any]) -> None:
-    spec["replicas"] = "@replicas@"
+def _parametrise(spec: dict[str, Any], section: str) -> None:
+    spec["replicas"] = f"@{section}replicas@"
     pod = spec["template"]["spec"]
-    pod["topologySpreadConstraints"] = "@topologySpreadConstraints@"
+    if "topologySpreadConstraints" in pod:
+        pod["topologySpreadConstraints"] = "@topologySpreadConstraints@"
     for name in ("nodeSelector", "tolerations", "imagePullSecrets"):
         pod[name] = f"@{name}?@"
     (container,) = pod["containers"]
     container["image"] = IMAGE
-    container["resources"] = "@resources@"
+    container["resources"] = f"@{section}resources@"
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ class ControlPlane:
     def __init__(self, assets: Path) -> None:
         self._assets = assets
         self._processes = ServerProcesses()
+        self._api_server: list[str] = []
         self._folder = Path()
         self._lock: IO[str] | None = None
         self.url = ""
@@ -138,8 +139,7 @@ class ControlPlane:
         audit_policy = folder / "audit-policy.json"
         audit_policy.write_text(json.dumps(_audit_policy()))
         self.audit_log = folder / "audit.log"
-        port = self._run_on_a_port(
-            "kube-apiserver",
+        self._api_server = [
             f"--etcd-servers={etcd}",
             f"--bind-address={self.address}",
             f"--advertise-address={self.address}",
@@ -157,6 +157,10 @@ class ControlPlane:
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=10000",  # one file, whatever its size
             *self.api_server_flags(),
+        ]
+        port = self._run_on_a_port(
+            "kube-apiserver",
+            *self._api_server,
             certificate=self.certificate,
             address=self.address,
             fixed_port=self.port,

@@ -83,7 +83,7 @@ def test_another_namespace_is_another_everywhere(chart: Path, api_server: ApiSer
     assert "'system:serviceaccount:elsewhere:partita-operator'" in condition["expression"]
 
 
-def test_values_reach_the_operator(chart: Path, api_server: ApiServer) -> None:
+def test_values_reach_operator_and_console(chart: Path, api_server: ApiServer) -> None:
     text = helm(
         chart,
         "--set=image.repository=registry.example.com/partita,image.tag=v7",
@@ -93,11 +93,26 @@ def test_values_reach_the_operator(chart: Path, api_server: ApiServer) -> None:
         "--set-json",
         f"tolerations={json.dumps([{'operator': 'Exists'}])}",
     )
-    spec = documents(text)["Deployment", "partita-operator"]["spec"]["template"]["spec"]
-    assert spec["containers"][0]["image"] == "registry.example.com/partita:v7"
-    assert spec["imagePullSecrets"] == [{"name": "registry"}]
-    assert spec["nodeSelector"] == {"pool": "system"}
-    assert spec["tolerations"] == [{"operator": "Exists"}]
+    for name in ("partita-operator", "partita-console"):
+        spec = documents(text)["Deployment", name]["spec"]["template"]["spec"]
+        assert spec["containers"][0]["image"] == "registry.example.com/partita:v7"
+        assert spec["imagePullSecrets"] == [{"name": "registry"}]
+        assert spec["nodeSelector"] == {"pool": "system"}
+        assert spec["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_the_console_has_values_of_its_own(chart: Path, api_server: ApiServer) -> None:
+    limits = {"limits": {"memory": "1Gi"}}
+    text = helm(
+        chart,
+        "--set=console.replicas=0",
+        "--set-json",
+        f"console.resources={json.dumps({'requests': None} | limits)}",
+    )
+    spec = documents(text)["Deployment", "partita-console"]["spec"]
+    assert spec["replicas"] == 0
+    assert spec["template"]["spec"]["containers"][0]["resources"] == limits
+    assert documents(text)["Deployment", "partita-operator"]["spec"]["replicas"] == 2
 
 
 @pytest.mark.parametrize(
@@ -105,6 +120,7 @@ def test_values_reach_the_operator(chart: Path, api_server: ApiServer) -> None:
     [
         ("replica=2", "additional properties 'replica' not allowed"),
         ("replicas=many", "/replicas"),
+        ("console.replica=1", "/console"),
         ("image.repository=", "/image/repository"),
     ],
 )
@@ -138,5 +154,7 @@ async def test_the_api_server_takes_it(chart: Path, kubectl: Kubectl, installed:
 def test_all_name_this_release(chart: Path, api_server: ApiServer) -> None:
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == __version__
-    pod = documents(kustomize("base"))["Deployment", "partita-operator"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == f"partita:{__version__}"
+    for name in ("partita-operator", "partita-console"):
+        deployment = documents(kustomize("base"))["Deployment", name]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"partita:{__version__}"

@@ -1,4 +1,4 @@
-"""What the Deployment tells the operator is what the operator understands."""
+"""What the Deployments tell operator and console is what these understand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import inspect
 import yaml
 
 from manifests.rendering import BASE
+from partita.cli.console import command as console_command
 from partita.cli.run import command
+from partita.console import server
 from partita.controller import health, image
 
 
@@ -15,8 +17,8 @@ def objects(name: str) -> list[dict]:
     return list(yaml.safe_load_all((BASE / name).read_text()))
 
 
-def pod() -> dict:
-    (deployment,) = (d for d in objects("operator.yaml") if d["kind"] == "Deployment")
+def pod(file: str = "operator.yaml") -> dict:
+    (deployment,) = (d for d in objects(file) if d["kind"] == "Deployment")
     return deployment["spec"]["template"]["spec"]
 
 
@@ -56,6 +58,20 @@ def test_its_probes_ask_what_is_answered() -> None:
 def test_it_finds_its_own_image_by_its_containers_name() -> None:
     (container,) = pod()["containers"]
     assert container["name"] == image._CONTAINER
+
+
+def test_the_console_listens_in_the_cluster_where_its_probes_ask() -> None:
+    (container,) = pod("console.yaml")["containers"]
+    name, *arguments = container["args"]
+    assert name == console_command.name
+    given = console_command.make_context(name, list(arguments)).params
+    assert given["in_cluster"]
+    (port,) = container["ports"]
+    assert port["containerPort"] == given["port"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["port"] == port["name"]
+        assert f'"{asked["path"]}"' in inspect.getsource(server)
 
 
 def test_the_network_lets_prometheus_in_and_nothing_out_but_to_the_api_server() -> None:

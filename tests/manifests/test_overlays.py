@@ -18,13 +18,16 @@ from support.kubectl import Kubectl
 PODS = "/api/v1/namespaces/{}/pods"
 
 
-def operator_pod(overlay: str) -> dict:
-    """The operator's Pod, as its Deployment's controller makes it."""
-    template = documents(kustomize(overlay))["Deployment", "partita-operator"]["spec"]["template"]
+DEPLOYMENTS = ("partita-operator", "partita-console")
+
+
+def pod_of(overlay: str, deployment: str = "partita-operator") -> dict:
+    """A Pod, as its Deployment's controller makes it."""
+    template = documents(kustomize(overlay))["Deployment", deployment]["spec"]["template"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": template["metadata"] | {"name": "operator"},
+        "metadata": template["metadata"] | {"name": deployment},
         "spec": template["spec"],
     }
 
@@ -113,9 +116,12 @@ def test_no_overlay_grants_other_rights(overlay: str, api_server: ApiServer) -> 
     assert all(found[key] == base[key] for key in rights)
 
 
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
-async def test_the_operator_runs_restricted(overlay: str, api: Api, installed: str) -> None:
-    path, pod = PODS.format("partita-system"), operator_pod(overlay)
+async def test_operator_and_console_run_restricted(
+    overlay: str, deployment: str, api: Api, installed: str
+) -> None:
+    path, pod = PODS.format("partita-system"), pod_of(overlay, deployment)
     answer = (await api.post(path, pod, dryRun="All")).ok()
     assert "Warning" not in answer.headers
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
@@ -128,7 +134,7 @@ async def test_the_operator_runs_restricted(overlay: str, api: Api, installed: s
 async def test_server_pods_have_a_namespace_that_takes_them_and_the_operators_does_not(
     mode: str, operator: Api, installed: str
 ) -> None:
-    arguments = operator_pod("base")["spec"]["containers"][0]["args"]
+    arguments = pod_of("base")["spec"]["containers"][0]["args"]
     given = dict(a.removeprefix("--").split("=") for a in arguments if "=" in a)
     settings = ServerPodSettings(
         namespace=given["server-namespace"],
@@ -149,12 +155,27 @@ async def test_server_pods_have_a_namespace_that_takes_them_and_the_operators_do
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_image_is_named_once_and_an_overlay_of_ones_own_changes_it(
-    overlay: str, tmp_path: Path, api_server: ApiServer
-) -> None:
+def test_one_image_is_run_everywhere(overlay: str, api_server: ApiServer) -> None:
     """What the server Pods run follows from it: tests/operator/test_installation.py."""
-    assert kustomize(overlay).count("image: ") == 1
+    images = {line for line in kustomize(overlay).splitlines() if "image: " in line}
+    assert len(images) == 1
     assert "PARTITA_IMAGE" not in kustomize(overlay)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_consoles_service_and_policy_find_its_pod(overlay: str, api_server: ApiServer) -> None:
+    objects, pod = documents(kustomize(overlay)), pod_of(overlay, "partita-console")
+    labels = pod["metadata"]["labels"]
+    (port,) = pod["spec"]["containers"][0]["ports"]
+    service = objects["Service", "partita-console"]["spec"]
+    assert service["selector"].items() <= labels.items()
+    assert service["ports"][0]["targetPort"] == port["name"]
+    policy = objects["NetworkPolicy", "partita-console"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["ingress"][0]["ports"] == [{"port": port["name"], "protocol": "TCP"}]
+    for other in ("Service", "PodDisruptionBudget"):
+        spec = objects[other, "partita-operator"]["spec"]["selector"]
+        assert not spec.get("matchLabels", spec).items() <= labels.items(), other
 
 
 def test_what_argo_cd_prunes_takes_no_job_with_it(api_server: ApiServer) -> None:

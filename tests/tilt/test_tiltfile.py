@@ -88,23 +88,24 @@ def test_what_is_copied_synced_and_watched_is_there(tilt: SimpleNamespace) -> No
 
 
 def test_each_resource_names_what_the_manifests_or_the_examples_hold(tilt: SimpleNamespace) -> None:
-    operator, examples = tilt.k8s_resource
+    *ours, examples = tilt.k8s_resource
     deployments = [
         body
         for path in (ROOT / "manifests/base").glob("*.yaml")
         for body in yaml.safe_load_all(path.read_text())
         if body and body.get("kind") == "Deployment"
     ]
-    assert operator.args[0] in {d["metadata"]["name"] for d in deployments}
     ports = {
-        port["containerPort"]
+        d["metadata"]["name"]: [
+            port["containerPort"]
+            for container in d["spec"]["template"]["spec"]["containers"]
+            for port in container["ports"]
+        ]
         for d in deployments
-        for container in d["spec"]["template"]["spec"]["containers"]
-        for port in container["ports"]
     }
-    assert set(operator.port_forwards) <= ports
+    assert {resource.args[0]: resource.port_forwards for resource in ours} == ports
     assert "shared:gpupartition" in examples.objects
-    assert examples.resource_deps == [operator.args[0]]
+    assert examples.resource_deps == ["partita-operator"]
 
 
 def test_each_command_exists(tilt: SimpleNamespace) -> None:

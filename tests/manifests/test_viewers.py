@@ -1,0 +1,54 @@
+"""Who may look at the console, as the how-to page says it, by the roles of `manifests/`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from manifests.rendering import ROOT, documents, kustomize
+from support.api import Api
+from support.clusters import ApiServer
+from support.kubectl import Kubectl
+
+PAGE = ROOT / "docs" / "how-to" / "open-the-console.md"
+NAMESPACE = "team-vision"
+VIEWER = f"--as=system:serviceaccount:{NAMESPACE}:looks"
+
+
+async def may(kubectl: Kubectl, verb: str, resource: str, *where: str) -> bool:
+    """Ask the API server whether the viewer may do something."""
+    return (await kubectl("auth", "can-i", verb, resource, *where, VIEWER)).out.strip() == "yes"
+
+
+async def test_the_pages_commands_let_a_viewer_see_just_that(
+    kubectl: Kubectl, api: Api, installed: str
+) -> None:
+    meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await api.post("/api/v1/namespaces", meta)
+    assert not await may(kubectl, "list", "gpupartitions")
+    lines = re.findall(r"^kubectl (create .*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(lines) == 4
+    said = [(await kubectl(*shlex.split(line))).ok() for line in lines]
+    assert said[-1].count(".") == 2, "this is no token"
+    assert await may(kubectl, "list", "gpupartitions")
+    assert await may(kubectl, "list", "sharedgpujobs", f"--namespace={NAMESPACE}")
+    for verb, resource, *where in (
+        ("list", "sharedgpujobs", "--namespace=default"),
+        ("list", "sharedgpujobs", "--all-namespaces"),
+        ("create", "sharedgpujobs", f"--namespace={NAMESPACE}"),
+        ("update", "gpupartitions"),
+        ("list", "gpuservers"),
+    ):
+        assert not await may(kubectl, verb, resource, *where), (verb, resource, *where)
+
+
+@pytest.mark.parametrize("role", ["partita-viewer", "partita-view-jobs"])
+def test_a_viewers_role_only_reads(role: str, api_server: ApiServer) -> None:
+    found = documents(kustomize("base"))["ClusterRole", role]
+    assert {verb for rule in found["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    labels = found["metadata"]["labels"]
+    # Partitions are the cluster's, so seeing them is not part of a namespace's `view`.
+    aggregated = labels.get("rbac.authorization.k8s.io/aggregate-to-view") == "true"
+    assert aggregated == (role == "partita-view-jobs")

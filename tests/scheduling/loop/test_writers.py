@@ -253,6 +253,39 @@ class TestStatuses:
         task.cancel()
         assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
 
+    @pytest.mark.parametrize("renewed", [True, False])
+    async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
+        self, monkeypatch, renewed: bool
+    ):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
+        kube, state = Kube(job_body(), job_body("other")), a_state(job_body(), job_body("other"))
+        begun, gate, patch = asyncio.Event(), asyncio.Event(), kube.patch
+
+        async def slow(kind: Kind, name: str, body: Any, **more: Any) -> Any:
+            if name == "other":
+                begun.set()
+                await gate.wait()
+            return await patch(kind, name, body, **more)
+
+        monkeypatch.setattr(kube, "patch", slow)
+        writer = StatusWriter(kube, state, lambda _: None)  # type: ignore[arg-type]
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-other", status(Phase.RUNNING), 0.0)
+        await begun.wait()
+        writer.want("uid-train", status(Phase.ASSIGNED), 0.0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if renewed:
+            writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        else:
+            writer.drop("uid-train")
+        gate.set()
+        await self.until(lambda: task.done() or (not writer._due and not writer._writing))
+        assert not task.done(), task
+        task.cancel()
+        phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
+        assert phases == (["Running"] if renewed else [])
+
     async def test_a_write_that_failed_is_made_later(self, kube, state, writer, monkeypatch):
         monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
         kube.errors = [DOWN, ConflictError("patch", 409, "changed"), None]

@@ -71,27 +71,33 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write for ever."""
-        loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             while True:
-                self._changed.clear()
-                while self._heap and self._heap[0][0] <= loop.time():
-                    due, uid = heapq.heappop(self._heap)
-                    if self._due.get(uid) != due:
-                        continue  # an older wish
-                    del self._due[uid]
-                    if uid in self._writing:
-                        self.want(uid, self._wanted[uid], 0.05)
-                        continue
-                    await self._slots.acquire()
-                    self._writing.add(uid)
-                    group.create_task(self._write(uid, self._wanted.pop(uid)))
-                wait = self._heap[0][0] - loop.time() if self._heap else None
-                try:
-                    async with asyncio.timeout(wait):
-                        await self._changed.wait()
-                except TimeoutError:
-                    pass
+                # First: what is wanted may change while there is no slot.
+                await self._slots.acquire()
+                uid = await self._next()
+                self._writing.add(uid)
+                group.create_task(self._write(uid, self._wanted.pop(uid)))
+
+    async def _next(self) -> str:
+        """Wait until a status is due, and return whose it is."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            while self._heap and self._heap[0][0] <= loop.time():
+                due, uid = heapq.heappop(self._heap)
+                if self._due.get(uid) != due:
+                    continue  # an older wish
+                del self._due[uid]
+                if uid not in self._writing:
+                    return uid
+                self.want(uid, self._wanted[uid], 0.05)
+            wait = self._heap[0][0] - loop.time() if self._heap else None
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
 
     async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:
         job = self._state.jobs.get(uid)

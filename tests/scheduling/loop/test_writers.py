@@ -255,7 +255,7 @@ class TestStatuses:
 
     @pytest.mark.parametrize("renewed", [True, False])
     async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
-        self, monkeypatch, renewed: bool
+        self, monkeypatch, renewed
     ):
         monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
         kube, state = Kube(job_body(), job_body("other")), a_state(job_body(), job_body("other"))

@@ -13,6 +13,7 @@ import yaml
 from apiserver.binaries import ARGOCD, MANIFESTS
 from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
+from gitops.argocd.loopback import keep_to_own_network
 from gitops.argocd.servers import CONFIGURATION, NAMESPACE, ArgoCD, resource_definitions
 from gitops.lua import CONFIG_MAP
 from support.api import Api
@@ -54,6 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "NOT RUN: no test with Argo CD, because it is not built: run `make test-gitops`."
         )
+    resource_definitions()  # while there is a network to get them from
+    try:
+        keep_to_own_network()
+    except OSError as error:
+        raise pytest.UsageError(
+            f"NOT RUN: no test with Argo CD, because this process gets {error.strerror}. Run it as "
+            "root, or let users make namespaces (sysctl user.max_user_namespaces)."
+        ) from None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ process of this machine. No Dex, no API server: nobody logs in.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -39,8 +40,12 @@ CONFIGURATION = (
 """ConfigMaps that Argo CD asks for and that may be empty."""
 
 
+@functools.cache
 def resource_definitions() -> list[Body]:
-    """Return Argo CD's CRDs, from the sources that its binary was built from."""
+    """Return Argo CD's CRDs, from the sources that its binary was built from.
+
+    Where these are not kept any more, Go downloads them again.
+    """
     (module,) = ARGOCD.modules
     done = subprocess.run(
         ["go", "mod", "download", "-json", module.version_of],
@@ -227,7 +232,7 @@ class ArgoCD:
                 "--app-resync=10",
                 "--app-resync-jitter=0",
                 "--persist-resource-health",
-                f"--metrics-port={metrics}",  # the one port that it cannot hold to loopback
+                f"--metrics-port={metrics}",  # on all interfaces: see `gitops.argocd.loopback`
                 cache,
             ],
             ready=partial(_listens, metrics),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ END_SECONDS = 200
 
 FOLDER = Path(__file__).parent
 
+TOLD = pytest.StashKey[list[str]]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -75,9 +77,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # First what is timed, while no other cluster runs beside it.
+    items.sort(key=lambda item: item.path != FOLDER / "test_install.py")
     for item in items:
         if FOLDER in item.path.parents:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for line in config.stash.get(TOLD, ()):
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Prints a line among the last ones of the run: a figure that was measured."""
+    return pytestconfig.stash.setdefault(TOLD, []).append
 
 
 @pytest.fixture(scope="session")
@@ -92,13 +109,7 @@ def api_server(cluster: Cluster) -> ApiServer:
     """The cluster's API server, for the fixtures that every tier has."""
     plane = cluster.plane
     check_for_tests(plane.kubeconfig)
-    return ApiServer(
-        kind="cluster",
-        url=plane.url,
-        kubeconfig=plane.kubeconfig,
-        token=plane.token,
-        certificate=plane.certificate,
-    )
+    return ApiServer.of(plane)
 
 
 @pytest.fixture(scope="session")

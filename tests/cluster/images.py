@@ -11,13 +11,14 @@ from pathlib import Path
 from cluster.archives import write_busybox
 from cluster.builder import Image, build
 from gpu.fake import Built
+from partita import __version__
 
 __all__ = ["JOB", "PARTITA", "ROOT", "main", "partita_image", "write_job_image"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PARTITA = "localhost/partita:test"
-"""Operator and agent."""
+PARTITA = f"docker.io/library/partita:{__version__}"
+"""Operator, agent and console, under the name by which `manifests/` asks for it."""
 JOB = "localhost/job:test"
 """A user's job: busybox, and a program that uses a GPU through CUDA."""
 

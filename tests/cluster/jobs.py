@@ -33,19 +33,24 @@ SERVERS = "partita-servers"
 """Where the server Pods are."""
 PARTITIONS = f"/apis/{GROUP}/gpupartitions"
 
-MANIFESTS = ROOT / "tests" / "cluster" / "manifests"
+MANIFESTS = ROOT / "manifests" / "overlays" / "single-node"
+READY_SECONDS = 120
+"""For the first Pods of an image, which is yet to be unpacked."""
+DEPLOYMENTS = ("partita-operator", "partita-console")
 
 Json = dict[str, Any]
 
 
 async def install(api: Api, kubectl: Kubectl) -> None:
-    """Install what `manifests/` has and run the operator; return when it is ready."""
+    """Install Partita as its users do; return when its Pods are ready."""
     (await kubectl("apply", f"--kustomize={MANIFESTS}")).ok()
-    await eventually(
-        api,
-        f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/partita-operator",
-        lambda deployment: deployment["status"].get("readyReplicas") == 1,
-    )
+    for name in DEPLOYMENTS:
+        await eventually(
+            api,
+            f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}",
+            lambda deployment: deployment["status"].get("readyReplicas") == 1,
+            seconds=READY_SECONDS,
+        )
 
 
 def server_path(name: str = "") -> str:

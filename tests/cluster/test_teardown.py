@@ -24,7 +24,7 @@ from cluster.pods import eventually, phase, restricted_pod
 from support.clusters import ApiServer
 
 async def run_a_pod(plane):
-    server = ApiServer("cluster", plane.url, plane.kubeconfig, plane.token, plane.certificate)
+    server = ApiServer.of(plane)
     async with server.session() as session:
         api = server.api(session)
         await eventually(api, "/api/v1/namespaces/default/serviceaccounts/default", bool)

@@ -1,0 +1,90 @@
+"""From an empty cluster to a running job, by the two commands of the tutorial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import examples
+from cluster.cluster import Cluster, running_cluster
+from cluster.gpus import NodeGPUs
+from cluster.images import ROOT, partita_image
+from cluster.plane import NODE_NAME
+from cluster.pods import eventually
+from support.api import Api
+from support.clusters import ApiServer, check_for_tests, find_kubectl
+from support.kubectl import Kubectl
+
+JOBS = "/apis/partita.dev/v1alpha1/sharedgpujobs"
+GOAL_SECONDS = 60
+"""Issue 6: the first job runs within it. Told beside the figure; a busy machine may take longer."""
+PATIENCE_SECONDS = 200
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[Cluster]:
+    """A cluster that knows nothing of Partita, whose node has two GPUs."""
+    with running_cluster() as running:
+        check_for_tests(running.plane.kubeconfig)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gpus(empty: Cluster) -> NodeGPUs:
+    """Its GPUs; and all the images that are to be run, for nothing is pulled."""
+    found = NodeGPUs(empty.node)
+    found.plug_in(2)
+    image = partita_image()
+    empty.load(image.archive)
+    archive = empty.slot.folder / "examples.tar"
+    examples.write_image(archive, found.built, image)
+    empty.load(archive)
+    return found
+
+
+@pytest.fixture
+async def api(empty: Cluster, connections: None) -> AsyncIterator[Api]:
+    server = ApiServer.of(empty.plane)
+    async with server.session() as session:
+        yield server.api(session)
+
+
+@pytest.fixture
+def kubectl(empty: Cluster, tmp_path: Path) -> Kubectl:
+    binary = find_kubectl()
+    assert binary is not None
+    return Kubectl(binary, empty.plane.kubeconfig, home=tmp_path)
+
+
+def runs(found: dict[str, Any]) -> bool:
+    return any(job.get("status", {}).get("phase") == "Running" for job in found["items"])
+
+
+async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
+    gpus: NodeGPUs, api: Api, kubectl: Kubectl, tmp_path: Path, tell: Callable[[str], None]
+):
+    folder = tmp_path / "examples"
+    folder.mkdir()
+    examples.write_examples(folder)
+    await eventually(
+        api,
+        f"/api/v1/nodes/{NODE_NAME}",
+        lambda node: node["status"]["allocatable"].get("nvidia.com/gpu") == "2",
+    )
+    began = time.monotonic()
+    (await kubectl("apply", "-k", str(ROOT / "manifests/overlays/single-node"))).ok()
+    installed = time.monotonic() - began
+    (await kubectl("apply", "-f", str(folder))).ok()
+    applied = time.monotonic() - began
+    await eventually(api, JOBS, runs, seconds=PATIENCE_SECONDS)
+    running = time.monotonic() - began
+    gpus.until(lambda: gpus.pids(0) or gpus.pids(1), "it uses its GPU")
+    tell(
+        f"From an empty cluster: first job Running {running:.1f} s after the first command "
+        f"(goal: {GOAL_SECONDS} s); `apply -k` had ended after {installed:.1f} s, `apply -f` after "
+        f"{applied:.1f} s."
+    )

@@ -1,5 +1,6 @@
 """The status of a job, and the patch that brings it there."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,13 @@ class TestPhases:
         }
         assert conditions(status) == {"Scheduled": ("True", "Assigned", "")}
         assert (status.queue_position, status.bypasses) == (None, None)
+
+    def test_beside_whom_it_was_placed_is_told_by_its_attempt_to_an_operator_that_came_later(self):
+        attempt = Attempt(number=1, pod="train-1", memory=GIB, beside=("team-a/other",))
+        since = replace(PLACE, beside=())
+        status = shown(Plan(phase=Phase.RUNNING, attempts=(attempt,)), place=since)
+        assert status.assignment is not None
+        assert status.assignment.beside == ("team-a/other",)
 
     def test_a_finished_job_holds_no_gpu_and_keeps_where_it_was(self):
         running = shown(Plan(phase=Phase.RUNNING), place=PLACE)

@@ -1,6 +1,6 @@
 """The status of a SharedGPUJob, from its plan; and the smallest patch that brings it there."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -63,10 +63,12 @@ def job_status(
         reason, message = why.reason.value, why.message
     assignment = None
     if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
-        assignment = _assignment(job, place)
+        assignment = _assignment(job, place, plan.attempts)
     elif plan.phase.finished:
         # A short job may never have been seen to run.
-        assignment = job.status.assignment or (_assignment(job, place) if place else None)
+        assignment = job.status.assignment or (
+            _assignment(job, place, plan.attempts) if place else None
+        )
     peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
     message = message[:_MAX_MESSAGE]
     return SharedGPUJobStatus(
@@ -87,8 +89,10 @@ def job_status(
     )
 
 
-def _assignment(job: SharedGPUJob, place: Place) -> Assignment:
+def _assignment(job: SharedGPUJob, place: Place, attempts: Iterable[Attempt]) -> Assignment:
     first = next(iter(place.booked.values()))
+    # Its attempt says it even after the operator that placed it has gone.
+    beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
     return Assignment(
         servers=tuple(place.booked),
         gpus=tuple(place.uuids),
@@ -97,7 +101,7 @@ def _assignment(job: SharedGPUJob, place: Place) -> Assignment:
         thread_percent=first.thread_percent,
         pod=pod_name(job.metadata.name, first.attempt),
         attempt=first.attempt,
-        beside=tuple(place.beside),
+        beside=tuple(beside),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from partita.scheduling.loop import commit as commit_module
 from partita.scheduling.loop import pods as pods_module
 from support.clusters import ApiServer
 from support.operator import System
@@ -272,3 +273,42 @@ async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
         await job.succeeds()
         await system.settle()
         await work.__aexit__(None, None, None)
+
+
+async def test_what_is_given_back_is_given_back_once_it_may_be(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+        forbidden = CannedAnswer(403, "Forbidden", "the operator's role is being changed")
+        fault = proxy.inject(writes("gpuservers", "status"), times=None, answer=forbidden)
+        await job.change(suspend=True)
+        await job.phase("Suspended")
+        async with asyncio.timeout(20):
+            while fault.happened < 2:
+                await asyncio.sleep(0.01)
+        proxy.remove(fault)
+        # Nothing else happens to the partition: nobody but the operator itself can think of it.
+        await system.history.until(
+            lambda: not system.history.left_over(), what=system.history.left_over
+        )
+
+
+async def test_a_booking_that_cannot_be_written_is_not_tried_again_at_once(
+    system: System, behind: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_module, "RETRY_AFTER", 3600)
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        forbidden = CannedAnswer(403, "Forbidden", "the operator's role is being changed")
+        fault = proxy.inject(writes("gpuservers", "status"), times=1, answer=forbidden)
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        async with asyncio.timeout(20):
+            while not fault.happened:
+                await asyncio.sleep(0.01)
+        other = await system.job("other", partition, gpuMemory="4Gi")
+        await other.succeeds()
+        assert job.memories == []

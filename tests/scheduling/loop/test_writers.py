@@ -170,11 +170,12 @@ class TestLedger:
         assert not await self.write(kube, state)
         assert len(kube.writes) == 5
 
-    @pytest.mark.parametrize("error", [DOWN, NotFoundError("patch", 404, "no")])
-    async def test_what_cannot_be_written_is_not_booked(self, error: KubernetesError):
+    async def test_what_cannot_be_written_is_not_booked(self):
         kube, state = self.world()
-        kube.errors = [error]
+        kube.errors = [NotFoundError("patch", 404, "no"), DOWN]
         assert not await self.write(kube, state)
+        with pytest.raises(UnavailableError):
+            await self.write(kube, state)
         assert not state.booked("uid-train")
 
     async def test_a_gpu_that_is_gone_takes_nothing(self):

@@ -8,6 +8,7 @@ import structlog
 
 from partita.constants import MPS_MAX_CLIENTS
 from partita.kube.client import Kube
+from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods.grant import Grant
@@ -24,7 +25,7 @@ from partita_policies.types import GPU, Job
 __all__ = ["Committer"]
 
 RETRY_AFTER = 2.0
-"""Seconds before a Pod that could not be made is tried again."""
+"""Seconds before what could not be written is tried again."""
 
 
 class Committer:
@@ -32,8 +33,6 @@ class Committer:
 
     Parameters
     ----------
-    later
-        Has a job looked at again in a while, after a write that could not be made.
     now
         The clock.
     """
@@ -45,14 +44,12 @@ class Committer:
         jobs: Jobs,
         events: Events,
         *,
-        later: Callable[[str], None],
         now: Callable[[], datetime],
     ) -> None:
         self._kube = kube
         self._state = state
         self._jobs = jobs
         self._events = events
-        self._later = later
         self._now = now
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
@@ -142,18 +139,29 @@ class Committer:
         def sound(server: GPUServer, change: ServerChange) -> bool:
             return not change.book or self._sound(server, change, partition)
 
-        done = await write_ledger(self._kube, self._state, name, change, sound)
-        given_back = done
-        if not done and change.release and name in self._state.servers:
-            # What is given back does not depend on what could not be booked.
-            only = ServerChange(release=change.release)
-            given_back = await write_ledger(self._kube, self._state, name, only, sound)
+        done = given_back = False
+        try:
+            done = given_back = await write_ledger(self._kube, self._state, name, change, sound)
+            if not done and change.release and name in self._state.servers:
+                # What is given back does not depend on what could not be booked.
+                only = ServerChange(release=change.release)
+                given_back = await write_ledger(self._kube, self._state, name, only, sound)
+        except KubernetesError as error:
+            self._log.warning("ledger not written", server=name, error=str(error))
+            # Else they would be placed again at once, and again.
+            self._postponed |= change.book.keys()
         if given_back:
             self._jobs.releases[name] -= change.release
-        else:
-            for uid in change.release:
-                self._later(uid)
+        elif change.release:
+            self._again(name)
         return done
+
+    def _again(self, server: str) -> None:
+        """Have a GPU's partition looked at in a while: perhaps nothing else ever happens to it."""
+        found = self._state.servers.get(server)
+        if found is not None:
+            again, partition = self._state.dirty.partitions, found.spec.partition
+            asyncio.get_running_loop().call_later(RETRY_AFTER, again, partition)
 
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import structlog
 
 from partita.kube.client import SERVERS, Kube
-from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
+from partita.kube.errors import ConflictError, NotFoundError
 from partita.models import GPUServer
 from partita.scheduling.ledger import ServerChange, allocations_after
 from partita.scheduling.state import State
@@ -35,8 +35,12 @@ async def write_ledger(
     -------
     bool
         False if the bookings were not made; the releases may still have to be repeated.
+
+    Raises
+    ------
+    KubernetesError
+        The API server cannot be had, or does not let us: asking again at once is of no use.
     """
-    log = structlog.get_logger().bind(part="ledger", server=name)
     for _ in range(_TRIES):
         server = state.servers.get(name)
         if server is None or not sound(server, change):
@@ -59,10 +63,8 @@ async def write_ledger(
             continue
         except NotFoundError:
             return False
-        except KubernetesError as error:
-            log.warning("ledger not written", error=str(error))
-            return False
         state.apply_server(body, ours=True)
         return True
+    log = structlog.get_logger().bind(part="ledger", server=name)
     log.warning("ledger not written: others write all the time")
     return False

@@ -89,7 +89,7 @@ class Loop:
         self._events = events
         self._now = now
         self.jobs = Jobs(state)
-        self._committer = Committer(kube, state, self.jobs, events, later=self._later, now=now)
+        self._committer = Committer(kube, state, self.jobs, events, now=now)
         self._statuses = StatusWriter(kube, state, self._status_refused, on_status)
         self._partitions: dict[str, _Partition] = {}
         self._deleting: set[str] = set()

@@ -1,0 +1,179 @@
+"""This operator takes over what the first one left: running jobs go on, waiting ones start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from partita.controller import definitions, partition_statuses
+from partita.embedded.nodes import NodeSpec
+from partita.models import crd
+from release.restoring import definitions as first_definitions
+from release.restoring import recorded, restore
+from support.api import Api
+from support.clusters import embedded_server
+from support.crds import DEFINITIONS
+from support.history import PATHS, History, Version
+from support.operator import GIB, OPERATOR_NAMESPACE, System
+
+Body = dict[str, Any]
+
+NAMESPACE = "team-vision"
+RUNNING = ("grows", "runs-1", "runs-2")
+ESTABLISHED = [{"type": "Established", "status": "True"}]
+SPEED = 20.0
+"""As recorded: jobs that run take half an hour, the others half a second."""
+
+
+def same(found: dict[str, Body], before: dict[str, Body], *names: str) -> None:
+    """Assert that nobody has written these objects, and that they are the same ones."""
+    for name in names:
+        assert found[name] == before[name]
+
+
+async def by_name(api: Api, plural: str) -> dict[str, Body]:
+    items = (await api.get(PATHS[plural])).ok().body["items"]
+    return {item["metadata"]["name"]: item for item in items}
+
+
+def booked(system: System) -> set[str]:
+    """Return the UIDs of the jobs in the ledger."""
+    ledgers = (server["status"].get("allocations", {}) for server in system.servers("shared"))
+    return {uid for ledger in ledgers for uid in ledger}
+
+
+async def take_note(history: History, api: Api) -> None:
+    """Judge what was restored as if it had been made now, but for what had ended before."""
+    for plural, path in PATHS.items():
+        for body in (await api.get(path)).ok().body["items"]:
+            if body.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+                history._before.discard(body["metadata"]["uid"])
+                number = int(body["metadata"]["resourceVersion"])
+                history.take(plural, Version(number, "ADDED", body, 0.0))
+
+
+@pytest.fixture
+async def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[System]:
+    """The cluster that the first operator left: its CRDs, objects and running Pods."""
+    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
+    with embedded_server(tmp_path) as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        async with server.session() as session:
+            api = server.api(session)
+            for name in (OPERATOR_NAMESPACE, NAMESPACE):
+                meta = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                (await api.post("/api/v1/namespaces", meta)).ok()
+            await restore(api)
+            history = History(api)
+            async with history.recording():
+                await take_note(history, api)
+                system = System(api, history, server, NAMESPACE)
+                system.stem = "node"  # the recorded one is called gpu-node
+                with structlog.testing.capture_logs() as logs:
+                    system.logs = logs
+                    async with system.nodes(specs=[NodeSpec("gpu", 2, 40 * GIB)], speed=SPEED):
+                        yield system
+                problems = history.problems()
+    assert not problems, "\n".join(problems)
+
+
+async def upgrade_crds(api: Api) -> None:
+    for definition in crd.crds():
+        path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+        (await api.patch(path, {"spec": definition["spec"]})).ok()
+
+
+async def test_jobs_that_run_go_on_and_those_that_wait_start(system: System) -> None:
+    api, history = system.api, system.history
+    pods, jobs = await by_name(api, "pods"), await by_name(api, "sharedgpujobs")
+    await upgrade_crds(api)
+    async with system.operator():
+        await system.ready("shared", 2)
+        # What waited still waits, and is told so by this operator: there is no room.
+        await system.found("rests").change(suspend=False)
+        await system.found("rests").succeeds()
+        await system.found("waits").waits("InsufficientMemory", "30.0 GiB")
+        assert [pod["metadata"]["name"] for pod in history.job_pods()][3:] == ["rests-1"]
+        # Until one that has run since before gives back its GPU.
+        await system.found("runs-2").delete()
+        await system.found("waits").succeeds()
+        found = await by_name(api, "pods")
+        assert {**pods, **found}.keys() == {*pods, "rests-1", "waits-1"}
+        same(found, pods, *(pods.keys() - {"runs-2-1"}))
+        now = await by_name(api, "sharedgpujobs")
+        same(now, jobs, "done", "failed")
+        for name in ("grows", "runs-1"):
+            assert now[name]["status"]["assignment"] == jobs[name]["status"]["assignment"]
+            assert now[name]["status"]["phase"] == "Running"
+        left = {now[name]["metadata"]["uid"] for name in ("grows", "runs-1")}
+        await history.until(lambda: booked(system) == left, what=lambda: booked(system))
+
+
+async def test_before_its_crds_it_says_what_they_lack_and_touches_nothing(system: System) -> None:
+    api = system.api
+    kinds = ("pods", "sharedgpujobs", "gpupartitions")
+    before = {plural: await by_name(api, plural) for plural in kinds}
+    async with system.operator():
+        async with asyncio.timeout(20):
+            while not (
+                said := [e["why"] for e in system.logs if e["event"] == "waiting for the CRDs"]
+            ):
+                await asyncio.sleep(0.02)
+        for plural in ("gpuservers", "sharedgpujobs"):
+            assert f"CRD {plural}.partita.dev is older than this release and lacks" in said[0]
+        assert "partita crds --install" in said[0]
+        assert {plural: await by_name(api, plural) for plural in kinds} == before
+        await upgrade_crds(api)
+        await system.found("runs-2").delete()
+        await system.found("waits").succeeds()
+
+
+def test_the_record_is_of_all_that_a_job_can_be() -> None:
+    phases = {b["metadata"]["name"]: b["status"]["phase"] for b in recorded() if "Job" in b["kind"]}
+    assert phases == {
+        "done": "Succeeded",
+        "failed": "Failed",
+        **dict.fromkeys(RUNNING, "Running"),
+        "rests": "Suspended",
+        "waits": "Queued",
+    }
+
+
+@pytest.mark.parametrize("first", first_definitions(), ids=lambda d: d["spec"]["names"]["kind"])
+def test_fields_were_only_added_since(first: Body) -> None:
+    """The promise of docs/versioning.md, on the CRDs that were the first."""
+    (now,) = (d for d in crd.crds() if d["metadata"]["name"] == first["metadata"]["name"])
+    assert definitions.shortcoming(first, now | {"status": {"conditions": ESTABLISHED}}) == ""
+    old, new = (_schema(definition) for definition in (first, now))
+    assert not list(_demands(old, new))
+
+
+def _schema(definition: Body) -> Body:
+    (version,) = definition["spec"]["versions"]
+    schema: Body = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _demands(old: Body, new: Body, path: str = "") -> Iterator[str]:
+    """Find what an object that was right must have now, or may not have any more."""
+    for name in set(new.get("required", ())) - set(old.get("required", ())):
+        yield f"{path}.{name} is required"
+    if old.get("type") != new.get("type"):
+        yield f"{path} was of type {old.get('type')}"
+    if "enum" in new and not set(old.get("enum", ())) <= set(new["enum"]):
+        yield f"{path} may not be {set(old['enum']) - set(new['enum'])}"
+    rules = {rule["rule"] for rule in old.get("x-kubernetes-validations", ())}
+    for rule in new.get("x-kubernetes-validations", ()):
+        if rule["rule"] not in rules:
+            yield f"{path} has a new rule: {rule['rule']}"
+    for name, field in old.get("properties", {}).items():
+        yield from _demands(field, new["properties"][name], f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(old.get(key), dict):
+            yield from _demands(old[key], new[key], f"{path}[]")

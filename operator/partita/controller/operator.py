@@ -28,6 +28,7 @@ from partita.controller.partitions import Partitions
 from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
+from partita.controller.unremembered import NoDiffs, NoProgress
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.events import Events
@@ -248,6 +249,8 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False  # events are ours to write
     settings.peering.standalone = True
+    settings.persistence.diffbase_storage = NoDiffs()
+    settings.persistence.progress_storage = NoProgress()
     settings.persistence.finalizer = f"{GROUP}/kopf"  # takes off its own where it finds it
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5

@@ -13,7 +13,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-browser test-gpu bench-operator bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -57,6 +57,10 @@ test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its dri
 
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
+
+bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (needs Go; ARGS=--help)
+	@$(PY) tests/apiserver/build.py
+	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
 
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
 	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)

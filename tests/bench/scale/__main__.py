@@ -1,0 +1,102 @@
+"""`make bench-scale`: Kueue's scheduler benchmark, with SharedGPUJobs.
+
+30 partitions of 20 units each get 15,000 jobs: 350 small ones, 100 medium and 50 large a
+partition, at the pace at which Kueue's benchmark makes workloads. etcd, kube-apiserver and the
+operator are real and processes of their own; nodes, GPUs and kubelet are simulated by this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.scale.run import Result, run
+from bench.scale.shape import shrunk
+
+_EXAMPLES = """\
+examples:
+  make bench-scale                                  all 15,000 jobs, with their Pods
+  make bench-scale ARGS=--no-pods                   what Kueue does: admission alone
+  make bench-scale ARGS="--share 0.1"               a tenth of the jobs, to try it
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="bench.scale",
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--no-pods",
+        action="store_true",
+        help="leave out the writes of Pods, the operator's and kubelet's: what is left is what "
+        "Kueue's benchmark does",
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=1.0,
+        help="submit only this part of the jobs, at the same pace; for trying (default: 1)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="have cProfile write there what the operator does (which makes it slower)",
+    )
+    arguments = parser.parse_args()
+    result = run(
+        classes=shrunk(arguments.share),
+        share=arguments.share,
+        with_pods=not arguments.no_pods,
+        profile=arguments.profile,
+        tell=lambda text: sys.stderr.write(f"{text}\n"),
+    )
+    show(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result.dump(), indent=2) + "\n")
+
+
+def show(result: Result) -> None:
+    """Print a run's figures."""
+    console = Console(width=100, highlight=False)
+    pods = "with Pods" if result.with_pods else "without Pods"
+    if result.share != 1:
+        console.print(f"ONLY {result.share:g} of the jobs: no figure to compare with others.")
+    console.print(
+        f"{result.jobs} jobs {pods}: {result.wall:.1f} s, {result.rate:.1f} jobs a second; the "
+        f"last was submitted after {result.submitting:.1f} s, and below {result.least:.1f} s "
+        f"nobody can be done. {os.cpu_count()} cores, Python {platform.python_version()}, load "
+        f"{os.getloadavg()[0]:.1f}."
+    )
+    table = Table("class", "jobs", "median", "p99", "most", title="time to admission, seconds")
+    for name, times in result.admission.items():
+        row = (f"{seconds:.2f}" for seconds in (times.median, times.p99, times.most))
+        table.add_row(name, str(times.jobs), *row)
+    console.print(table)
+    table = Table("process", "CPU seconds", "CPU ms a job", "peak memory, MB")
+    for name, used in result.used.items():
+        per_job = 1000 * used.cpu / result.jobs
+        table.add_row(name, f"{used.cpu:.1f}", f"{per_job:.2f}", f"{used.peak:.0f}")
+    console.print(table)
+    table = Table("the operator's requests", "a job")
+    for what, number in result.writes.items():
+        table.add_row(what, f"{number:.2f}")
+    table.add_row("all writes", f"{sum(result.writes.values()):.2f}")
+    table.add_row("reads", f"{result.reads:.3f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

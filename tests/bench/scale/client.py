@@ -1,0 +1,110 @@
+"""A plain client of the API server that counts what it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+__all__ = ["Client", "client"]
+
+Json = dict[str, Any]
+
+_LINE_BYTES = 1 << 22
+_MERGE = "application/merge-patch+json"
+
+
+class Client:
+    """JSON in and out; an answer that is an error raises.
+
+    Attributes
+    ----------
+    requests
+        How many were made, by verb and plural, as the API server's metrics name them.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self.requests: Counter[tuple[str, str]] = Counter()
+
+    async def get(self, path: str) -> Json:
+        """Read an object or a list."""
+        result: Json = orjson.loads(await self.text(path))
+        return result
+
+    async def text(self, path: str) -> bytes:
+        """Read what stands at a path."""
+        async with self._session.get(self._url + path) as response:
+            return await _sound(response)
+
+    async def post(self, path: str, body: Json) -> Json:
+        """Create an object."""
+        self.requests["POST", _plural(path)] += 1
+        data = orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        async with self._session.post(self._url + path, data=data, headers=headers) as response:
+            result: Json = orjson.loads(await _sound(response))
+            return result
+
+    async def patch(self, path: str, body: Json) -> None:
+        """Merge a patch into an object."""
+        self.requests["PATCH", _plural(path)] += 1
+        data = orjson.dumps(body)
+        headers = {"Content-Type": _MERGE}
+        async with self._session.patch(self._url + path, data=data, headers=headers) as response:
+            await _sound(response)
+
+    async def watch(self, path: str, see: Callable[[str, Json], None]) -> None:
+        """Tell of every object that is there, and of each event, until cancelled."""
+        listed = await self.get(path)
+        for item in listed["items"]:
+            see("ADDED", item)
+        version = listed["metadata"]["resourceVersion"]
+        mark = "&" if "?" in path else "?"
+        url = f"{self._url}{path}{mark}watch=true&resourceVersion="
+        timeout = aiohttp.ClientTimeout(total=None)
+        while True:  # the API server ends a watch now and then, above all after a change of a CRD
+            async with self._session.get(url + version, timeout=timeout) as response:
+                if response.status != 200:
+                    await _sound(response)
+                async for line in response.content:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(str(event["object"]))
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    see(event["type"], event["object"])
+
+
+async def _sound(response: aiohttp.ClientResponse) -> bytes:
+    data = await response.read()
+    if response.status >= 300:
+        raise RuntimeError(f"{response.method} {response.url}: {data.decode()[:500]}")
+    return data
+
+
+def _plural(path: str) -> str:
+    """Return the resource of a path below `/api/v1` or `/apis/<group>/<version>`."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    return parts[2] if parts[0] == "namespaces" and len(parts) > 2 else parts[0]
+
+
+@asynccontextmanager
+async def client(url: str, token: str, certificate: Path) -> AsyncIterator[Client]:
+    """Connect to the API server with a bearer token."""
+    context = ssl.create_default_context(cafile=str(certificate))
+    connector = aiohttp.TCPConnector(limit=0, ssl=context)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(
+        connector=connector, headers=headers, read_bufsize=_LINE_BYTES
+    ) as session:
+        yield Client(session, url)
+        await asyncio.sleep(0)

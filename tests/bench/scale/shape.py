@@ -1,0 +1,91 @@
+"""What is submitted: the shape of Kueue's scheduler benchmark.
+
+Source: kubernetes-sigs/kueue, test/performance/scheduler/configs/baseline/generator.yaml.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from partita.constants import GROUP, VERSION
+
+__all__ = [
+    "CAPACITY",
+    "CLASSES",
+    "PARTITIONS",
+    "RUN_SECONDS",
+    "JobClass",
+    "job",
+    "least_seconds",
+    "partition",
+    "shrunk",
+]
+
+PARTITIONS = 30
+CAPACITY = 20
+"""Units of each partition: one GPU, of which a job of so many units books as many twentieths."""
+UNIT = "1Gi"
+GPU_MEMORY = "22Gi"
+"""Of which 7 % are never booked (the default), and 20 GiB are left for whole units."""
+RUN_SECONDS = "bench.partita.dev/seconds"
+"""Annotation of a Pod: how long the simulated kubelet lets it run."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Jobs of one kind in each partition."""
+
+    name: str
+    units: int
+    seconds: float
+    """How long each runs."""
+    priority: int
+    count: int
+    every: float
+    """Seconds between two submissions to one partition."""
+
+
+CLASSES = (
+    JobClass("small", units=1, seconds=0.2, priority=50, count=350, every=0.1),
+    JobClass("medium", units=5, seconds=0.5, priority=100, count=100, every=0.5),
+    JobClass("large", units=20, seconds=1.0, priority=200, count=50, every=1.2),
+)
+
+
+def shrunk(share: float) -> tuple[JobClass, ...]:
+    """Return the classes with only this share of their jobs, at the same pace."""
+    return tuple(replace(c, count=max(1, round(c.count * share))) for c in CLASSES)
+
+
+def least_seconds(classes: tuple[JobClass, ...]) -> float:
+    """Return the time below which nobody can be done: arrivals, and work by capacity."""
+    arrivals = max((c.count - 1) * c.every + c.seconds for c in classes)
+    work = sum(c.count * c.units * c.seconds for c in classes) / CAPACITY
+    return max(arrivals, work)
+
+
+def partition(name: str) -> dict[str, Any]:
+    """Return a GPUPartition of one GPU; all but the places are defaults."""
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "GPUPartition",
+        "metadata": {"name": name},
+        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": CAPACITY}},
+    }
+
+
+def job(name: str, namespace: str, kind: JobClass) -> dict[str, Any]:
+    """Return a SharedGPUJob for the partition that is named like its namespace."""
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "SharedGPUJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "partition": namespace,
+            "gpuMemory": f"{kind.units}{UNIT[1:]}",
+            "priority": kind.priority,
+            "template": {
+                "metadata": {"annotations": {RUN_SECONDS: f"{kind.seconds:g}"}},
+                "spec": {"containers": [{"name": "main", "image": "bench"}]},
+            },
+        },
+    }

@@ -65,7 +65,7 @@ def load(name: str) -> type[Policy]:
     PolicyImportError
         It cannot be imported, is not a policy, or two distributions offer it.
     """
-    entries = _entry_points(name=name)
+    entries = _entry_points(name)
     if not entries:
         raise UnknownPolicyError(name, available())
     source = _source(entries[0])
@@ -119,8 +119,9 @@ def create(name: str, parameters: Mapping[str, JsonValue] | None = None) -> Poli
         raise PolicyStartError(name, f"{type(error).__name__}: {error}") from error
 
 
-def _entry_points(**wanted: str) -> list[EntryPoint]:
-    entries = entry_points(group=ENTRY_POINT_GROUP, **wanted)
+def _entry_points(name: str | None = None) -> list[EntryPoint]:
+    group = ENTRY_POINT_GROUP
+    entries = entry_points(group=group) if name is None else entry_points(group=group, name=name)
     return sorted(entries, key=lambda entry: (entry.name, _source(entry).distribution))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from partita.kube import client
 from partita.kube.client import Kube
+from partita.kube.fence import fence_trace
 
 Answer = web.Response | Callable[[web.Request], Any]
 
@@ -62,7 +64,10 @@ class Server:
             Asked(request.method, request.path, dict(request.query), body, dict(request.headers))
         )
         given = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return given(request) if callable(given) else _again(given)
+        if not callable(given):
+            return _again(given)
+        made = given(request)
+        return await made if inspect.isawaitable(made) else made
 
 
 def _again(response: web.Response) -> web.Response:
@@ -86,7 +91,8 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def api(server: Server) -> AsyncIterator[ApiClient]:
-    async with ApiClient(Configuration(host=server.url)) as made:
+    configuration = Configuration(host=server.url, trace_configs=[fence_trace()])
+    async with ApiClient(configuration) as made:
         yield made
 
 

@@ -1,10 +1,12 @@
 """The client of the API: what it repeats, what it does not, and what it says."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from kubernetes.aio.client import ApiClient
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
 
 from kube.conftest import Server, answer, cut, failure
 from partita.kube.client import EVENTS, JOBS, PARTITIONS, PODS, SERVERS, Kube
@@ -20,6 +22,7 @@ from partita.kube.errors import (
     UnavailableError,
     from_response,
 )
+from partita.kube.fence import fence_trace
 
 POD = {"metadata": {"name": "train-1", "namespace": "team-a", "resourceVersion": "7"}}
 WRITES: list[Callable[[Kube], Awaitable[Any]]] = [
@@ -212,9 +215,37 @@ class TestFence:
         assert await fenced.get(PODS, "train-1", "team-a") == {"ok": True}
 
     @pytest.mark.usefixtures("pauses")
+    @pytest.mark.parametrize("write", WRITES)
+    async def test_a_write_that_waits_for_a_connection_while_the_lead_goes_is_not_sent(
+        self, server: Server, write: Any
+    ):
+        answers, waits = [True], asyncio.Event()  # from then on it leads no more
+
+        async def held_up(_: Any) -> web.Response:
+            await waits.wait()
+            return answer(200, {"ok": True})
+
+        server.answers = [held_up]
+        configuration = Configuration(host=server.url, trace_configs=[fence_trace()])
+        configuration.connection_pool_maxsize = 1
+        async with ApiClient(configuration) as api, asyncio.TaskGroup() as group:
+            first = group.create_task(Kube(api).get(PODS, "train-1", "team-a"))
+            while not server.asked:
+                await asyncio.sleep(0)
+            fenced = Kube(api, may_write=lambda: bool(answers) and answers.pop())
+            second = asyncio.ensure_future(write(fenced))
+            while answers:
+                await asyncio.sleep(0)
+            waits.set()
+            assert await first == {"ok": True}
+            with pytest.raises(FencedError):
+                await second
+        assert [asked.method for asked in server.asked] == ["GET"]
+
+    @pytest.mark.usefixtures("pauses")
     async def test_the_fence_is_asked_before_each_try(self, api: ApiClient, server: Server):
         server.answers = [failure(503)]
-        leads = iter([True, True, False])
+        leads = iter([True] * 4 + [False])  # twice a try: before it, and when it is sent
         with pytest.raises(FencedError):
             await Kube(api, may_write=lambda: next(leads)).create(PODS, POD)
         assert len(server.asked) == 2

@@ -27,6 +27,7 @@ from partita.kube.errors import (
     UnavailableError,
     from_response,
 )
+from partita.kube.fence import fenced
 from partita.kube.streams import stream
 
 __all__ = [
@@ -103,6 +104,10 @@ CRDS = Kind(
 )
 
 
+def _always() -> bool:
+    return True
+
+
 class Kube:
     """A client of one API server.
 
@@ -115,10 +120,11 @@ class Kube:
     api
         The configured client; the caller closes it.
     may_write
-        Asked before each write; when it says no the write is not made. The lease's fence.
+        Asked before each write, and again in the moment in which it is sent (`kube.fence`); when it
+        says no the write is not made. The lease's fence.
     """
 
-    def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = _always) -> None:
         self._api = api
         self._may_write = may_write
         self.writes: Counter[tuple[str, str]] = Counter()
@@ -349,10 +355,11 @@ class Kube:
             headers, [], ["BearerToken"], url, method, body, request_auth=None
         )
         try:
-            response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
-                method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT
-            )
-            data = await response.read()
+            with fenced(self._may_write if method != "GET" else _always):
+                response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
+                    method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT
+                )
+                data = await response.read()
         except ApiException as error:
             raise KubernetesError(what, error.status or 0, str(error.reason)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -9,6 +9,8 @@ from urllib.request import getproxies_environment
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from partita.kube.fence import fence_trace
+
 __all__ = ["Access", "access_of", "connect", "in_cluster"]
 
 CONNECTIONS = 100
@@ -66,6 +68,7 @@ async def connect(kubeconfig: str | None = None) -> AsyncIterator[ApiClient]:
             config_file=kubeconfig, client_configuration=configuration
         )
     configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():
         # Looking for a proxy costs aiohttp a thread's work at every request.
         configuration.client_session_kwargs = {"trust_env": False}

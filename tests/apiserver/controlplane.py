@@ -116,6 +116,10 @@ class ControlPlane:
         """The ids of the processes that run now."""
         return self._processes.pids
 
+    def server(self, name: str) -> ServerProcess:
+        """Return one of its servers, to be killed and started again."""
+        return self._processes.named(name)
+
     def _start(self, folder: Path) -> None:
         etcd = f"unix://{folder}/etcd.sock"
         self._run(

@@ -73,6 +73,16 @@ class ServerProcess:
         NotReadyError
             It ended, or was not ready within ``seconds``; it is not running any more then.
         """
+        process = self.launch()
+        if poll(lambda: process.poll() is not None or ready(), seconds) and process.poll() is None:
+            return
+        code = process.poll()
+        self.stop(grace=0)
+        how = f"was not ready within {seconds:g} s" if code is None else f"ended with code {code}"
+        raise NotReadyError(f"{self.name} {how}. The end of its log:\n{self.tail()}")
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start it, perhaps once more, without waiting until it is ready."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-S", __file__, str(os.getpid()), *self._command],
@@ -81,13 +91,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        process = self._process
-        if poll(lambda: process.poll() is not None or ready(), seconds) and process.poll() is None:
-            return
-        code = process.poll()
-        self.stop(grace=0)
-        how = f"was not ready within {seconds:g} s" if code is None else f"ended with code {code}"
-        raise NotReadyError(f"{self.name} {how}. The end of its log:\n{self.tail()}")
+        return self._process
 
     def tail(self, lines: int = 15) -> str:
         """Return the last lines of its output."""
@@ -125,6 +129,10 @@ class ServerProcesses:
         for process in reversed(self._running):
             process.stop()
         self._running.clear()
+
+    def named(self, name: str) -> ServerProcess:
+        """Return the one that was started first of those of this name."""
+        return next(process for process in self._running if process.name == name)
 
     @property
     def pids(self) -> list[int]:

@@ -13,9 +13,8 @@ from partita.controller import partition_statuses
 from partita.scheduling import attempts, jobs
 from support.api import Api
 from support.clusters import ApiServer
-from support.crds import install_crds
-from support.history import GROUP_PATH, History
-from support.operator import OPERATOR_NAMESPACE, System, prepare_namespace
+from support.history import History
+from support.operator import System, install_kinds, prepare_namespace
 from support.operator_process import Forge
 
 _INSTALLED: set[str] = set()
@@ -30,40 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.timeout(180), append=False)
 
 
-async def collector_knows(api: Api) -> None:
-    """Wait until what belongs to our kinds goes with its owner.
-
-    kube-controller-manager's garbage collector looks for new kinds every 30 s.
-    """
-    servers = f"{GROUP_PATH}/gpuservers"
-    owner = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUServer",
-        "metadata": {"name": "owner"},
-        "spec": {"partition": "none"},
-    }
-    uid = (await api.post(servers, owner)).ok().body["metadata"]["uid"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": "GPUServer", "name": "owner"}
-    meta = {"name": "dependent", "ownerReferences": [{**reference, "uid": uid}]}
-    path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
-    (await api.post(path, body)).ok()
-    await api.delete(f"{servers}/owner")
-    await api.gone(f"{path}/dependent", seconds=90)
-
-
 @pytest.fixture
 async def installed(api_server: ApiServer, api: Api) -> None:
     """Partita's kinds are served, and the operator's namespace is there."""
     if api_server.url in _INSTALLED:
         return
-    await install_crds(api)
-    meta = {"name": OPERATOR_NAMESPACE}
-    await api.post(
-        "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
-    )
-    await prepare_namespace(api, OPERATOR_NAMESPACE, "partita-agent")
-    await collector_knows(api)
+    await install_kinds(api)
     _INSTALLED.add(api_server.url)
 
 

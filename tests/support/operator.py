@@ -21,9 +21,10 @@ from partita.controller.settings import OperatorSettings
 from partita.embedded.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
 from support.clusters import ApiServer
+from support.crds import install_crds
 from support.history import GROUP_PATH, History
 
-__all__ = ["GIB", "Job", "System", "container", "env_of"]
+__all__ = ["GIB", "Job", "System", "container", "env_of", "install_kinds", "prepare_namespace"]
 
 Body = dict[str, Any]
 
@@ -392,3 +393,35 @@ async def prepare_namespace(api: Api, name: str, *accounts: str) -> None:
     for account in ("default", *accounts):
         body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
         await api.post(f"/api/v1/namespaces/{name}/serviceaccounts", body)
+
+
+async def install_kinds(api: Api) -> None:
+    """Serve Partita's kinds, and make the operator's namespace."""
+    await install_crds(api)
+    meta = {"name": OPERATOR_NAMESPACE}
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+    await api.post("/api/v1/namespaces", body)
+    await prepare_namespace(api, OPERATOR_NAMESPACE, "partita-agent")
+    await _collector_knows(api)
+
+
+async def _collector_knows(api: Api) -> None:
+    """Wait until what belongs to our kinds goes with its owner.
+
+    kube-controller-manager's garbage collector looks for new kinds every 30 s.
+    """
+    servers = f"{GROUP_PATH}/gpuservers"
+    owner = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUServer",
+        "metadata": {"name": "owner"},
+        "spec": {"partition": "none"},
+    }
+    uid = (await api.post(servers, owner)).ok().body["metadata"]["uid"]
+    reference = {"apiVersion": owner["apiVersion"], "kind": "GPUServer", "name": "owner"}
+    meta = {"name": "dependent", "ownerReferences": [{**reference, "uid": uid}]}
+    path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+    (await api.post(path, body)).ok()
+    await api.delete(f"{servers}/owner")
+    await api.gone(f"{path}/dependent", seconds=90)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
@@ -60,15 +62,26 @@ class OperatorProcess:
 
 
 class Forge:
-    """Starts operators; a context manager."""
+    """Starts operators; a context manager.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    paths
+        Where its operators find more packages, such as somebody's policies.
+    environment
+        Variables of its operators.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        found = [*map(str, paths), str(TESTS), *sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.operator_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+            env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(found)},
         )
         self._starting: deque[Future[tuple[int, Future[int]]]] = deque()
         self._ended: dict[int, Future[int]] = {}
@@ -89,12 +102,25 @@ class Forge:
         self._reader.join()
         self._process.stdout.close()
 
-    async def start(self, kubeconfig: Path, log: Path, **settings: Any) -> OperatorProcess:
-        """Start an operator; `settings` are those of `OperatorSettings`."""
+    async def start(
+        self, kubeconfig: Path, log: Path, *, clock: Path | None = None, **settings: Any
+    ) -> OperatorProcess:
+        """Start an operator; `settings` are those of `OperatorSettings`.
+
+        Parameters
+        ----------
+        clock
+            The file that says by how much its clock is wrong, see `chaos.clock`.
+        """
         assert self._process.stdin is not None
         started: Future[tuple[int, Future[int]]] = Future()
         self._starting.append(started)
-        order = {"kubeconfig": str(kubeconfig), "log": str(log), "settings": settings}
+        order = {
+            "kubeconfig": str(kubeconfig),
+            "log": str(log),
+            "clock": clock and str(clock),
+            "settings": settings,
+        }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         async with asyncio.timeout(START_SECONDS):
@@ -157,6 +183,8 @@ def _operate(order: dict[str, Any]) -> None:
         os.dup2(log, 2)
         os.dup2(log, 1)
         configure_logs()
+        if order["clock"] and ctypes.CDLL(None).follow_clock(order["clock"].encode()):
+            raise OSError(order["clock"])  # noqa: TRY301
         asyncio.run(run_operator(OperatorSettings(**order["settings"]), order["kubeconfig"]))
         status = 0
     except Exception as error:  # noqa: BLE001 - the process ends with it

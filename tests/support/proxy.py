@@ -150,9 +150,12 @@ class Write:
         The API server's answer; None while it has none, or when it never saw the request.
     answered
         What the client was told; None while it was not, or when it was cut off.
+    at
+        When it came, by the event loop's clock.
     """
 
     request: Request
+    at: float = 0.0
     status: int | None = None
     answered: int | None = None
 
@@ -390,7 +393,7 @@ class FaultProxy:
         async with self._turn:
             if epoch != self._severed:
                 raise _CutError
-            write = Write(request)
+            write = Write(request, asyncio.get_running_loop().time())
             self.writes.append(write)
             response = await self._relay(asked, request, epoch, write)
             write.answered = response.status

@@ -168,14 +168,16 @@ class Record:
                 found = GPUPartition.parse(version.body)
                 partitions.setdefault(found.metadata.name, []).append(found)
         for versions in self._versions["gpuservers"].values():
+            memory = 0  # as it was told last; what forgets it has no less
             for version in versions:
                 server = GPUServer.parse(version.body)
+                memory = server.status.memory or memory
                 if not server.status.allocations:
                     continue
                 wishes = partitions[server.spec.partition]
                 for problem in overbooked(
                     server.status.allocations,
-                    memory=max(bookable(server.status.memory, wish) for wish in wishes),
+                    memory=max(bookable(memory, wish) for wish in wishes),
                     max_jobs=server.spec.max_jobs,
                     max_clients=48,
                 ):

@@ -1,0 +1,369 @@
+"""Lets happen what the plan says, to whatever is there by then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import aiohttp
+
+from chaos.operators import LEASE, Operator, Operators
+from chaos.plan import PARTITIONS, Action
+from chaos.plane import ChaosPlane
+from partita.models import GPUServer
+from support.api import Answer, Api
+from support.history import GROUP_PATH, History
+from support.proxy import (
+    When,
+    conflict,
+    everything,
+    internal_error,
+    too_many_requests,
+    unavailable,
+    writes,
+)
+
+__all__ = ["LEASES", "OWN", "Faults", "call", "partition_spec"]
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
+LEADS_WITHIN = 60.0
+"""Seconds within which somebody must lead again, whatever was killed."""
+OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
+"""The taint of the node that only one partition takes GPUs of, and that node."""
+CLOCK_OFF = 30.0
+"""Most seconds by which a wall clock is wrong."""
+_COMPONENT = "partita.dev/component"
+
+
+async def call(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask until there is an answer: etcd may be away."""
+    async with asyncio.timeout(LEADS_WITHIN):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                answer = await ask()
+                if answer.status < 500 and answer.status != 429:
+                    return answer
+            await asyncio.sleep(0.2)
+
+
+def partition_spec(name: str) -> Body:
+    """Return a partition's spec as it is while nobody changes it."""
+    plan = PARTITIONS[name]
+    policy = {"name": plan.policies[0], "maxBypasses": plan.max_bypasses}
+    tolerations = [{"key": OWN, "operator": "Exists"}]
+    alone = {"tolerations": tolerations, "nodeSelector": {"kubernetes.io/hostname": OWN_NODE}}
+    return {
+        **(alone if plan.own_node else {}),
+        "gpus": plan.gpus,
+        "policy": policy,
+        "sharing": {"mode": plan.mode},
+        "preemption": plan.preemption,
+        "drainTimeout": "3s",
+    }
+
+
+def _pick(place: float, among: Sequence[T]) -> T | None:
+    return among[int(place * len(among))] if among else None
+
+
+def _by_name(body: Body) -> tuple[str, str]:
+    return body["metadata"].get("namespace", ""), body["metadata"]["name"]
+
+
+@dataclass(eq=False)
+class Faults:
+    """Carries out actions; kills come one after another, all else at the same time.
+
+    Attributes
+    ----------
+    happened, came_to_nothing
+        How often each action struck, and how often there was nothing to strike.
+    struck
+        Requests that the proxies broke.
+    """
+
+    plane: ChaosPlane
+    operators: Operators
+    history: History
+    api: Api
+    nodes: Sequence[str]
+    happened: Counter[str] = field(default_factory=Counter)
+    came_to_nothing: Counter[str] = field(default_factory=Counter)
+    struck: int = 0
+    _killing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def strike(self, action: Action) -> None:
+        """Let one action happen, to its end."""
+        name, _, _ = action.kind.partition("-")
+        if name in {"kill", "term", "freeze"}:
+            async with self._killing:
+                done = await self._kill(action)
+        elif name in {"cut", "storm", "delay"}:
+            done = await self._break_requests(action)
+        else:
+            done = await getattr(self, f"_{action.kind.replace('-', '_')}")(action)
+        (self.happened if done else self.came_to_nothing)[action.kind] += 1
+
+    # Kills.
+
+    async def _kill(self, action: Action) -> bool:
+        operators = self.operators
+        if action.kind in {"kill-apiserver", "kill-etcd"}:
+            name = "etcd" if action.kind == "kill-etcd" else "kube-apiserver"
+            await self.plane.kill(name, action.seconds)
+            return True
+        async with asyncio.timeout(LEADS_WITHIN):
+            while operators.leader is None or operators.standby is None:
+                await asyncio.sleep(0.02)
+        leader, standby = operators.leader, operators.standby
+        match action.kind:
+            case "kill-leader":
+                return await operators.kill(leader)
+            case "kill-standby":
+                return await operators.kill(standby)
+            case "kill-both":
+                return all([await operators.kill(leader), await operators.kill(standby)])
+            case "term-leader":
+                return await operators.stop(leader)
+            case "freeze-leader":
+                return await operators.put_to_sleep(leader, action.seconds)
+            case _:
+                return await operators.stun(standby, action.seconds)
+
+    # Requests.
+
+    async def _break_requests(self, action: Action) -> bool:
+        found = self._operator(action)
+        if found is None:
+            return False
+        match action.kind:
+            case "cut-before":
+                how: Body = {"match": everything, "cut": True}
+            case "cut-after":
+                how = {"match": writes(), "cut": True, "when": When.AFTER}
+            case "delay":
+                how = {"match": everything, "delay": action.seconds}
+            case "storm-409":
+                how = {"match": writes(), "answer": conflict()}
+            case "storm-429":
+                how = {"match": everything, "answer": too_many_requests()}
+            case "storm-500":
+                how = {"match": everything, "answer": internal_error()}
+            case _:
+                how = {"match": everything, "answer": unavailable()}
+        fault = found.proxy.inject(times=action.times, **how)
+        await asyncio.sleep(action.seconds + 1)
+        found.proxy.remove(fault)
+        self.struck += fault.happened
+        return fault.happened > 0
+
+    def _operator(self, action: Action) -> Operator | None:
+        """The leader, as a rule."""
+        leader = self.operators.leader
+        return (
+            leader if leader and action.pick < 0.8 else _pick(action.pick, self.operators.running)
+        )
+
+    async def _drop_watches(self, action: Action) -> bool:
+        found = self._operator(action)
+        return found is not None and found.proxy.drop_watches() > 0
+
+    async def _outage(self, action: Action) -> bool:
+        found = self._operator(action)
+        if found is not None:
+            with found.proxy.outage():
+                await asyncio.sleep(action.seconds)
+        return found is not None
+
+    async def _clock(self, action: Action) -> bool:
+        found = self._operator(action)
+        if found is not None:
+            found.clock.set_off(CLOCK_OFF * (2 * action.seconds / 2.0 - 1))
+        return found is not None
+
+    # Nodes.
+
+    async def _node_gone(self, action: Action) -> bool:
+        node = _pick(action.pick, self.nodes)
+        gone = await call(lambda: self.api.delete(f"/api/v1/nodes/{node}"))
+        await asyncio.sleep(action.seconds)
+        await self._node_back(str(node))
+        return gone.status == 200
+
+    async def taint(self) -> None:
+        """Keep others from the node that only one partition takes GPUs of."""
+        patch = {"spec": {"taints": [{"key": OWN, "effect": "NoSchedule"}]}}
+        (await self.api.patch(f"/api/v1/nodes/{OWN_NODE}", patch)).ok()
+
+    async def _node_back(self, name: str) -> None:
+        taints = [{"key": OWN, "effect": "NoSchedule"}] if name == OWN_NODE else []
+        spec = {"taints": taints}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+        await call(lambda: self.api.post("/api/v1/nodes", node))
+
+    async def _cordon(self, action: Action) -> bool:
+        path = f"/api/v1/nodes/{_pick(action.pick, self.nodes)}"
+        done = await call(lambda: self.api.patch(path, {"spec": {"unschedulable": True}}))
+        await asyncio.sleep(action.seconds)
+        await call(lambda: self.api.patch(path, {"spec": {"unschedulable": None}}))
+        return done.status == 200
+
+    async def _suffer(self, action: Action) -> bool:
+        """Let a GPU fail: its simulated agent looks for this annotation."""
+        server = self._server(action)
+        if server is None:
+            return False
+        patch = {"metadata": {"annotations": {"sim.partita.dev/fault": action.kind}}}
+        done = await call(lambda: self.api.patch(self._path(server), patch))
+        return done.status == 200
+
+    _mps = _gpu_lost = _xid = _suffer
+
+    # People.
+
+    def _job_pod(self, action: Action) -> Body | None:
+        pods = [
+            pod
+            for pod in self.history.all("pods")
+            if (pod["metadata"].get("labels") or {}).get(_COMPONENT) == "job"
+            and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+        ]
+        return _pick(action.pick, sorted(pods, key=_by_name))
+
+    def _server(self, action: Action) -> Body | None:
+        return _pick(action.pick, sorted(self.history.all("gpuservers"), key=_by_name))
+
+    def _path(self, server: Body) -> str:
+        return f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
+
+    async def _delete_pod(self, pod: Body | None, **options: Any) -> bool:
+        if pod is None:
+            return False
+        meta = pod["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        body = {"preconditions": {"uid": meta["uid"]}, **options}
+        self.history.removed_by_hand.add(meta["uid"])
+        return (await call(lambda: self.api.delete(path, body))).status < 300
+
+    async def _delete_job_pod(self, action: Action) -> bool:
+        return await self._delete_pod(self._job_pod(action))
+
+    async def _remove_job_pod(self, action: Action) -> bool:
+        return await self._delete_pod(self._job_pod(action), gracePeriodSeconds=0)
+
+    async def _delete_server_pod(self, action: Action) -> bool:
+        server = self._server(action)
+        return server is not None and await self._delete_pod(self._pod_of(server))
+
+    def _pod_of(self, server: Body) -> Body | None:
+        label, name = "partita.dev/server", server["metadata"]["name"]
+        return next(
+            (
+                pod
+                for pod in self.history.all("pods")
+                if (pod["metadata"].get("labels") or {}).get(label) == name
+                and pod["metadata"]["labels"].get(_COMPONENT) == "server"
+            ),
+            None,
+        )
+
+    async def _delete_server(self, action: Action) -> bool:
+        server = self._server(action)
+        if server is None:
+            return False
+        return (await call(lambda: self.api.delete(self._path(server)))).status == 200
+
+    async def _forget_server(self, action: Action) -> bool:
+        """Somebody empties what the agent reported; and has the agent start again."""
+        server = self._server(action)
+        if server is None:
+            return False
+        kept = {"allocations"}
+        status = {key: None for key in server.get("status") or {} if key not in kept}
+        done = await call(
+            lambda: self.api.patch(f"{self._path(server)}/status", {"status": status})
+        )
+        await self._delete_pod(self._pod_of(server))
+        return done.status == 200
+
+    async def _drop_booking(self, action: Action) -> bool:
+        server = self._server(action)
+        booked = sorted(((server or {}).get("status") or {}).get("allocations") or {})
+        uid = _pick(action.pick, booked)
+        return uid is not None and await self._edit_ledger(server or {}, {uid: None})
+
+    async def _stray_booking(self, action: Action) -> bool:
+        """Somebody books for a job that there never was, on a GPU that nobody is alone on."""
+        body = self._server(action)
+        server = GPUServer.parse(body) if body is not None else None
+        if body is None or server is None or server.status.memory == 0:
+            return False
+        booked = server.status.allocations.values()
+        if any(a.alone for a in booked) or sum(a.memory for a in booked) > server.status.memory / 2:
+            return False
+        entry = {
+            "namespace": "red",
+            "name": "never-was",
+            "attempt": 1,
+            "memory": "1Mi",
+            "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return await self._edit_ledger(body, {"00000000-0000-0000-0000-000000000000": entry})
+
+    async def _edit_ledger(self, server: Body, entries: Body) -> bool:
+        version = server["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "status": {"allocations": entries}}
+        done = await call(lambda: self.api.patch(f"{self._path(server)}/status", patch))
+        if done.status == 200:
+            self.history.by_hand.add(int(done.version))
+        return done.status == 200
+
+    async def _change_job(self, action: Action) -> bool:
+        job = _pick(action.pick, sorted(self.history.all("sharedgpujobs"), key=_by_name))
+        if job is None:
+            return False
+        namespace, name = _by_name(job)
+        path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/{name}"
+        patch = {"metadata": {"labels": {"edited": "yes"}}, "spec": {"expectedDuration": "9s"}}
+        return (await call(lambda: self.api.patch(path, patch))).status == 200
+
+    async def _delete_lease(self, _: Action) -> bool:
+        return (await call(lambda: self.api.delete(f"{LEASES}/{LEASE}"))).status == 200
+
+    async def _steal_lease(self, _: Action) -> bool:
+        patch = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2}}
+        return (await call(lambda: self.api.patch(f"{LEASES}/{LEASE}", patch))).status == 200
+
+    async def _scale(self, action: Action) -> bool:
+        name = _pick(action.pick, sorted(PARTITIONS)) or ""
+        replicas = int(action.seconds / 2.0 * (PARTITIONS[name].gpus + 2))
+        path = f"{GROUP_PATH}/gpupartitions/{name}/scale"
+        done = await call(lambda: self.api.patch(path, {"spec": {"replicas": replicas}}))
+        return done.status == 200
+
+    async def _policy(self, action: Action) -> bool:
+        policy = _pick(action.pick, PARTITIONS["shared"].policies)
+        path = f"{GROUP_PATH}/gpupartitions/shared"
+        patch = {"spec": {"policy": {"name": policy}}}
+        return (await call(lambda: self.api.patch(path, patch))).status == 200
+
+    # Everything as it was.
+
+    async def mend(self) -> None:
+        """Bring back what may be gone, and change back what was changed."""
+        for operator in self.operators.running:
+            operator.clock.set_off(0)
+        for node in self.nodes:
+            await self._node_back(node)
+        for name in PARTITIONS:
+            patch = {"spec": partition_spec(name)}
+            path = f"{GROUP_PATH}/gpupartitions/{name}"
+            (await call(lambda path=path, patch=patch: self.api.patch(path, patch))).ok()  # type: ignore[misc]

@@ -1,0 +1,156 @@
+"""Carries a plan out, round by round, and judges each round."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+
+from chaos.plan import PARTITIONS, JobPlan, Round, Step
+from chaos.verdict import (
+    lease_views,
+    passed_over,
+    servers_left_over,
+    starved,
+    written_without_lease,
+    wrong_ends,
+)
+from chaos.world import World
+from support.history import GROUP_PATH
+
+__all__ = ["FailedRoundError", "run_round", "take_down"]
+
+CALM_SECONDS = 120.0
+"""Within which everything must be at its right end once nothing goes wrong any more. A back-off
+after failures is at most some seconds here; a node that was gone is found so in 15 s."""
+
+
+class FailedRoundError(Exception):
+    """Something was that must not be.
+
+    Attributes
+    ----------
+    problems
+        What it was.
+    """
+
+    def __init__(self, number: int, problems: list[str]) -> None:
+        super().__init__(f"round {number}: {len(problems)} problems")
+        self.number = number
+        self.problems = problems
+
+
+async def run_round(world: World, planned: Round, say: Callable[[str], None]) -> None:
+    """Carry out one round, let all come to rest, and judge it.
+
+    Raises
+    ------
+    FailedRoundError
+        Something is wrong; nothing is cleaned up then.
+    """
+    jobs = list(planned.jobs)
+    began = time.monotonic()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in planned.steps:
+                await asyncio.sleep(step.pause)
+                for job in step.jobs:
+                    group.create_task(_live(world, job))
+                group.create_task(_strike(world, step, began))
+        await world.faults.mend()
+    except ExceptionGroup as errors:
+        raise FailedRoundError(planned.number, [*_flat(errors), *_judge(world, jobs)]) from errors
+    rough = time.monotonic() - began
+    stuck = await _rest(world, jobs)
+    problems = [*stuck, *_judge(world, jobs)]
+    if problems:
+        raise FailedRoundError(planned.number, problems)
+    most = max((sum(c.values()) for c in passed_over(world.history, jobs).values()), default=0)
+    calm = time.monotonic() - began - rough
+    say(
+        f"round {planned.number}: {len(jobs)} jobs, {len(planned.steps)} kills and faults in "
+        f"{rough:.0f} s, at rest after {calm:.0f} s; longest passed over: {most} cycles"
+    )
+    await _clear(world, jobs)
+
+
+async def _strike(world: World, step: Step, began: float) -> None:
+    at = time.monotonic() - began
+    await world.faults.strike(step.action)
+    took = time.monotonic() - began - at
+    with (world.folder / "actions.jsonl").open("a") as log:
+        entry = {"at": round(at, 3), "took": round(took, 3), "step": step.number}
+        log.write(json.dumps(entry | asdict(step.action)) + "\n")
+
+
+async def _live(world: World, job: JobPlan) -> None:
+    """Submit a job, and do to it what its kind asks for."""
+    await world.submit(job)
+    if job.kind == "deleted":
+        await asyncio.sleep(job.after)
+        await world.delete(job)
+    elif job.kind == "suspended":
+        await asyncio.sleep(job.after)
+        await world.change(job, suspend=True)
+        await asyncio.sleep(1)
+        await world.change(job, suspend=False)
+
+
+async def _rest(world: World, jobs: list[JobPlan]) -> list[str]:
+    """Wait until everything is at its right end; return what is not in time."""
+
+    def wrong() -> list[str]:
+        return [*wrong_ends(world.history, jobs), *world.history.left_over()]
+
+    try:
+        await world.history.until(lambda: not wrong(), seconds=CALM_SECONDS)
+    except AssertionError:
+        return wrong()
+    return []
+
+
+def _judge(world: World, jobs: list[JobPlan]) -> list[str]:
+    views = lease_views(world.history.lives("leases"))
+    return [
+        *world.history.problems(),
+        *written_without_lease(views, world.operators.writes()),
+        *starved(world.history, jobs),
+        *world.operators.odd,
+    ]
+
+
+async def _clear(world: World, jobs: list[JobPlan]) -> None:
+    """Delete the round's jobs; nothing of them may stay."""
+    for job in jobs:
+        await world.delete(job)
+    history = world.history
+    await history.until(
+        lambda: not history.all("sharedgpujobs") and not history.left_over(),
+        seconds=CALM_SECONDS,
+        what=history.left_over,
+    )
+    history.forget_gone()
+    world.operators.written.clear()
+
+
+async def take_down(world: World) -> list[str]:
+    """Delete the partitions; return what is left of them."""
+    for name in PARTITIONS:
+        await world.api.delete(f"{GROUP_PATH}/gpupartitions/{name}")
+    try:
+        await world.history.until(
+            lambda: not servers_left_over(world.history), seconds=CALM_SECONDS
+        )
+    except AssertionError:
+        return servers_left_over(world.history)
+    return []
+
+
+def _flat(errors: BaseExceptionGroup[BaseException]) -> Iterator[str]:
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _flat(error)
+        else:
+            yield f"{type(error).__name__}: {error}"

@@ -1,0 +1,297 @@
+"""The verdict: for each thing that must never be, a history in which it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chaos.plan import JobPlan
+from chaos.verdict import (
+    LeaseView,
+    Written,
+    lease_views,
+    passed_over,
+    servers_left_over,
+    starved,
+    written_without_lease,
+    wrong_ends,
+)
+from support.record import Record, Version
+
+Body = dict[str, Any]
+JOB = "uid-train"
+CREATED = "2026-01-01T00:00:00Z"
+
+
+class Story:
+    """A history that is told: each version gets the next number."""
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self.number = 0
+        self.tell("gpupartitions", "single", {"spec": {"gpus": 1}})
+
+    def tell(
+        self,
+        plural: str,
+        name: str,
+        body: Body,
+        *,
+        kind: str = "MODIFIED",
+        uid: str = "",
+        **meta: Any,
+    ) -> int:
+        self.number += 1
+        meta = {
+            "name": name,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": str(self.number),
+            "creationTimestamp": CREATED,
+            **meta,
+        }
+        version = Version(self.number, kind, {**body, "metadata": meta}, float(self.number))
+        self.record.take(plural, version)
+        return self.number
+
+    def server(self, *jobs: str, memory: str = "40Gi", since: str = CREATED, **more: Any) -> int:
+        entries = {
+            f"uid-{job}": {
+                "namespace": "red",
+                "name": job,
+                "attempt": 1,
+                "memory": "20Gi",
+                "since": since,
+                **more,
+            }
+            for job in jobs
+        }
+        status = {"memory": memory, "allocations": entries}
+        return self.tell(
+            "gpuservers", "single-0", {"spec": {"partition": "single"}, "status": status}
+        )
+
+    def pod(
+        self,
+        phase: str = "Running",
+        *,
+        attempt: int = 1,
+        kind: str = "MODIFIED",
+        uid: str = "pod-1",
+    ) -> int:
+        return self.tell(
+            "pods",
+            f"train-{attempt}",
+            {"status": {"phase": phase}},
+            kind=kind,
+            uid=uid,
+            namespace="red",
+            labels={"partita.dev/component": "job", "partita.dev/attempt": str(attempt)},
+            annotations={"partita.dev/job-uid": JOB},
+            ownerReferences=[{"kind": "SharedGPUJob"}],
+        )
+
+    def job(self, phase: str, *outcomes: str, name: str = "train", reason: str = "", **meta: Any):
+        attempts = [{"number": n, "outcome": o} for n, o in enumerate(outcomes, start=1)]
+        status = {"phase": phase, "attempts": attempts, "reason": reason}
+        return self.tell("sharedgpujobs", name, {"status": status}, namespace="red", **meta)
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def a_good_life(story: Story) -> None:
+    story.job("Queued")
+    story.server("train")
+    story.pod("Pending")
+    story.pod("Running")
+    story.pod("Succeeded")
+    story.job("Succeeded", "Succeeded")
+    story.server()
+
+
+def plan(
+    name: str = "train", kind: str = "succeeds", end: str = "Succeeded", **more: Any
+) -> JobPlan:
+    return JobPlan(name, kind, "single", "red", 4, 1.0, end, **more)
+
+
+def said(problems: Any) -> str:
+    return "; ".join(problems)
+
+
+class TestRecord:
+    def test_nothing_is_wrong_with_a_good_life(self, story: Story):
+        a_good_life(story)
+        assert story.record.problems() == []
+        assert story.record.left_over() == []
+
+    def test_a_gpu_booked_above_its_memory(self, story: Story):
+        story.server("one", "two")
+        assert "are booked of" in said(story.record.problems())
+
+    def test_a_gpu_whose_memory_somebody_forgot_has_what_it_had(self, story: Story):
+        story.server("train")
+        story.server("train", memory="0")
+        assert story.record.problems() == []
+
+    def test_a_job_beside_one_that_is_to_be_alone(self, story: Story):
+        story.server("one", "two", memory="80Gi", alone=True)
+        assert "alone" in said(story.record.problems())
+
+    def test_an_attempt_started_twice(self, story: Story):
+        story.server("train")
+        story.pod("Failed")
+        story.pod(kind="DELETED")
+        story.pod(uid="pod-2")
+        assert "started twice" in said(story.record.problems())
+
+    def test_that_it_was_deleted_by_hand_excuses_nobody_who_knew_of_it(self, story: Story):
+        story.record.removed_by_hand.add("pod-1")
+        story.server("train")
+        story.pod()
+        story.job("Running", "")
+        story.pod(kind="DELETED")
+        story.pod(uid="pod-2")
+        assert "started twice" in said(story.record.problems())
+
+    def test_what_was_deleted_by_hand_before_anybody_knew_may_start_again(self, story: Story):
+        story.record.removed_by_hand.add("pod-1")
+        story.server("train")
+        story.pod()
+        story.pod(kind="DELETED")
+        story.pod(uid="pod-2")
+        assert story.record.problems() == []
+
+    def test_two_attempts_at_a_time(self, story: Story):
+        story.server("train")
+        story.pod()
+        story.pod(attempt=2, uid="pod-2")
+        assert "was started while" in said(story.record.problems())
+
+    def test_a_pod_without_a_booking(self, story: Story):
+        story.pod()
+        assert "was booked []" in said(story.record.problems())
+
+    def test_a_pod_that_outlives_its_booking(self, story: Story):
+        story.server("train")
+        story.pod()
+        story.server()
+        story.pod("Succeeded")
+        assert "but was booked" in said(story.record.problems())
+
+    def test_a_pod_whose_booking_was_taken_by_hand_may_end(self, story: Story):
+        story.server("train")
+        story.pod()
+        story.record.by_hand.add(story.server())
+        story.pod("Failed")
+        assert story.record.problems() == []
+
+    def test_an_attempt_that_the_status_has_lost(self, story: Story):
+        a_good_life(story)
+        story.job("Succeeded")
+        assert "says attempts []" in said(story.record.problems())
+
+    def test_an_end_that_was_taken_back(self, story: Story):
+        a_good_life(story)
+        story.job("Queued", "Succeeded")
+        assert "became Queued" in said(story.record.problems())
+
+    def test_an_outcome_that_was_changed(self, story: Story):
+        story.job("Queued", "Failed")
+        story.job("Queued", "OutOfMemory")
+        assert "was Failed and became OutOfMemory" in said(story.record.problems())
+
+    def test_a_booking_and_a_pod_that_are_left(self, story: Story):
+        story.server("train")
+        story.pod()
+        assert len(story.record.left_over()) == 2
+
+    def test_what_is_forgotten_is_what_is_gone(self, story: Story):
+        a_good_life(story)
+        story.server("train")
+        story.job("Succeeded", kind="DELETED")
+        story.record.forget_gone()
+        assert story.record.lives("sharedgpujobs") == []
+        assert [len(life) for life in story.record.lives("gpuservers")] == [1]
+        assert story.record.left_over()
+
+
+class TestEnds:
+    @pytest.mark.parametrize(
+        ("job", "status", "problem"),
+        [
+            (plan(), ("Failed", "Failed"), "must end as Succeeded"),
+            (plan(), ("Running", ""), "must end as Succeeded"),
+            (plan(), ("Succeeded", "Failed", "Succeeded"), "'Failed': 1"),
+            (plan(end="Failed", failures=2), ("Failed", "Failed"), "'Failed': 2"),
+            (plan(kind="grows", refusals=1), ("Succeeded", "Succeeded"), "'OutOfMemory': 0"),
+            (plan(kind="deleted", end="Gone"), ("Running", ""), "must end as Gone"),
+            (plan(kind="too-large", end="Queued"), ("Queued",), "can never fit"),
+            (plan(kind="late", end="Failed"), ("Failed", "Failed"), "its deadline"),
+        ],
+    )
+    def test_a_wrong_end(self, story: Story, job: JobPlan, status: tuple[str, ...], problem: str):
+        story.job(*status)
+        assert problem in said(wrong_ends(story.record, [job]))
+
+    def test_a_job_that_is_gone(self, story: Story):
+        assert "is gone" in said(wrong_ends(story.record, [plan()]))
+
+    def test_right_ends(self, story: Story):
+        a_good_life(story)
+        story.job("Queued", name="large", reason="NeverFits")
+        jobs = [
+            plan(),
+            plan("large", "too-large", "Queued"),
+            plan("went", "deleted", "Gone"),
+        ]
+        assert list(wrong_ends(story.record, jobs)) == []
+
+
+class TestLease:
+    VIEWS = (LeaseView(0, "one"), LeaseView(10, ""), LeaseView(11, "two"), LeaseView(20, "one"))
+
+    @pytest.mark.parametrize("at", [5, 10.5, 11.5, 19.5, 25])
+    def test_who_has_it_or_has_just_had_it_may_write(self, at: float):
+        assert not list(written_without_lease(self.VIEWS, [Written(at, "one", "PATCH pods")]))
+
+    def test_a_write_of_one_whom_it_has_left(self):
+        writes = [Written(15, "one", "PATCH pods")]
+        assert "while two had the Lease" in said(written_without_lease(self.VIEWS, writes))
+
+    def test_a_sleeper_that_writes_when_it_is_woken(self):
+        writes = [Written(11.5, "one", "POST pods", woken=11.4)]
+        assert "slept past its Lease" in said(written_without_lease(self.VIEWS, writes))
+
+    def test_what_a_sleeper_wrote_before(self):
+        writes = [Written(8, "one", "POST pods", woken=11.4)]
+        assert not list(written_without_lease(self.VIEWS, writes))
+
+    def test_holders_are_read_in_order(self, story: Story):
+        story.tell("leases", "l", {"spec": {"holderIdentity": "one"}})
+        story.tell("leases", "l", {"spec": {"holderIdentity": "one"}}, kind="DELETED")
+        assert [v.holder for v in lease_views(story.record.lives("leases"))] == ["one", ""]
+
+
+class TestStarvation:
+    def test_a_job_that_one_leader_passes_over_too_often(self, story: Story):
+        story.tell("leases", "l", {"spec": {"holderIdentity": "one"}})
+        jobs = [plan(f"small-{n}") for n in range(6)]
+        story.job("Queued", name="train")
+        for number, job in enumerate(jobs):
+            story.job("Queued", name=job.name, creationTimestamp="2026-01-01T00:00:05Z")
+            story.server(job.name, since=f"2026-01-01T00:00:1{number}Z")
+        jobs.append(plan(kind="large"))
+        assert passed_over(story.record, jobs)["red/train"] == {"one": 6}
+        assert "passed over in 6 cycles by one" in said(starved(story.record, jobs))
+        assert not list(starved(story.record, [*jobs[:4], jobs[-1]]))
+
+
+def test_a_gpuserver_and_its_pod_are_left(story: Story):
+    story.server()
+    labels = {"partita.dev/component": "server"}
+    story.tell("pods", "single-0", {"status": {}}, labels=labels)
+    assert len(servers_left_over(story.record)) == 2

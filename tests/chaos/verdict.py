@@ -1,0 +1,188 @@
+"""What must hold of a recorded history, beside what `support.record` judges. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.plan import PARTITIONS, JobPlan
+from support.record import Record, Version
+
+__all__ = [
+    "LeaseView",
+    "Written",
+    "passed_over",
+    "servers_left_over",
+    "starved",
+    "written_without_lease",
+    "wrong_ends",
+]
+
+Body = dict[str, Any]
+
+HEARD_WITHIN = 1.0
+"""Seconds by which what we see of a request may be later than when it was sent: everything goes
+through one event loop of ours, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class LeaseView:
+    """Who held the Lease from a moment on, by our clock."""
+
+    at: float
+    holder: str
+
+    @classmethod
+    def of(cls, body: Body | None, at: float) -> LeaseView:
+        """Read a Lease; one that is not there is held by nobody."""
+        return cls(at, ((body or {}).get("spec") or {}).get("holderIdentity") or "")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A write that took effect: when it came, whose it was.
+
+    Attributes
+    ----------
+    woken
+        When its writer was woken after another had taken its Lease; None if it never slept so.
+    """
+
+    at: float
+    by: str
+    kind: str
+    woken: float | None = None
+
+
+def lease_views(leases: Iterable[Sequence[Version]]) -> list[LeaseView]:
+    """Return who held the Lease, in order."""
+    versions = sorted((v for life in leases for v in life), key=lambda v: v.number)
+    return [LeaseView.of(None if v.kind == "DELETED" else v.body, v.at) for v in versions]
+
+
+def written_without_lease(views: Sequence[LeaseView], writes: Iterable[Written]) -> Iterator[str]:
+    """Name writes by whom the Lease had left: a moment after another's name was seen in it.
+
+    One that was put to sleep until then is given no moment: it was silent, so what comes from it
+    was sent after it woke.
+    """
+    for write in writes:
+        if write.woken is not None and write.at >= write.woken:
+            yield f"{write.by} slept past its Lease, woke, and did {write.kind}"
+            continue
+        holder = ""
+        for view in views:
+            if view.at + HEARD_WITHIN > write.at:
+                break
+            holder = view.holder
+        # Whose name comes back into it meanwhile is right again.
+        near = {v.holder for v in views if abs(v.at - write.at) <= HEARD_WITHIN}
+        if holder and holder != write.by and write.by not in near:
+            yield f"{write.by} did {write.kind} while {holder} had the Lease"
+
+
+def wrong_ends(record: Record, jobs: Iterable[JobPlan]) -> Iterator[str]:
+    """Name the jobs that are not at their right end, with how they stand."""
+    for job in jobs:
+        body = record.get("sharedgpujobs", job.name, job.team)
+        if problem := _wrong_end(job, body):
+            yield f"{job.team}/{job.name} ({job.kind}) {problem}"
+
+
+def _wrong_end(job: JobPlan, body: Body | None) -> str:
+    if body is None:
+        return "" if job.end == "Gone" else "is gone"
+    status = body.get("status") or {}
+    said = f"{status.get('phase')}, {status.get('reason')}: {status.get('message')}"
+    if status.get("phase") != job.end:
+        return f"must end as {job.end} and is {said}"
+    outcomes = Counter(a.get("outcome") for a in status.get("attempts", []))
+    if job.kind == "too-large" and (status.get("reason") != "NeverFits" or outcomes):
+        return f"can never fit and is {said} with {dict(outcomes)}"
+    if job.kind == "late" and status.get("reason") != "DeadlineExceeded":
+        return f"must exceed its deadline and is {said}"
+    wanted = {"Failed": job.failures, "OutOfMemory": job.refusals}
+    found = {outcome: outcomes[outcome] for outcome in wanted}
+    return f"must have had {wanted} and had {found}" if found != wanted else ""
+
+
+def servers_left_over(record: Record) -> list[str]:
+    """Name GPUServers and server Pods that are there though no partition is."""
+    servers = [body["metadata"]["name"] for body in record.all("gpuservers")]
+    pods = [
+        body["metadata"]["name"]
+        for body in record.all("pods")
+        if (body["metadata"].get("labels") or {}).get("partita.dev/component") == "server"
+    ]
+    return [f"GPUServer {name} is left" for name in servers] + [
+        f"server Pod {name} is left" for name in pods
+    ]
+
+
+def starved(record: Record, jobs: Iterable[JobPlan]) -> Iterator[str]:
+    """Name jobs that one leader passed over more often than their partition allows.
+
+    Judged where it can be told from outside: on a partition of one GPU, which then is held for
+    the job, and by younger jobs of the same team and priority, which come after it in any order.
+    """
+    for name, counts in passed_over(record, jobs).items():
+        for holder, times in counts.items():
+            if times > PARTITIONS["single"].max_bypasses:
+                yield f"{name} was passed over in {times} cycles by {holder}"
+
+
+def passed_over(record: Record, jobs: Iterable[JobPlan]) -> dict[str, Mapping[str, int]]:
+    """Count the cycles that passed a waiting job over, by job and leader."""
+    views = sorted(
+        (version.number, LeaseView.of(version.body, 0).holder)
+        for life in record.lives("leases")
+        for version in life
+    )
+    plain = [j for j in jobs if j.partition == "single" and j.kind in {"succeeds", "large"}]
+    made = {
+        (life[0].body["metadata"]["namespace"], life[0].body["metadata"]["name"]): life
+        for life in record.lives("sharedgpujobs")
+    }
+    booked = _first_bookings(record)
+    leads = {n: next((h for at, h in reversed(views) if at <= n), "") for n, _ in booked.values()}
+    found: dict[str, Mapping[str, int]] = {}
+    for job in plain:
+        life = made.get((job.team, job.name), [])
+        # From when a leader has said that it waits: not all hear of a job at once.
+        since = next((v for v in life if _waits(v.body)), None)
+        if since is None:
+            continue
+        until, _ = booked.get(since.body["metadata"]["uid"], (1 << 62, ""))
+        cycles: defaultdict[str, set[str]] = defaultdict(set)
+        for other in plain:
+            theirs = made.get((other.team, other.name))
+            if theirs is None or other.team != job.team or not _older(since, theirs[0]):
+                continue
+            number, cycle = booked.get(theirs[0].body["metadata"]["uid"], (1 << 62, ""))
+            if since.number < number < until and number in leads:
+                cycles[leads[number]].add(cycle)
+        found[f"{job.team}/{job.name}"] = {h: len(c) for h, c in cycles.items()}
+    return found
+
+
+def _waits(job: Body) -> bool:
+    return (job.get("status") or {}).get("phase") == "Queued"
+
+
+def _older(one: Version, other: Version) -> bool:
+    """Tell whether one object is older: the queue knows whole seconds."""
+    times = [version.body["metadata"]["creationTimestamp"] for version in (one, other)]
+    return bool(times[0] < times[1])
+
+
+def _first_bookings(record: Record) -> dict[str, tuple[int, str]]:
+    """Return by job UID the version that booked it first, and the moment of that cycle."""
+    found: dict[str, tuple[int, str]] = {}
+    for life in record.lives("gpuservers"):
+        for version in life:
+            for uid, entry in (version.body.get("status") or {}).get("allocations", {}).items():
+                if uid not in found or version.number < found[uid][0]:
+                    found[uid] = version.number, entry["since"]
+    return found

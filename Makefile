@@ -13,7 +13,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -42,6 +42,10 @@ test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPU
 test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
 	@$(BUILD) promtool
 	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
+
+test-chaos: $(DEV) ## Kill and break everything at random, and judge what came of it (needs Go and gcc; ARGS="--kills 200 --faults 1000" takes half an hour)
+	@$(BUILD) apiserver
+	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
 test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (needs Go, git and Debian's redis-server)
 	@$(BUILD) apiserver manifests argocd

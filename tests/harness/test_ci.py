@@ -1,0 +1,106 @@
+"""`.ci/run` among stand-ins: what it runs, when it stops, and that nothing of it goes on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from apiserver.processes import poll
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {"test-gpu", "test-chaos"}
+"""What needs a GPU, and what goes on for half an hour."""
+WAIT_SECONDS = 40
+
+MAKE = """echo "$1" >>made
+[ "$1" = "$FAILS" ] && exit 7
+[ "$1" = "$HANGS" ] && { echo $$ >hanging; exec sleep 1000; }
+exit 0"""
+BEHIND = """echo "$*" >>behind
+[ -z "$HANGS" ] && exit 0
+echo $$ >hanging-behind; exec sleep 1000"""
+
+
+class Checkout:
+    """A folder with the script and stand-ins for all that it calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / ".ci").mkdir()
+        shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+        self._stand_in("bin/make", MAKE)
+        self._stand_in("bin/apt-get", 'echo "$@" >>installed')
+        self._stand_in("bin/go", "exit 0")
+        self._stand_in(".venv/bin/python", BEHIND)
+
+    @contextmanager
+    def running(self, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """Run the script, and end it if it still runs."""
+        path = f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        with subprocess.Popen(
+            ["bash", ".ci/run"],
+            cwd=self.folder,
+            env={"PATH": path, "FAILS": "", "HANGS": "", **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+
+    def lines(self, name: str) -> list[str]:
+        """Return what a stand-in wrote down."""
+        path = self.folder / name
+        return path.read_text().split("\n")[:-1] if path.exists() else []
+
+    def _stand_in(self, path: str, script: str) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_it_runs_lint_and_every_tier_and_says_what_each_took(checkout: Checkout):
+    with checkout.running() as process:
+        out, _ = process.communicate()
+    assert process.returncode == 0
+    targets = set(re.findall(r"^(test[a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    made = checkout.lines("made")
+    assert made[0] == "lint"
+    assert sorted(made[1:]) == sorted(targets - ELSEWHERE)
+    assert all(f"make {target} " in out.splitlines()[-1] for target in made)
+
+
+def test_it_ends_with_the_first_that_fails(checkout: Checkout):
+    with checkout.running(FAILS="test-apiserver") as process:
+        out, _ = process.communicate()
+    assert process.returncode == 7
+    assert checkout.lines("made") == ["lint", "test", "test-apiserver"]
+    assert "make test-apiserver" in out.splitlines()[-1]
+
+
+def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):
+    with checkout.running(HANGS="test-apiserver") as process:
+        assert poll(
+            lambda: bool(checkout.lines("hanging") and checkout.lines("hanging-behind")),
+            WAIT_SECONDS,
+        )
+        started = [int(checkout.lines(name)[0]) for name in ("hanging", "hanging-behind")]
+        assert all(Path(f"/proc/{pid}").exists() for pid in started)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert process.returncode == 143
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]

@@ -13,7 +13,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -100,6 +100,9 @@ crds: $(RUNTIME) ## Generate crds/ from the models
 
 chart: $(RUNTIME) ## Make the Helm chart of manifests/base in build/chart/partita (needs kubectl)
 	@kubectl kustomize manifests/base | $(PY) tools/chart.py build/chart/partita
+
+release: $(DEV) ## Build wheel, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
+	@$(PY) tools/release.py dist $(ARGS)
 
 reference: $(RUNTIME) ## Generate docs/reference/ from the models and from --help
 	@$(PY) tools/reference.py

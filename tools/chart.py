@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
-__all__ = ["main", "templates"]
+from partita import __version__
+
+__all__ = ["main", "templates", "write"]
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "partita-system"
@@ -33,12 +35,20 @@ def main() -> int:
     """Write the chart of the objects on stdin into the folder that is named."""
     (folder,) = map(Path, sys.argv[1:])
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "manifests" / "helm", folder)
-    (folder / "templates").mkdir()
-    for name, text in templates(list(yaml.safe_load_all(sys.stdin))).items():
-        (folder / "templates" / name).write_text(text, encoding="utf-8")
+    write(folder, sys.stdin.read())
     print(folder)
     return 0
+
+
+def write(folder: Path, rendered: str) -> None:
+    """Write the chart of rendered objects into a new folder."""
+    shutil.copytree(ROOT / "manifests" / "helm", folder)
+    (folder / "templates").mkdir()
+    about = yaml.safe_dump({"version": __version__, "appVersion": __version__})
+    with (folder / "Chart.yaml").open("a", encoding="utf-8") as file:
+        file.write(about)
+    for name, text in templates(list(yaml.safe_load_all(rendered))).items():
+        (folder / "templates" / name).write_text(text, encoding="utf-8")
 
 
 def templates(documents: list[dict[str, Any]]) -> dict[str, str]:

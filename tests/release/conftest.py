@@ -1,0 +1,67 @@
+"""One release a run: it is installed into an empty environment, which takes a while."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.clusters import find_kubectl
+
+ROOT = Path(__file__).parents[2]
+URL = "https://example.com/partita/v0"
+EPOCH = "1700000000"
+
+
+@dataclass(frozen=True)
+class Release:
+    """What `make release` has made.
+
+    Attributes
+    ----------
+    folder
+        The files to be published.
+    trial
+        kubectl's plug-in, unpacked and called once.
+    """
+
+    folder: Path
+    trial: Path
+
+    def file(self, pattern: str) -> Path:
+        """Return the only file of such a name."""
+        (found,) = self.folder.glob(pattern)
+        return found
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """The release; the processes of pytest-xdist make one for all."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    made = Release(base / "release" / "dist", base / "release" / "trial")
+    with (base / "release.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.folder.parent.exists():
+            made.trial.mkdir(parents=True)
+            kubectl = find_kubectl()
+            path = [*([str(kubectl.parent)] if kubectl else []), os.environ["PATH"]]
+            done = subprocess.run(
+                [
+                    *(sys.executable, ROOT / "tools" / "release.py", made.folder),
+                    *("--url", URL, "--trial", made.trial),
+                ],
+                env={**os.environ, "PATH": os.pathsep.join(path), "SOURCE_DATE_EPOCH": EPOCH},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+        assert made.folder.exists(), "another process could not make it"
+    return made

@@ -1,0 +1,92 @@
+"""Pack `kubectl partita` for krew, kubectl's package manager.
+
+krew unpacks an archive and links to the program in it; it runs nothing of ours. So the archive has
+a small program (`tools/krew/kubectl-partita`) that installs the wheel beside it at its first call,
+with the packages that the lock file names, by their hashes.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from archives import write_archive
+
+__all__ = ["PROGRAM", "manifest", "pack", "runtime_lock"]
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = "kubectl-partita"
+BLOCK = re.compile(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", re.MULTILINE | re.DOTALL)
+"""A package of a lock file, with its hashes."""
+
+
+def pack(archive: Path, wheel: Path, lock: Path, epoch: int) -> None:
+    """Write the archive with the program, this wheel and this lock file."""
+    files = {
+        PROGRAM: ROOT / "tools" / "krew" / PROGRAM,
+        wheel.name: wheel,
+        "requirements.txt": lock,
+        "LICENSE": ROOT / "LICENSE",
+    }
+    write_archive(archive, files, epoch)
+
+
+def manifest(version: str, uri: str, archive: Path) -> dict[str, Any]:
+    """Return krew's description of a release (https://krew.sigs.k8s.io/docs/developer-guide/).
+
+    Parameters
+    ----------
+    uri
+        Where the archive will be downloaded.
+    """
+    return {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "partita"},
+        "spec": {
+            "version": f"v{version}",
+            "shortDescription": "Share NVIDIA GPUs: submit, watch and explain jobs",
+            "description": (
+                "Submit jobs that share NVIDIA GPUs by Partita, see GPUs, slices and queues live,\n"
+                "ask why a job waits, retry it, drain GPUs, and collect what a report needs.\n"
+            ),
+            "caveats": (
+                "Needs Python 3.11, 3.12 or 3.13 with venv. The first call downloads Partita's\n"
+                "packages, by their hashes, into the plug-in's own folder.\n"
+            ),
+            "platforms": [
+                {
+                    # On Windows krew takes .exe files alone.
+                    "selector": {
+                        "matchExpressions": [
+                            {"key": "os", "operator": "In", "values": ["darwin", "linux"]}
+                        ]
+                    },
+                    "uri": uri,
+                    "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
+                    "bin": PROGRAM,
+                }
+            ],
+        },
+    }
+
+
+def runtime_lock(text: str) -> str:
+    """Return a lock file without the packages that only build Partita."""
+    building = set(_needed("hatchling")) - set(_needed("partita"))
+    blocks = BLOCK.finditer(text)
+    return "".join(b[0] for b in blocks if canonicalize_name(b[1]) not in building)
+
+
+def _needed(name: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Name a package that is installed here, and those that it stands on."""
+    yield canonicalize_name(name)
+    for line in distribution(name).requires or ():
+        needed = Requirement(line)
+        if needed.name not in seen and (not needed.marker or needed.marker.evaluate({"extra": ""})):
+            yield from _needed(needed.name, seen | {name, needed.name})

@@ -1,0 +1,147 @@
+"""Build what a release consists of; run by `make release`.
+
+    python tools/release.py dist [--url URL]
+
+What is built is installed into an empty environment and started. The bill of materials is that of
+this environment: what is in it, under which licences, and what needs what.
+"""
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+import yaml
+
+import chart
+import plugin
+from archives import write_archive
+from partita import __version__
+
+__all__ = ["SUMS", "build", "main", "make"]
+
+ROOT = Path(__file__).parents[1]
+SUMS = "SHA256SUMS"
+
+
+def main() -> int:
+    """Make a release in the folder that is named."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path, help="made anew")
+    parser.add_argument("--url", default="", help="where these files will be published, for krew")
+    parser.add_argument("--trial", type=Path, help="an empty folder for the environment; kept")
+    said = parser.parse_args()
+    with tempfile.TemporaryDirectory() as passing:
+        make(said.folder, said.trial or Path(passing), said.url, shutil.which("kubectl"))
+    return 0
+
+
+def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
+    """Make a release in a new folder.
+
+    Parameters
+    ----------
+    trial
+        An empty folder; kubectl's plug-in is installed there, and stays.
+    url
+        Where the release will be published, for krew's manifest; empty makes none.
+    kubectl
+        Renders the manifests for the chart; None makes none.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    epoch = _epoch()
+    wheel, archive = build(folder, trial, epoch)
+    with tarfile.open(archive) as packed:
+        packed.extractall(trial, filter="data")
+    said = _run(trial / plugin.PROGRAM, "--version")
+    if __version__ not in said:
+        raise RuntimeError(f"{wheel} says that it is {said!r}")
+    python = trial / "environment" / "bin" / "python"
+    _run(python, "-m", "pip", "check")
+    # What pip itself is would be no part of Partita.
+    _run(python, "-m", "pip", "uninstall", "--yes", "pip", "setuptools")
+    _bill(folder / f"partita-{__version__}.cdx.json", python, epoch)
+    if kubectl is None:
+        _tell("no chart: there is no kubectl, which renders manifests/base")
+    else:
+        _chart(folder / f"partita-chart-{__version__}.tgz", kubectl, epoch)
+    if url:
+        uri = f"{url.rstrip('/')}/{archive.name}"
+        text = yaml.safe_dump(plugin.manifest(__version__, uri, archive), sort_keys=False)
+        (folder / "partita.yaml").write_text(text, encoding="utf-8")
+    else:
+        _tell('no krew manifest: say where it will be, make release ARGS="--url https://..."')
+    _sums(folder)
+
+
+def build(folder: Path, work: Path, epoch: int) -> tuple[Path, Path]:
+    """Build wheel, sdist and kubectl's plug-in; return wheel and plug-in."""
+    folder.mkdir(parents=True)
+    command = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--target", "sdist")
+    _run(*command, "--directory", folder.resolve(), epoch=epoch)
+    (wheel,) = folder.glob("*.whl")
+    lock = work / "runtime.txt"
+    text = (ROOT / "requirements" / "base.txt").read_text(encoding="utf-8")
+    lock.write_text(plugin.runtime_lock(text), encoding="utf-8")
+    archive = folder / f"{plugin.PROGRAM}-{__version__}.tar.gz"
+    plugin.pack(archive, wheel, lock, epoch)
+    lock.unlink()
+    return wheel, archive
+
+
+def _bill(path: Path, python: Path, epoch: int) -> None:
+    """Write the bill of materials of an environment (CycloneDX, https://cyclonedx.org)."""
+    about = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as project:
+        # cyclonedx-py knows no version that is told elsewhere.
+        project.write(about.replace('dynamic = ["version"]', f'version = "{__version__}"'))
+        project.flush()
+        command = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
+        _run(*command, "--pyproject", project.name, "--output-file", path, python, epoch=epoch)
+
+
+def _chart(path: Path, kubectl: str, epoch: int) -> None:
+    rendered = _run(kubectl, "kustomize", ROOT / "manifests" / "base")
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work, "partita")
+        chart.write(folder, rendered)
+        files = {f.relative_to(work).as_posix(): f for f in folder.rglob("*") if f.is_file()}
+        write_archive(path, files, epoch)
+
+
+def _sums(folder: Path) -> None:
+    """Write down the files' digests, as `sha256sum --check` reads them."""
+    files = sorted(folder.iterdir())
+    lines = [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.name}\n" for f in files]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+    for file in files:
+        print(file)
+
+
+def _epoch() -> int:
+    """Return the time of the release: that of the commit, unless SOURCE_DATE_EPOCH says another."""
+    said = os.environ.get("SOURCE_DATE_EPOCH") or _run("git", "log", "-1", "--format=%ct")
+    return int(said)
+
+
+def _run(*command: str | Path, epoch: int | None = None) -> str:
+    environment = dict(os.environ)
+    if epoch is not None:
+        environment["SOURCE_DATE_EPOCH"] = str(epoch)
+    done = subprocess.run(  # noqa: S603
+        list(map(str, command)), cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE
+    )
+    return done.stdout.decode()
+
+
+def _tell(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

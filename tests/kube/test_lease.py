@@ -127,6 +127,30 @@ async def test_a_second_one_waits_until_the_first_is_silent_for_long_enough(
     assert (leases.spec["holderIdentity"], leases.spec["leaseTransitions"]) == ("two", 1)
 
 
+async def test_one_that_waits_hears_soon_that_it_is_free(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    waiting = asyncio.create_task(two.acquire())
+    while two._seen is None:
+        await asyncio.sleep(0)
+    await one.release()
+    released = clock.now
+    await waiting
+    assert clock.now <= released + 0.5
+
+
+async def test_one_that_waits_counts_from_the_last_renewal(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    waiting = asyncio.create_task(two.acquire())
+    while two._seen is None:
+        await asyncio.sleep(0)
+    assert await one._try() is None
+    renewed = clock.now
+    await waiting
+    assert renewed + 15 <= clock.now <= renewed + 16
+
+
 async def test_renewing_keeps_it(leases: Leases, clock: Clock):
     one, two = candidate(leases, "one"), candidate(leases, "two")
     await one.acquire()

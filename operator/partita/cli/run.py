@@ -44,7 +44,7 @@ __all__ = ["command"]
 @click.option(
     "--lease-duration",
     type=click.FloatRange(min=1),
-    default=15.0,
+    default=12.0,
     show_default=True,
     metavar="SECONDS",
     help="After so long a silence another operator takes over.",

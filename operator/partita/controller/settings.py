@@ -16,8 +16,9 @@ class OperatorSettings:
     """Namespace of the server Pods; the operator's where it is empty."""
     identity: str = ""
     """Who we are in the Lease; a container that restarts in the same Pod keeps its name."""
-    lease_duration: float = 15.0
-    """Seconds after which another operator may take over from one that is silent."""
+    lease_duration: float = 12.0
+    """Seconds after which another operator may take over from one that is silent: with what it
+    takes to see that, and to begin, somebody works again after 15 s."""
     image: str = ""
     """Image of the server Pods; that of the operator's own Pod where it is empty."""
     service_account: str = "partita-agent"

@@ -23,6 +23,10 @@ from partita.kube.errors import (
 __all__ = ["Lease", "LeaseLostError"]
 
 
+LOOK_EVERY = 0.5
+"""Seconds between two looks of one that waits: so long nobody works after it was given back."""
+
+
 class LeaseLostError(Exception):
     """Another process leads now, or the API server could not be reached for too long."""
 
@@ -43,7 +47,7 @@ class Lease:
     """
 
     def __init__(
-        self, kube: Kube, *, namespace: str, name: str, identity: str, duration: float = 15.0
+        self, kube: Kube, *, namespace: str, name: str, identity: str, duration: float
     ) -> None:
         self._kube = kube
         self._namespace = namespace
@@ -74,7 +78,7 @@ class Lease:
             if holder != said:
                 said = holder
                 self._log.info("waiting for the lease", holder=holder)
-            await asyncio.sleep(self._period)
+            await asyncio.sleep(min(LOOK_EVERY, self._period))
 
     async def keep(self) -> None:
         """Renew for as long as we live.

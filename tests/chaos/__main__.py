@@ -15,13 +15,17 @@ from pathlib import Path
 
 from apiserver.build import assets
 from apiserver.rights import install_rights
+from chaos.failover import TARGETS, measure, table
 from chaos.plan import FAULTS, KILLS, Round, make_plan
 from chaos.plane import ChaosPlane
 from chaos.run import FailedRoundError, run_round, take_down
 from chaos.world import World, running_world
+from partita.controller.settings import OperatorSettings
 
 KILLS_SHORT, FAULTS_SHORT = 10, 50
 PER_ROUND = 60
+PROBLEMS = 50
+"""Problems that are printed; all have the same cause, as a rule."""
 LINE = 250
 """Characters of a line of a log that are printed."""
 
@@ -40,10 +44,24 @@ async def chaos(plane: ChaosPlane, folder: Path, rounds: list[Round]) -> list[st
             problems = [*await take_down(world), *world.operators.odd]
         except FailedRoundError as failed:
             say(f"round {failed.number} has failed")
+            print("\n".join(failed.problems[:PROBLEMS]), flush=True)
             _write_down(world, folder)
             problems = failed.problems
         _tell(world)
     return problems
+
+
+async def failover(plane: ChaosPlane, folder: Path, times: int) -> list[str]:
+    """Measure how soon another leads, with the Lease as it is by default."""
+    seconds = OperatorSettings().lease_duration
+    async with running_world(plane, folder, seconds) as world:
+        found = await measure(world, times, say)
+    print(table(found, seconds))
+    return [
+        f"{one.how}: booked after {one.books:.1f} s"
+        for one in found
+        if one.books > TARGETS[one.how]
+    ]
 
 
 def _tell(world: World) -> None:
@@ -88,6 +106,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=KILLS_SHORT)
     parser.add_argument("--faults", type=int, default=FAULTS_SHORT)
     parser.add_argument("--per-round", type=int, default=PER_ROUND, help="steps of a round")
+    parser.add_argument(
+        "--failover", type=int, default=0, help="only measure so many changes of the leader"
+    )
     parser.add_argument("--show", action="store_true", help="print the plan and do nothing")
     asked = parser.parse_args()
     rounds = make_plan(asked.seed, asked.kills, asked.faults, asked.per_round)
@@ -109,10 +130,14 @@ def main() -> int:
     with ChaosPlane(binaries) as plane:
         install_rights(binaries / "kubectl", plane.kubeconfig)
         say("the control plane runs")
-        problems = asyncio.run(chaos(plane, folder, rounds))
+        problems = asyncio.run(
+            failover(plane, folder, asked.failover)
+            if asked.failover
+            else chaos(plane, folder, rounds)
+        )
     if problems:
-        print("\n".join(problems[:50]))
         print(_tails(folder))
+        print("\n".join(problems[:PROBLEMS]))
         print(f"{len(problems)} problems. All logs, actions and versions are in {folder}.")
         print(f"Again: {command}")
         return 1

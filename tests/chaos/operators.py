@@ -18,7 +18,7 @@ from support.history import History
 from support.operator_process import Forge, OperatorProcess
 from support.proxy import FaultProxy
 
-__all__ = ["LEASE", "LEASE_SECONDS", "Operator", "Operators"]
+__all__ = ["LEASE", "LEASE_SECONDS", "WAITS", "Operator", "Operators"]
 
 LEASE_SECONDS = 3.0
 """Of a run's Lease: long enough for a busy machine, short enough for hundreds of kills."""
@@ -29,6 +29,7 @@ TAKEN_OVER_WITHIN = 60.0
 """Seconds: far more than any Lease of a run lasts."""
 REFUSED = "operator ended: ForbiddenError"
 """An API server that has just started knows no roles yet: who meets it then is started again."""
+WAITS = "waiting for the lease"
 LEADS = '"leading"'
 LOST = "the lease is lost to"
 _ODD = re.compile(r'"part".*"level": "(error|critical)"|Traceback')

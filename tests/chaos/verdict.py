@@ -33,11 +33,14 @@ class LeaseView:
 
     at: float
     holder: str
+    renewed: str = ""
+    """When it was last renewed, as its holder says."""
 
     @classmethod
     def of(cls, body: Body | None, at: float) -> LeaseView:
         """Read a Lease; one that is not there is held by nobody."""
-        return cls(at, ((body or {}).get("spec") or {}).get("holderIdentity") or "")
+        spec = (body or {}).get("spec") or {}
+        return cls(at, spec.get("holderIdentity") or "", spec.get("renewTime") or "")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class OperatorProcess:
     @property
     def log(self) -> str:
         """What was logged so far."""
-        return self.path.read_text()
+        return self.path.read_text() if self.path.exists() else ""  # it has only just been forked
 
     async def stop(self) -> int:
         """End it as Kubernetes does, and return its wait status."""

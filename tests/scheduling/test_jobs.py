@@ -59,6 +59,13 @@ class TestTheQueue:
         assert status(jobs).reason == "Scheduling"
         assert jobs.attempt_of(UID) == 1
 
+    def test_a_job_that_can_never_start_is_told_so_at_once(self):
+        _, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
+        jobs.look(UID, START)
+        wish = jobs.status(UID, START)
+        assert wish is not None
+        assert (wish[0].reason, wish[1]) == ("NeverFits", 0.0)
+
     def test_a_job_that_goes_leaves_the_queue(self):
         state, jobs = world(job_body())
         jobs.look(UID, START)

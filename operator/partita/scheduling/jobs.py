@@ -356,6 +356,8 @@ class Jobs:
             bypasses=known.bypasses,
         )
         if _but_first_use(status) == _but_first_use(job.status):
+            if known.shown is not None:
+                known.shown = job.status, known.shown[1]  # once in memory, not twice
             return None
         old, since = known.shown or (job.status, None)
         numbers = {"message", "queue_position", "bypasses", "conditions"}
@@ -388,6 +390,8 @@ def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:
     """Seconds within which a change is to be written."""
     if new.phase is Phase.ASSIGNED:
         return ASSIGNED_WITHIN
+    if any(c.type == "Stalled" and c.status == "True" for c in new.conditions):
+        return 0.0  # nothing but a change of YAML can come in between
     if new.phase is Phase.QUEUED and [a.outcome for a in old.attempts] == [
         a.outcome for a in new.attempts
     ]:

@@ -232,6 +232,20 @@ class TestStatuses:
         await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
         assert len(kube.writes) == 1
 
+    async def test_an_urgent_wish_goes_before_those_that_are_overdue(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = Kube(*bodies)
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None)  # type: ignore[arg-type]
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        task = asyncio.create_task(writer.run())
+        await self.until(lambda: len(kube.writes) == 4)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", *names]
+
     async def test_what_stands_there_already_is_not_written(self, kube, writer):
         writer.want("uid-train", SharedGPUJobStatus(), 0.0)
         await self.until(lambda: not writer._due and not writer._writing)

@@ -1,7 +1,8 @@
 """Writes the jobs' statuses: few writes, soon enough.
 
 What is wanted is kept by job, so several changes within a moment become one write. Urgent ones
-(an end, a reason that changed) go at once, others after a short delay in which more may come.
+(a start, an end, a job that can never start) go at once and, where there are more than can be
+written, before all others, which wait for a short delay in which more may come.
 """
 
 import asyncio
@@ -47,8 +48,9 @@ class StatusWriter:
         self._on_refused = on_refused
         self._on_written = on_written
         self._wanted: dict[str, SharedGPUJobStatus] = {}
-        self._due: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
+        self._due: dict[str, tuple[bool, float]] = {}
+        """Whether it may wait, and until when."""
+        self._heap: list[tuple[tuple[bool, float], str]] = []
         self._writing: set[str] = set()
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._changed = asyncio.Event()
@@ -58,7 +60,7 @@ class StatusWriter:
         """Have a status written within so many seconds; an earlier time that stands is kept."""
         now = asyncio.get_running_loop().time()
         self._wanted[uid] = status
-        due = min(self._due.get(uid, now + within), now + within)
+        due = min(self._due.get(uid, (True, now + within)), (within > 0, now + within))
         if due != self._due.get(uid):
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid))
@@ -84,7 +86,7 @@ class StatusWriter:
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
-            while self._heap and self._heap[0][0] <= loop.time():
+            while self._heap and self._heap[0][0][1] <= loop.time():
                 due, uid = heapq.heappop(self._heap)
                 if self._due.get(uid) != due:
                     continue  # an older wish
@@ -92,7 +94,7 @@ class StatusWriter:
                 if uid not in self._writing:
                     return uid
                 self.want(uid, self._wanted[uid], 0.05)
-            wait = self._heap[0][0] - loop.time() if self._heap else None
+            wait = self._heap[0][0][1] - loop.time() if self._heap else None
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()

@@ -12,11 +12,13 @@ import json
 import os
 import platform
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from bench.scale.kueue import KueueError, KueueResult, run_kueue
 from bench.scale.run import Result, run
 from bench.scale.shape import shrunk
 
@@ -25,6 +27,8 @@ examples:
   make bench-scale                                  all 15,000 jobs, with their Pods
   make bench-scale ARGS=--no-pods                   what Kueue does: admission alone
   make bench-scale ARGS="--share 0.1"               a tenth of the jobs, to try it
+  git clone --depth 1 --branch v0.19.2 https://github.com/kubernetes-sigs/kueue /tmp/kueue
+  make bench-scale ARGS="--kueue /tmp/kueue"        Kueue's own benchmark after it, and the ratio
 """
 
 
@@ -50,22 +54,40 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument(
+        "--kueue",
+        type=Path,
+        metavar="FOLDER",
+        help="build and run the benchmark of this checkout of Kueue afterwards, and compare",
+    )
+    parser.add_argument(
         "--profile",
         type=Path,
         metavar="FILE",
         help="have cProfile write there what the operator does (which makes it slower)",
     )
     arguments = parser.parse_args()
+
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
     result = run(
         classes=shrunk(arguments.share),
         share=arguments.share,
         with_pods=not arguments.no_pods,
         profile=arguments.profile,
-        tell=lambda text: sys.stderr.write(f"{text}\n"),
+        tell=tell,
     )
     show(result)
+    written = result.dump()
+    if arguments.kueue:
+        try:
+            kueue = run_kueue(arguments.kueue, share=arguments.share, tell=tell)
+        except KueueError as error:
+            sys.exit(str(error))
+        compare(result, kueue)
+        written["kueue"] = asdict(kueue)
     if arguments.json:
-        arguments.json.write_text(json.dumps(result.dump(), indent=2) + "\n")
+        arguments.json.write_text(json.dumps(written, indent=2) + "\n")
 
 
 def show(result: Result) -> None:
@@ -96,6 +118,24 @@ def show(result: Result) -> None:
     table.add_row("all writes", f"{sum(result.writes.values()):.2f}")
     table.add_row("reads", f"{result.reads:.3f}")
     console.print(table)
+
+
+def compare(result: Result, kueue: KueueResult) -> None:
+    """Print Kueue's figures and ours beside each other."""
+    used = result.used["operator"]
+    ours = [result.wall, used.cpu, used.peak]
+    theirs = [kueue.working, kueue.cpu, kueue.peak]
+    table = Table("Kueue's benchmark", "Partita", "Kueue", "ratio")
+    names = ("wall time, s", "manager's CPU, s", "manager's peak memory, MB")
+    for name, our, their in zip(names, ours, theirs, strict=True):
+        table.add_row(name, f"{our:.1f}", f"{their:.1f}", f"{our / their:.2f}")
+    console = Console(width=100, highlight=False)
+    console.print(table)
+    waits = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in kueue.admission.items())
+    console.print(
+        f"Kueue's manager ran for {kueue.wall:.1f} s, start and stop included; its mean time to "
+        f"admission: {waits}. It makes no Pods, and preempts and borrows where Partita does not."
+    )
 
 
 if __name__ == "__main__":

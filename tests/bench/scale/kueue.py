@@ -1,0 +1,142 @@
+"""Kueue's own scheduler benchmark, built and run from a checkout of Kueue.
+
+Its runner starts etcd and kube-apiserver (ours, by `KUBEBUILDER_ASSETS`) and `minimalkueue`,
+makes the workloads, and ends each once its time is over; there are no Pods. What it prints and
+writes is Kueue's; nothing of Kueue is kept here. `minimalkueue` allows itself 50 requests a second
+(test/performance/scheduler/minimalkueue/main.go), as Kueue does by default.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiserver.build import assets
+
+__all__ = ["KueueError", "KueueResult", "run_kueue"]
+
+_FOLDER = Path("test/performance/scheduler")
+_CRDS = Path("config/components/crd/bases")
+_TELL_SECONDS = 15
+_LIMIT = "60m"
+
+
+class KueueError(Exception):
+    """Kueue's benchmark could not be built or run; the message has the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class KueueResult:
+    """What Kueue's benchmark wrote of itself."""
+
+    wall: float
+    """Seconds that its manager ran: start and stop are in it, as in what Kueue publishes."""
+    working: float
+    """Seconds from the first to the last event of its queues."""
+    cpu: float
+    """Seconds of processor time of its manager."""
+    peak: float
+    """Most resident memory of its manager, MB."""
+    admission: dict[str, float]
+    """Mean seconds to admission by class; it writes no others."""
+
+
+def run_kueue(checkout: Path, *, share: float, tell: Callable[[str], None]) -> KueueResult:
+    """Build it where that has not been done, run it, and read what it wrote.
+
+    Parameters
+    ----------
+    checkout
+        A working tree of github.com/kubernetes-sigs/kueue. The binaries go into its `bin`.
+    share
+        The part of its workloads that are made.
+    tell
+        Told how far it is.
+
+    Raises
+    ------
+    KueueError
+        It could not be built, or did not end well.
+    """
+    if not (checkout / _FOLDER / "minimalkueue").is_dir():
+        raise KueueError(f"{checkout} is no checkout of Kueue: {_FOLDER}/minimalkueue is missing.")
+    binaries = checkout / "bin"
+    names = ("minimalkueue", "runner")
+    if not all((binaries / name).is_file() for name in names):
+        tell("building Kueue's benchmark (several minutes the first time)")
+        command = ["go", "build", "-trimpath", "-o", f"{binaries}/"]
+        _do([*command, *(f"./{_FOLDER}/{name}" for name in names)], checkout, "the build", tell)
+    with tempfile.TemporaryDirectory(prefix="partita-kueue-") as text:
+        folder = Path(text)
+        generator = folder / "generator.yaml"
+        generator.write_text(yaml.safe_dump(_shrunk(checkout, share)))
+        command = [str(binaries / "runner"), "--o", text, "--crds", str(checkout / _CRDS)]
+        command += ["--generatorConfig", str(generator), "--timeout", _LIMIT]
+        command += ["--minimalKueue", str(binaries / "minimalkueue")]
+        _do(command, checkout, "Kueue's benchmark", tell)
+        stats = yaml.safe_load((folder / "minimalkueue.stats.yaml").read_text())
+        summary = yaml.safe_load((folder / "summary.yaml").read_text())
+    return _read(stats, summary)
+
+
+def _shrunk(checkout: Path, share: float) -> dict[str, Any]:
+    """Return the configuration of its baseline, with this share of the workloads."""
+    path = checkout / _FOLDER / "configs" / "baseline" / "generator.yaml"
+    made: dict[str, Any] = yaml.safe_load(path.read_text())
+    for cohort in made["cohorts"]:
+        for queues in cohort["queuesSets"]:
+            for workloads in queues["workloadsSets"]:
+                workloads["count"] = max(1, round(workloads["count"] * share))
+    return made
+
+
+def _do(command: list[str], folder: Path, what: str, tell: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    environment = {**os.environ, "KUBEBUILDER_ASSETS": str(assets()), "CGO_ENABLED": "0"}
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            while True:
+                try:
+                    process.wait(_TELL_SECONDS)
+                    break
+                except subprocess.TimeoutExpired:
+                    tell(f"{time.monotonic() - began:5.0f} s: {what} runs")
+        finally:
+            process.terminate()
+            process.wait()
+        log.seek(0)
+        if process.returncode:
+            end = "\n".join(log.read().splitlines()[-15:])
+            raise KueueError(f"{what} ended with code {process.returncode}:\n{end}")
+
+
+def _read(stats: dict[str, Any], summary: dict[str, Any]) -> KueueResult:
+    queues = summary["clusterQueueClasses"].values()
+    first = min(_time(q["firstEventTime"]) for q in queues)
+    last = max(_time(q["lastEventTime"]) for q in queues)
+    return KueueResult(
+        wall=stats["wallMs"] / 1000,
+        working=last - first,
+        cpu=(stats["userMs"] + stats["sysMs"]) / 1000,
+        peak=stats["maxrss"] * 1024 / 1e6,
+        admission={
+            name: figures["averageTimeToAdmissionMs"] / 1000
+            for name, figures in sorted(summary["workloadClasses"].items())
+        },
+    )
+
+
+def _time(value: object) -> float:
+    return datetime.fromisoformat(str(value)).timestamp()

@@ -38,6 +38,9 @@ TEST_SECONDS = 240
 END_SECONDS = 200
 """For all jobs of a crowd to end."""
 
+SHARED = "shared"
+"""The partition of both GPUs that most tests use."""
+
 FOLDER = Path(__file__).parent
 
 TOLD = pytest.StashKey[list[str]]()
@@ -157,12 +160,21 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
     await api.delete(f"/api/v1/namespaces/{name}")
 
 
+async def give_back(api: Api, partition: str, gpus: int) -> None:
+    """Delete a partition, if it is there, and wait until its GPUs are free."""
+    await api.delete(f"{PARTITIONS}/{partition}")
+    await eventually(api, server_path(), lambda found: not found["items"], seconds=END_SECONDS)
+    for number in range(gpus):
+        await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
+
+
 @pytest.fixture
 async def carve(
     partita: Cluster, gpus: NodeGPUs, api: Api, restricted: str
 ) -> AsyncIterator[Carve]:
-    """Makes a partition of one GPU; partition and GPUs are as before at the end."""
+    """Makes a partition of one GPU, once no other has one; GPUs are as before at the end."""
     whole = gpus.figure("memory")
+    await give_back(api, SHARED, 2)
 
     async def make(memory: int = 40960, **spec: Any) -> Jobs:
         for gpu in range(2):
@@ -172,9 +184,7 @@ async def carve(
 
     yield make
     await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
-    await api.delete(f"{PARTITIONS}/crowd")
-    await eventually(api, server_path(), lambda found: not found["items"], seconds=END_SECONDS)
-    await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/crowd-0")
+    await give_back(api, "crowd", 1)
     for gpu in range(2):
         gpus.add(gpu, memory=whole)
 
@@ -182,10 +192,10 @@ async def carve(
 @pytest.fixture
 async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
     """A partition of both GPUs, shared by MPS."""
-    if (await api.get(f"{PARTITIONS}/shared")).status == 404:
-        await make_partition(api, "shared", 2)
+    if (await api.get(f"{PARTITIONS}/{SHARED}")).status == 404:
+        await make_partition(api, SHARED, 2)
     await eventually(api, server_path(), all_ready(2))
-    return "shared"
+    return SHARED
 
 
 @pytest.fixture

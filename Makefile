@@ -47,7 +47,7 @@ test-chaos: $(DEV) ## Kill and break everything at random, and judge what came o
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (needs Go, git and Debian's redis-server)
+test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs Go, git and Debian's redis-server)
 	@$(BUILD) apiserver manifests argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
+from partita.scheduling import attempts
 from partita.scheduling.loop import commit as commit_module
+from partita.scheduling.loop import loop as loop_module
 from partita.scheduling.loop import pods as pods_module
 from support.clusters import ApiServer
 from support.operator import System
@@ -312,3 +315,27 @@ async def test_a_booking_that_cannot_be_written_is_not_tried_again_at_once(
         other = await system.job("other", partition, gpuMemory="4Gi")
         await other.succeeds()
         assert job.memories == []
+
+
+async def test_a_clock_that_is_set_back_holds_up_no_retry(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime):
+        back = timedelta(0)
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) - cls.back
+
+    monkeypatch.setattr(loop_module, "datetime", Clock)
+    monkeypatch.setattr(loop_module, "LOOK_AT_CLOCK", 0.5)
+    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 2.0)
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", sim={"exit_code": "1"}, retry={"limit": 1}
+        )
+        await job.until(lambda status: status.get("reason") == "BackOff")
+        Clock.back = timedelta(hours=1)
+        await job.fails()
+        assert job.outcomes == ["Failed", "Failed"]

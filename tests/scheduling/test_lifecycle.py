@@ -162,6 +162,13 @@ class TestFailures:
         made = plan(job, around(pod), at(62))
         assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
 
+    def test_nothing_is_reckoned_from_an_end_that_is_still_to_come(self):
+        pod = a_pod(status=ended(3, "Traceback"))
+        job = with_attempts(attempt())
+        job = written(job, plan(job, around(pod, booked=1), at(61)))
+        made = plan(job, around(pod), at(-3600))  # the clock was wrong, then or now
+        assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
+
     @pytest.mark.parametrize(("failures", "wait"), [(1, 2), (2, 4), (3, 8), (8, 256), (9, 300)])
     def test_the_wait_doubles_up_to_a_bound(self, failures: int, wait: int):
         job = with_attempts(

@@ -214,10 +214,16 @@ def why_ended(attempt: Attempt) -> str:
 
 
 def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
-    """When the next attempt may be made after one that is likely to end as before."""
+    """When the next attempt may be made after one that is likely to end as before.
+
+    An end in the future is by a clock that was wrong, and nothing is reckoned from it: the next
+    attempt is made at once, and its end will be by the clock of now.
+    """
     if not attempts:
         return None
     last = attempts[-1]
+    if last.end_time is not None and last.end_time > now:
+        return None
     if last.outcome is Outcome.FAILED:
         failures = sum(a.outcome is Outcome.FAILED for a in attempts)
     else:
@@ -225,7 +231,7 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
     if not failures:
         return None
     wait = timedelta(seconds=min(FIRST_BACK_OFF * 2.0 ** (failures - 1), MAX_BACK_OFF))
-    return min(last.end_time or now, now) + wait
+    return (last.end_time or now) + wait
 
 
 def _came_to_nothing(attempt: Attempt) -> bool:

@@ -39,6 +39,8 @@ RETRY_AFTER = timedelta(seconds=2)
 """Before a job is looked at again after a write for it failed."""
 ASK_AGAIN = 1.0
 """Seconds until a policy is asked again that started nothing though something would fit."""
+LOOK_AT_CLOCK = 10.0
+"""Most seconds between two looks at the clock: it may have been set back meanwhile."""
 FAILED_CYCLE_PAUSE = 1.0
 """Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
 
@@ -95,6 +97,7 @@ class Loop:
         self._deleting: set[str] = set()
         self._timers: list[tuple[datetime, str]] = []
         self._timer_of: dict[str, datetime] = {}
+        self._looked_at = now()
         self._logged: dict[str, tuple[Phase | None, str]] = {}
         """Phase and reason in the last line about each job."""
         self._log = structlog.get_logger().bind(part="loop")
@@ -134,7 +137,8 @@ class Loop:
     async def _wait(self) -> None:
         timeout = None
         if self._timers:
-            timeout = max(0.0, (self._timers[0][0] - self._now()).total_seconds())
+            wait = (self._timers[0][0] - self._now()).total_seconds()
+            timeout = min(max(0.0, wait), LOOK_AT_CLOCK)
         try:
             async with asyncio.timeout(timeout):
                 await self._state.dirty.event.wait()
@@ -146,7 +150,9 @@ class Loop:
 
     def _due(self, now: datetime) -> set[str]:
         due = set()
-        while self._timers and self._timers[0][0] <= now:
+        # Once the clock was set back, what is due when is to be reckoned anew for all.
+        was_set_back, self._looked_at = now < self._looked_at, now
+        while self._timers and (was_set_back or self._timers[0][0] <= now):
             _, uid = heapq.heappop(self._timers)
             self._timer_of.pop(uid, None)
             due.add(uid)

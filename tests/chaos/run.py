@@ -73,7 +73,7 @@ async def run_round(world: World, planned: Round, say: Callable[[str], None]) ->
         f"round {planned.number}: {len(jobs)} jobs, {len(planned.steps)} kills and faults in "
         f"{rough:.0f} s, at rest after {calm:.0f} s; longest passed over: {most} cycles"
     )
-    await _clear(world, jobs)
+    await _clear(world, planned.number, jobs)
 
 
 async def _strike(world: World, step: Step, began: float) -> None:
@@ -121,16 +121,23 @@ def _judge(world: World, jobs: list[JobPlan]) -> list[str]:
     ]
 
 
-async def _clear(world: World, jobs: list[JobPlan]) -> None:
+def _left(world: World) -> list[str]:
+    """Name what is left of jobs that were deleted: themselves, their Pods, their bookings."""
+    history = world.history
+    jobs = [body["metadata"]["name"] for body in history.all("sharedgpujobs")]
+    pods = [body["metadata"]["name"] for body in history.job_pods_now()]
+    return [*history.left_over(), *(f"{name} is left" for name in (*jobs, *pods))]
+
+
+async def _clear(world: World, number: int, jobs: list[JobPlan]) -> None:
     """Delete the round's jobs; nothing of them may stay."""
     for job in jobs:
         await world.delete(job)
     history = world.history
-    await history.until(
-        lambda: not history.all("sharedgpujobs") and not history.left_over(),
-        seconds=CALM_SECONDS,
-        what=history.left_over,
-    )
+    try:
+        await history.until(lambda: not _left(world), seconds=CALM_SECONDS)
+    except AssertionError:
+        raise FailedRoundError(number, _left(world)) from None
     history.forget_gone()
     world.operators.written.clear()
 

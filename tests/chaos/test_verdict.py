@@ -266,6 +266,13 @@ class TestLease:
         writes = [Written(11.5, "one", "POST pods", woken=11.4)]
         assert "slept past its Lease" in said(written_without_lease(self.VIEWS, writes))
 
+    def test_a_sleeper_may_ask_for_it_and_write_once_it_has_it_again(self):
+        writes = [
+            Written(18, "one", "POST leases", woken=17),
+            Written(20.1, "one", "POST pods", woken=17),
+        ]
+        assert not list(written_without_lease(self.VIEWS, writes))
+
     def test_what_a_sleeper_wrote_before(self):
         writes = [Written(8, "one", "POST pods", woken=11.4)]
         assert not list(written_without_lease(self.VIEWS, writes))

@@ -113,6 +113,10 @@ class Record:
         made = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
         return [version.body for version in made]
 
+    def job_pods_now(self) -> list[Body]:
+        """Return the job Pods that are there now."""
+        return [body for body in self.all("pods") if _is_job(body)]
+
     def events(self, name: str) -> list[tuple[str, str]]:
         """Return reason and message of all events about objects of this name."""
         return [

@@ -5,7 +5,7 @@ that job: nothing else is started there until it fits, so nobody waits for ever,
 policy prefers.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partita_policies.room import Room
 from partita_policies.types import GPU, Job
@@ -14,10 +14,16 @@ __all__ = ["Aging", "fit_among", "gpus_to_hold"]
 
 
 class Aging:
-    """Counts for each waiting job the cycles that passed it over."""
+    """Counts for each waiting job the cycles that passed it over.
 
-    def __init__(self) -> None:
-        self.bypasses: dict[str, int] = {}
+    Parameters
+    ----------
+    bypasses
+        What was counted before, by UID, as far as it is written down.
+    """
+
+    def __init__(self, bypasses: Mapping[str, int] | None = None) -> None:
+        self.bypasses = dict(bypasses or {})
 
     def note(self, order: Sequence[Job], placed: Collection[str]) -> None:
         """Count a cycle: jobs before the last one placed that were not placed themselves."""

@@ -27,6 +27,7 @@ from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
 from partita.scheduling.loop.statuses import StatusWriter
 from partita.scheduling.reasons import Reason
+from partita.scheduling.reservations import Aging
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
@@ -264,7 +265,10 @@ class Loop:
         kept = self._partitions.get(name)
         if kept is None:
             spec = partition.spec.policy if partition else PolicySpec()
-            kept = self._partitions[name] = _Partition(Memory(PolicyRunner(spec)))
+            jobs = self._state.jobs_of(name)
+            counted = {job.metadata.uid: job.status.bypasses for job in jobs if job.status.bypasses}
+            memory = Memory(PolicyRunner(spec), Aging(counted))
+            kept = self._partitions[name] = _Partition(memory)
         if kept.task is not None and not kept.task.done():
             kept.again = True
             return

@@ -5,7 +5,7 @@ that names it and leaves the others alone.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import GenericAlias, MappingProxyType
@@ -43,7 +43,7 @@ class PolicySource:
 def available() -> Mapping[str, PolicySource]:
     """Return the policies that are installed, by name, without importing any."""
     found: dict[str, PolicySource] = {}
-    for entry in _entry_points():
+    for entry in _in_order(_entry_points()):
         source, known = _source(entry), found.get(entry.name)
         if known is None:
             found[entry.name] = source
@@ -65,7 +65,7 @@ def load(name: str) -> type[Policy]:
     PolicyImportError
         It cannot be imported, is not a policy, or two distributions offer it.
     """
-    entries = _entry_points(name)
+    entries = _in_order(entry for entry in _entry_points() if entry.name == name)
     if not entries:
         raise UnknownPolicyError(name, available())
     source = _source(entries[0])
@@ -119,9 +119,12 @@ def create(name: str, parameters: Mapping[str, JsonValue] | None = None) -> Poli
         raise PolicyStartError(name, f"{type(error).__name__}: {error}") from error
 
 
-def _entry_points(name: str | None = None) -> list[EntryPoint]:
-    group = ENTRY_POINT_GROUP
-    entries = entry_points(group=group) if name is None else entry_points(group=group, name=name)
+def _entry_points() -> list[EntryPoint]:
+    return list(entry_points(group=ENTRY_POINT_GROUP))
+
+
+def _in_order(entries: Iterable[EntryPoint]) -> list[EntryPoint]:
+    """Sort by name and distribution, whose name is read from files: of few, best."""
     return sorted(entries, key=lambda entry: (entry.name, _source(entry).distribution))
 
 

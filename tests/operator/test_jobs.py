@@ -466,3 +466,23 @@ async def test_a_job_s_template_changed_while_it_waits_is_what_runs(system: Syst
         await job.succeeds()
         assert job.made()["spec"]["containers"][0]["image"] == "example.org/image:2"
         assert job.memories == ["5Gi"]
+
+
+async def test_an_operator_that_takes_over_does_not_tell_anew_why_jobs_wait(
+    system: System,
+) -> None:
+    async with system.nodes(1):
+        async with system.operator():
+            partition = await system.partition()
+            blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
+            await blocker.runs()
+            jobs = [await system.job(f"train-{i}", partition, gpuMemory="30Gi") for i in range(5)]
+            for place, job in enumerate(jobs, start=1):
+                await job.waits("InsufficientMemory")
+                await job.until(lambda s, place=place: s.get("queuePosition") == place)
+        before = [job.body for job in jobs]
+        async with system.operator(identity="another"):
+            last = await system.job("last", partition, gpuMemory="30Gi")
+            await last.waits("InsufficientMemory")
+            assert [job.body for job in jobs] == before
+            await system.settle()

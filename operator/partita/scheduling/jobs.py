@@ -4,8 +4,8 @@ Pure bookkeeping over `State`; the loop carries it out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from partita.models import (
@@ -18,6 +18,7 @@ from partita.models import (
     SharingMode,
 )
 from partita.scheduling.attempts import Ending, Surroundings
+from partita.scheduling.known import Known, Refusal
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.reports import fault_of, use_of
@@ -43,45 +44,6 @@ DEFAULT_DRAIN = 600.0
 """Seconds for which a GPU whose partition is gone waits for its jobs: the CRD's default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server did not take the job's Pod."""
-
-    why: Why
-    generation: int
-    """It counts until the job's spec changes,"""
-    until: datetime | None = None
-    """or until then."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is kept of one job beside what the state has."""
-
-    home: str = ""
-    """Its partition when it was looked at last."""
-    plan: Plan | None = None
-    why: Why | None = None
-    """Why it waits."""
-    position: int | None = None
-    bypasses: int = 0
-    told: tuple[Reason, datetime] | None = None
-    """The reason that a cycle gave last, and when its status was last renewed for it."""
-    shown: tuple[SharedGPUJobStatus, datetime] | None = None
-    """The status that was handed on to be written, and when."""
-    ending: Ending | None = None
-    """Somebody wants its attempt to end."""
-    refused: Refusal | None = None
-    first_attempt: int = 1
-    """Attempts below it have Pods of somebody else's."""
-    over_since: Mapping[int, datetime] = field(default_factory=dict)
-    """When its Pods that are over were first seen to be, by attempt."""
-    beside: tuple[str, ...] = ()
-    """Jobs on the same GPUs when it was placed."""
-    unwritable: bool = False
-    """The API server never takes its status: nothing waits for that."""
-
-
 class Jobs:
     """What is known and wanted of every job.
 
@@ -93,7 +55,7 @@ class Jobs:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: defaultdict[str, _Known] = defaultdict(_Known)
+        self._known: defaultdict[str, Known] = defaultdict(Known)
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
@@ -222,7 +184,7 @@ class Jobs:
                 self.releases[server].add(uid)
         self._known.pop(uid, None)
 
-    def _enqueue(self, job: SharedGPUJob, known: _Known, made: Plan, now: datetime) -> None:
+    def _enqueue(self, job: SharedGPUJob, known: Known, made: Plan, now: datetime) -> None:
         uid, name = job.metadata.uid, job.spec.partition
         partition = self._state.partitions.get(name)
         refused = known.refused
@@ -245,7 +207,7 @@ class Jobs:
             return
         self.waiting[name][uid] = found
         if known.why is None:
-            known.why = Why(Reason.SCHEDULING, "it has just been queued")
+            known.take_up(job.status, now)
 
     def _resolve(self, job: SharedGPUJob, partition: GPUPartition, made: Plan) -> Job | Why:
         return resolve(

@@ -1,0 +1,72 @@
+"""What is kept of one job beside what the state has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from partita.models import Phase, SharedGPUJobStatus
+from partita.scheduling.attempts import Ending
+from partita.scheduling.lifecycle import Plan
+from partita.scheduling.reasons import Reason, Why
+
+__all__ = ["Known", "Refusal"]
+
+_TOLD_BY_CYCLES = frozenset(Reason) - {
+    Reason.SCHEDULING,
+    Reason.BACK_OFF,
+    Reason.ENDING,
+    Reason.SUSPENDED,
+    Reason.POD_FORBIDDEN,
+}
+"""Reasons for which a job waits in the queue, as long as no cycle says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The API server did not take the job's Pod."""
+
+    why: Why
+    generation: int
+    """It counts until the job's spec changes,"""
+    until: datetime | None = None
+    """or until then."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What is kept of one job beside what the state has."""
+
+    home: str = ""
+    """Its partition when it was looked at last."""
+    plan: Plan | None = None
+    why: Why | None = None
+    """Why it waits."""
+    position: int | None = None
+    bypasses: int = 0
+    told: tuple[Reason, datetime] | None = None
+    """The reason that a cycle gave last, and when its status was last renewed for it."""
+    shown: tuple[SharedGPUJobStatus, datetime] | None = None
+    """The status that was handed on to be written, and when."""
+    ending: Ending | None = None
+    """Somebody wants its attempt to end."""
+    refused: Refusal | None = None
+    first_attempt: int = 1
+    """Attempts below it have Pods of somebody else's."""
+    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    """When its Pods that are over were first seen to be, by attempt."""
+    beside: tuple[str, ...] = ()
+    """Jobs on the same GPUs when it was placed."""
+    unwritable: bool = False
+    """The API server never takes its status: nothing waits for that."""
+
+    def take_up(self, status: SharedGPUJobStatus, now: datetime) -> None:
+        """Begin with what the operator before us told, until a cycle says otherwise.
+
+        Else whoever takes over a long queue would write all its statuses twice.
+        """
+        if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
+            self.why = Why(Reason(status.reason), status.message)
+            self.position, self.bypasses = status.queue_position, status.bypasses or 0
+            self.told = self.why.reason, now
+        else:
+            self.why = Why(Reason.SCHEDULING, "it has just been queued")

@@ -313,6 +313,23 @@ class TestBadPolicies:
         assert started(await world.cycle()) == ["one"]
 
 
+class TestMeanwhile:
+    async def test_a_job_that_turns_out_to_be_booked_needs_no_reason(self):
+        """The answer to an earlier booking was lost; the watch tells while the policy thinks."""
+
+        def tell(_: Snapshot) -> list[Placement]:
+            entry = allocation("one", namespace="team-a", memory=8 * GIB)
+            world.report("shared-0", allocations={"uid-one": entry})
+            return []
+
+        world = World(decide=tell)
+        world.submit("one")
+        world.submit("two")
+        result = await world.cycle()
+        assert reasons(result) == {"two": Reason.POLICY_WAITS}
+        assert [job.id for job in result.order] == ["uid-two"]
+
+
 class TestAging:
     @pytest.mark.parametrize("limit", [1, 3])
     async def test_nobody_is_passed_over_more_often_than_allowed(self, limit: int):

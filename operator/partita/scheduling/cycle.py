@@ -118,6 +118,8 @@ class _Cycle:
             self._preempt(guard)
         guard = await self._ask_policy(guard)
         placed = {job.id for job, _ in result.placed}
+        # Whose booking was only now heard of, its answer having been lost, waits no longer.
+        result.order = [j for j in result.order if j.id in placed or not self._state.booked(j.id)]
         memory.aging.note(result.order, placed)
         for job_id in placed:
             memory.nominated.pop(job_id, None)

@@ -20,7 +20,7 @@ from support.proxy import FaultProxy
 
 __all__ = ["LEASE", "LEASE_SECONDS", "WAITS", "Operator", "Operators"]
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 5.0
 """Of a run's Lease: long enough for a busy machine, short enough for hundreds of kills."""
 LEASE = "partita-operator"
 ENDS_WITHIN = 30.0

@@ -49,7 +49,7 @@ PARTITIONS = {
         preemption="LowerPriority",
         share=6,
     ),
-    "single": PartitionPlan(1, ("sjf",), max_bypasses=4, share=3),
+    "single": PartitionPlan(1, ("fifo",), max_bypasses=4, share=4),
     "wide": PartitionPlan(2, mode="Exclusive", own_node=True, share=1),
 }
 

@@ -378,7 +378,7 @@ class FaultProxy:
             # A client that leaves does not stop what it has begun, as with a real server.
             task = asyncio.create_task(self._exchange(asked, request, epoch))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._forget)
             return await asyncio.shield(task)
         except (_CutError, aiohttp.ClientError):
             transport.abort()
@@ -386,6 +386,11 @@ class FaultProxy:
         finally:
             if transport.is_closing():
                 self._connections.pop(transport, None)
+
+    def _forget(self, task: asyncio.Task[web.StreamResponse]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked has left: nobody else would look at it
 
     async def _exchange(self, asked: web.Request, request: Request, epoch: int) -> web.Response:
         if not request.is_write:

@@ -55,6 +55,7 @@ class Watch:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
+        self._rest = b""
         self.status = response.status
 
     async def next(self, seconds: float | None = WATCH_SECONDS) -> tuple[str, dict[str, Any]]:
@@ -69,11 +70,18 @@ class Watch:
         """
         assert self.status == 200, await self._response.text()
         async with asyncio.timeout(seconds):
-            line = await self._response.content.readline()
-        if not line:
-            raise EOFError
-        event = json.loads(line)
+            event = json.loads(await self._line())
         return event["type"], event["object"]
+
+    async def _line(self) -> bytes:
+        """Return the next line; aiohttp's own `readline` refuses those as long as objects may be."""
+        while b"\n" not in self._rest:
+            chunk = await self._response.content.readany()
+            if not chunk:
+                raise EOFError
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
     async def until(self, kind: str, name: str) -> dict[str, Any]:
         """Return the object of the first event of this type and name; others are passed over."""

@@ -86,6 +86,10 @@ class Jobs:
         """Note that the API server never takes the job's status."""
         self._known[uid].unwritable = True
 
+    def status_outdated(self, uid: str) -> None:
+        """Note that what was handed on to be written was not: it is to be decided anew."""
+        self._known[uid].shown = None
+
     def explain(
         self, uid: str, why: Why, now: datetime, *, position: int | None = None, bypasses: int = 0
     ) -> bool:

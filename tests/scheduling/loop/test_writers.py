@@ -204,11 +204,15 @@ class TestStatuses:
         return []
 
     @pytest.fixture
+    def outdated(self) -> list[str]:
+        return []
+
+    @pytest.fixture
     async def writer(
-        self, kube: Kube, state: State, refused: list[str]
+        self, kube: Kube, state: State, refused: list[str], outdated: list[str]
     ) -> AsyncIterator[StatusWriter]:
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
-        made = StatusWriter(kube, state, refused.append)  # type: ignore[arg-type]
+        made = StatusWriter(kube, state, refused.append, outdated.append)  # type: ignore[arg-type]
         task = asyncio.create_task(made.run())
         yield made
         task.cancel()
@@ -226,6 +230,16 @@ class TestStatuses:
         assert patch["metadata"] == {"uid": "uid-train"}
         assert patch["status"]["phase"] == "Running"
 
+    async def test_what_somebody_else_has_written_meanwhile_is_not_overwritten(
+        self, kube, state, writer, outdated
+    ):
+        kube.bump("train", {"status": {"phase": "Succeeded"}})
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: outdated)
+        assert kube.objects["train"]["status"]["phase"] == "Succeeded"
+        assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
+        assert outdated == ["uid-train"]
+
     async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
         writer.want("uid-train", status(Phase.QUEUED), 3600.0)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
@@ -237,7 +251,7 @@ class TestStatuses:
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in (*names, "train")]
         kube = Kube(*bodies)
-        writer = StatusWriter(kube, a_state(*bodies), lambda _: None)  # type: ignore[arg-type]
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
@@ -259,7 +273,7 @@ class TestStatuses:
             raise ValueError
 
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
-        writer = StatusWriter(kube, state, lambda _: None, look_on)
+        writer = StatusWriter(kube, state, lambda _: None, lambda _: None, look_on)
         task = asyncio.create_task(writer.run())
         for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
             writer.want("uid-train", status(phase), 0.0)
@@ -283,7 +297,7 @@ class TestStatuses:
             return await patch(kind, name, body, **more)
 
         monkeypatch.setattr(kube, "patch", slow)
-        writer = StatusWriter(kube, state, lambda _: None)  # type: ignore[arg-type]
+        writer = StatusWriter(kube, state, lambda _: None, lambda _: None)  # type: ignore[arg-type]
         task = asyncio.create_task(writer.run())
         writer.want("uid-other", status(Phase.RUNNING), 0.0)
         await begun.wait()
@@ -303,7 +317,7 @@ class TestStatuses:
 
     async def test_a_write_that_failed_is_made_later(self, kube, state, writer, monkeypatch):
         monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
-        kube.errors = [DOWN, ConflictError("patch", 409, "changed"), None]
+        kube.errors = [DOWN, DOWN, None]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
         assert len(kube.writes) == 3

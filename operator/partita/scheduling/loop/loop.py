@@ -93,7 +93,9 @@ class Loop:
         self._now = now
         self.jobs = Jobs(state)
         self._committer = Committer(kube, state, self.jobs, events, now=now)
-        self._statuses = StatusWriter(kube, state, self._status_refused, on_status)
+        self._statuses = StatusWriter(
+            kube, state, self._status_refused, self._status_outdated, on_status
+        )
         self._partitions: dict[str, _Partition] = {}
         self._deleting: set[str] = set()
         self._timers: list[tuple[datetime, str]] = []
@@ -236,6 +238,10 @@ class Loop:
 
     def _status_refused(self, uid: str) -> None:
         self.jobs.status_refused(uid)
+        self._state.dirty.jobs(uid)
+
+    def _status_outdated(self, uid: str) -> None:
+        self.jobs.status_outdated(uid)
         self._state.dirty.jobs(uid)
 
     def _set_timer(self, uid: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from partita.kube.client import JOBS, Kube
-from partita.kube.errors import InvalidError, KubernetesError, NotFoundError
+from partita.kube.errors import ConflictError, InvalidError, KubernetesError, NotFoundError
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.scheduling.state import State
 from partita.scheduling.status import merge_diff
@@ -32,6 +32,8 @@ class StatusWriter:
     ----------
     on_refused
         Told the UID of a job whose status the API server will never take.
+    on_outdated
+        Told the UID of a job that was another by now: its status is to be decided anew.
     on_written
         Told of each status once it is written, and of the job as it was before.
     """
@@ -41,11 +43,13 @@ class StatusWriter:
         kube: Kube,
         state: State,
         on_refused: Callable[[str], None],
+        on_outdated: Callable[[str], None],
         on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
     ) -> None:
         self._kube = kube
         self._state = state
         self._on_refused = on_refused
+        self._on_outdated = on_outdated
         self._on_written = on_written
         self._wanted: dict[str, SharedGPUJobStatus] = {}
         self._due: dict[str, tuple[bool, float]] = {}
@@ -116,11 +120,14 @@ class StatusWriter:
                 {"metadata": {"uid": uid}, "status": patch},
                 namespace=meta.namespace,
                 subresource="status",
+                resource_version=meta.resource_version,
             )
             self._state.apply_job(body)
             self._tell(job, status)
         except NotFoundError:
             self.drop(uid)
+        except ConflictError:
+            await self._read_again(job)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
             self._on_refused(uid)
@@ -132,6 +139,17 @@ class StatusWriter:
         finally:
             self._writing.discard(uid)
             self._slots.release()
+
+    async def _read_again(self, job: SharedGPUJob | None) -> None:
+        """Somebody wrote in between, perhaps another operator: what he says decides anew."""
+        if job is None:
+            return
+        meta = job.metadata
+        try:
+            self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
+        except KubernetesError as error:
+            self._log.warning("job not read again", job=job.key, error=str(error))
+        self._on_outdated(meta.uid)
 
     def _tell(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
         try:

@@ -100,7 +100,7 @@ FAULTS = {
 """What else goes wrong, by how often it comes."""
 JOBS = {
     "succeeds": 10,
-    "large": 2,
+    "large": 4,
     "learns": 1,
     "fails": 3,
     "grows": 3,
@@ -230,13 +230,15 @@ def _job(dice: random.Random, name: str) -> JobPlan:
     (partition,) = _choices(dice, shares, 1)
     (kind,) = _choices(dice, JOBS, 1)
     exclusive = PARTITIONS[partition].mode == "Exclusive"
+    # On one GPU jobs are to wait, so that large ones are passed over.
+    longest = 4.0 if PARTITIONS[partition].gpus == 1 else 1.5
     job = JobPlan(
         name=name,
         kind=kind,
         partition=partition,
         team=dice.choice(("red", "blue")),
         memory=dice.choice((2, 4, 4, 8, 12)),
-        seconds=round(dice.uniform(0.1, 1.5), 2),
+        seconds=round(dice.uniform(0.1, longest), 2),
         end="Succeeded",
         gpus=dice.choice((1, 2)) if exclusive else 1,
         after=round(dice.uniform(0.0, 3.0), 2),

@@ -115,7 +115,7 @@ def _judge(world: World, jobs: list[JobPlan]) -> list[str]:
     views = lease_views(world.history.lives("leases"))
     return [
         *world.history.problems(),
-        *written_without_lease(views, world.operators.writes()),
+        *written_without_lease(views, world.operators.writes(), world.operators.lease_seconds),
         *starved(world.history, jobs),
         *world.operators.odd,
     ]

@@ -252,30 +252,33 @@ class TestEnds:
 
 
 class TestLease:
-    VIEWS = (LeaseView(0, "one"), LeaseView(10, ""), LeaseView(11, "two"), LeaseView(20, "one"))
+    VIEWS = (LeaseView(0, "one"), LeaseView(2, ""), LeaseView(3, "two"), LeaseView(20, "one"))
+    LASTS = 4.0
 
-    @pytest.mark.parametrize("at", [5, 10.5, 11.5, 19.5, 25])
-    def test_who_has_it_or_has_just_had_it_may_write(self, at: float):
-        assert not list(written_without_lease(self.VIEWS, [Written(at, "one", "PATCH pods")]))
+    @pytest.mark.parametrize("at", [1, 4.5, 19.5, 23])
+    def test_who_has_it_or_may_still_think_so_may_write(self, at: float):
+        writes = [Written(at, "one", "PATCH pods")]
+        assert not list(written_without_lease(self.VIEWS, writes, self.LASTS))
 
-    def test_a_write_of_one_whom_it_has_left(self):
-        writes = [Written(15, "one", "PATCH pods")]
-        assert "while two had the Lease" in said(written_without_lease(self.VIEWS, writes))
+    @pytest.mark.parametrize("who", ["one", "nobody"])
+    def test_a_write_of_one_without_it(self, who: str):
+        writes = [Written(15, who, "PATCH pods")]
+        assert "without the Lease" in said(written_without_lease(self.VIEWS, writes, self.LASTS))
 
     def test_a_sleeper_that_writes_when_it_is_woken(self):
         writes = [Written(11.5, "one", "POST pods", woken=11.4)]
-        assert "slept past its Lease" in said(written_without_lease(self.VIEWS, writes))
+        assert "slept past its Lease" in said(written_without_lease(self.VIEWS, writes, self.LASTS))
 
     def test_a_sleeper_may_ask_for_it_and_write_once_it_has_it_again(self):
         writes = [
             Written(18, "one", "POST leases", woken=17),
             Written(20.1, "one", "POST pods", woken=17),
         ]
-        assert not list(written_without_lease(self.VIEWS, writes))
+        assert not list(written_without_lease(self.VIEWS, writes, self.LASTS))
 
     def test_what_a_sleeper_wrote_before(self):
-        writes = [Written(8, "one", "POST pods", woken=11.4)]
-        assert not list(written_without_lease(self.VIEWS, writes))
+        writes = [Written(3, "one", "POST pods", woken=11.4)]
+        assert not list(written_without_lease(self.VIEWS, writes, self.LASTS))
 
     def test_holders_are_read_in_order(self, story: Story):
         story.tell("leases", "l", {"spec": {"holderIdentity": "one"}})

@@ -65,11 +65,19 @@ def lease_views(leases: Iterable[Sequence[Version]]) -> list[LeaseView]:
     return [LeaseView.of(None if v.kind == "DELETED" else v.body, v.at) for v in versions]
 
 
-def written_without_lease(views: Sequence[LeaseView], writes: Iterable[Written]) -> Iterator[str]:
-    """Name writes by whom the Lease had left: a moment after another's name was seen in it.
+def written_without_lease(
+    views: Sequence[LeaseView], writes: Iterable[Written], lasts: float
+) -> Iterator[str]:
+    """Name writes by whom the Lease had left.
 
-    One that was put to sleep until then is given no moment: it was silent, so what comes from it
+    Who was robbed of it by hand may go on until it looks again, at most for as long as his last
+    renewal lasts. One that was put to sleep for longer than that was silent; what comes from it
     was sent after it woke.
+
+    Parameters
+    ----------
+    lasts
+        Seconds of the Lease.
     """
     for write in writes:
         if write.kind.endswith(" leases"):
@@ -77,15 +85,9 @@ def written_without_lease(views: Sequence[LeaseView], writes: Iterable[Written])
         if write.woken is not None and write.at >= write.woken and not _again(views, write):
             yield f"{write.by} slept past its Lease, woke, and did {write.kind}"
             continue
-        holder = ""
-        for view in views:
-            if view.at + HEARD_WITHIN > write.at:
-                break
-            holder = view.holder
-        # Whose name comes back into it meanwhile is right again.
-        near = {v.holder for v in views if abs(v.at - write.at) <= HEARD_WITHIN}
-        if holder and holder != write.by and write.by not in near:
-            yield f"{write.by} did {write.kind} while {holder} had the Lease"
+        mine = [v.at for v in views if v.holder == write.by and v.at <= write.at + HEARD_WITHIN]
+        if not mine or write.at > mine[-1] + lasts + HEARD_WITHIN:
+            yield f"{write.by} did {write.kind} without the Lease"
 
 
 def _again(views: Sequence[LeaseView], write: Written) -> bool:

@@ -51,6 +51,8 @@ class Kube:
         self.objects = {body["metadata"]["name"]: copy.deepcopy(body) for body in bodies}
         self.errors: list[KubernetesError | None] = []
         self.meanwhile: Callable[[], None] | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
         self.writes: list[tuple[str, str, Any]] = []
 
     def _meet(self) -> None:
@@ -77,6 +79,7 @@ class Kube:
     ) -> dict[str, Any]:
         self.writes.append(("patch", name, patch))
         assert kind in {JOBS, SERVERS}
+        await self.answers.wait()
         self._meet()
         if name not in self.objects:
             raise NotFoundError("patch", 404, "no")
@@ -259,6 +262,24 @@ class TestStatuses:
         await self.until(lambda: len(kube.writes) == 4)
         task.cancel()
         assert [name for _, name, _ in kube.writes] == ["train", *names]
+
+    async def test_those_that_may_wait_leave_connections_to_urgent_ones(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_LEISURELY", 2)
+        names = [f"waits-{n}" for n in range(5)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = Kube(*bodies)
+        kube.answers.clear()
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        task = asyncio.create_task(writer.run())
+        await self.until(lambda: len(kube.writes) == 2)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await self.until(lambda: len(kube.writes) == 3)
+        assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
+        kube.answers.set()
+        await self.until(lambda: len(kube.writes) == 6)
+        task.cancel()
 
     async def test_what_stands_there_already_is_not_written(self, kube, writer):
         writer.want("uid-train", SharedGPUJobStatus(), 0.0)

@@ -2,7 +2,9 @@
 
 What is wanted is kept by job, so several changes within a moment become one write. Urgent ones
 (a start, an end, a job that can never start) go at once and, where there are more than can be
-written, before all others, which wait for a short delay in which more may come.
+written, before all others, which wait for a short delay in which more may come. Those others never
+take more than a few of the connections: under thousands of jobs they are most of all writes, and
+bookings and Pods wait for the same API server.
 """
 
 import asyncio
@@ -21,6 +23,8 @@ __all__ = ["StatusWriter"]
 
 _CONCURRENT = 32
 """Writes under way at a time."""
+_LEISURELY = 4
+"""Of these, those that may wait. An assumption: one core of an API server is kept busy by two."""
 _RETRY_AFTER = 2.0
 """Seconds before a status that could not be written is tried again."""
 
@@ -56,6 +60,8 @@ class StatusWriter:
         """Whether it may wait, and until when."""
         self._heap: list[tuple[tuple[bool, float], str]] = []
         self._writing: set[str] = set()
+        self._leisurely: set[str] = set()
+        """Those of them that could have waited."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
@@ -90,15 +96,20 @@ class StatusWriter:
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
+            full = len(self._leisurely) >= _LEISURELY
             while self._heap and self._heap[0][0][1] <= loop.time():
+                if full and self._heap[0][0][0]:
+                    break
                 due, uid = heapq.heappop(self._heap)
                 if self._due.get(uid) != due:
                     continue  # an older wish
                 del self._due[uid]
                 if uid not in self._writing:
+                    if due[0]:
+                        self._leisurely.add(uid)
                     return uid
                 self.want(uid, self._wanted[uid], 0.05)
-            wait = self._heap[0][0][1] - loop.time() if self._heap else None
+            wait = self._heap[0][0][1] - loop.time() if self._heap and not full else None
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
@@ -138,7 +149,9 @@ class StatusWriter:
                 self.want(uid, status, _RETRY_AFTER)
         finally:
             self._writing.discard(uid)
+            self._leisurely.discard(uid)
             self._slots.release()
+            self._changed.set()
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
         """Somebody wrote in between, perhaps another operator: what he says decides anew."""

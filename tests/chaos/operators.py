@@ -141,8 +141,14 @@ class Operators:
         ]
 
     def writes(self) -> list[Written]:
-        """Return what operators wrote since `written` was last cleared, and a bit before."""
+        """Return what operators wrote since `forget_writes`."""
         return [*self.written, *(write for each in self.running for write in _written(each))]
+
+    def forget_writes(self) -> None:
+        """Forget what was written so far: the Lease of that time is forgotten as well."""
+        self.written.clear()
+        for each in self.running:
+            each.proxy.writes.clear()
 
     # Who is who.
 

@@ -139,7 +139,7 @@ async def _clear(world: World, number: int, jobs: list[JobPlan]) -> None:
     except AssertionError:
         raise FailedRoundError(number, _left(world)) from None
     history.forget_gone()
-    world.operators.written.clear()
+    world.operators.forget_writes()
 
 
 async def take_down(world: World) -> list[str]:

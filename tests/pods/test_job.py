@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
 from partita.models.job import PodTemplate
+from partita.models.partition import Toleration
 from partita.pods import TemplateError, build_job_pod, device_slots, template_problems
 from pods.builders import (
     GOLDEN,
@@ -160,6 +161,19 @@ def test_slots_are_counted_as_the_scheduler_counts_devices(init, mains, slots):
             container["restartPolicy"] = "Always"
     spec = {"initContainers": containers, "containers": [{"name": f"m{i}"} for i in range(mains)]}
     assert device_slots(PodTemplate(spec=spec)) == slots
+
+
+def test_the_pod_tolerates_the_taints_of_its_gpu_s_node_beside_the_user_s():
+    def built(*own):
+        template = {"spec": {"containers": [{"name": "a"}], "tolerations": list(own)}}
+        grant = a_grant(tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists"),))
+        return build_job_pod(a_job(template=template), grant).manifest["spec"]["tolerations"]
+
+    node = {"key": "nvidia.com/gpu", "operator": "Exists"}
+    spot = {"key": "spot", "operator": "Exists"}
+    assert built() == [node]
+    assert built(spot, node) == [spot, node]
+    assert built(spot) == [spot, node]
 
 
 def test_a_pod_is_not_forgotten_before_its_programs_have_ended():

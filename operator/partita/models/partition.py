@@ -51,7 +51,7 @@ class SharingMode(StrEnum):
 
 
 class Toleration(Model):
-    """A taint that the server Pods tolerate, as in a Pod's `tolerations`."""
+    """A taint that server Pods and jobs tolerate, as in a Pod's `tolerations`."""
 
     # What the API server would refuse in a Pod, said where it is written.
     model_config = ConfigDict(
@@ -187,7 +187,7 @@ class GPUPartitionSpec(Model):
     node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
     """Labels of the nodes whose GPUs may be taken."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
-    """Taints that the server Pods tolerate."""
+    """Taints of the GPU nodes: the server Pods tolerate them, and the jobs' Pods."""
     gpu_selector: GPUSelector = GPUSelector()
     """Which GPUs may be taken."""
     sharing: SharingSpec = SharingSpec()

@@ -6,6 +6,7 @@ from typing import Literal
 from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.models import SharingMode
 from partita.models.base import MEBI
+from partita.models.partition import Toleration
 
 __all__ = ["DeviceInjection", "Grant", "device_resource"]
 
@@ -43,6 +44,8 @@ class Grant:
     """Whether the partition offers unified memory."""
     device_injection: DeviceInjection = "Auto"
     """How the GPU's device files reach the containers."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of the GPUs' nodes, which the Pod has to tolerate as well."""
 
     def __post_init__(self) -> None:
         if not self.uuids or len(self.uuids) != len(self.servers):

@@ -153,6 +153,11 @@ class _Build:
                 "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "
                 "others once its Pod is gone, and its programs must have ended by then"
             )
+        own = spec.get("tolerations") or []
+        if isinstance(own, list):  # else the API server says what is wrong
+            asked = [toleration.dump() for toleration in self.grant.tolerations]
+            missing = [toleration for toleration in asked if toleration not in own]
+            spec |= {"tolerations": [*own, *missing]} if missing else {}
         if self.grant.device_injection == "RuntimeClass":
             if (own := spec.get("runtimeClassName")) and own != RUNTIME_CLASS:
                 self.notices.append(

@@ -230,4 +230,5 @@ def _grant(
         thread_percent=first.thread_percent,
         oversubscription=partition.spec.sharing.oversubscription,
         device_injection=partition.spec.device_injection,
+        tolerations=partition.spec.tolerations,
     )

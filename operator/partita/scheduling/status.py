@@ -19,7 +19,7 @@ from partita.pods.job import pod_name
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.reasons import Reason, Why, stalled
 
-__all__ = ["Place", "job_status", "merge_diff"]
+__all__ = ["Place", "job_status", "merge_diff", "takes_back"]
 
 _MAX_MESSAGE = 4096
 
@@ -153,6 +153,16 @@ def _conditions(
             said=message if blocked else "",
         )
     return conditions
+
+
+def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
+    """Tell whether a status says another end of an attempt than one that stands.
+
+    It was then decided on before somebody else, another operator for a moment, wrote that end.
+    """
+    ends = {attempt.number: attempt.outcome for attempt in new.attempts}
+    stand = {a.number: a.outcome for a in old.attempts if a.outcome is not None}
+    return any(ends.get(number, outcome) is not outcome for number, outcome in stand.items())
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

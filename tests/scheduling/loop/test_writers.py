@@ -20,7 +20,7 @@ from partita.kube.errors import (
     NotFoundError,
     UnavailableError,
 )
-from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus, SharingMode
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus, SharingMode
 from partita.pods.grant import Grant
 from partita.scheduling.jobs import Refusal
 from partita.scheduling.ledger import ServerChange
@@ -242,6 +242,17 @@ class TestStatuses:
         assert kube.objects["train"]["status"]["phase"] == "Succeeded"
         assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
         assert outdated == ["uid-train"]
+
+    async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
+        self, kube, state, writer, outdated
+    ):
+        def ended(outcome: Outcome) -> SharedGPUJobStatus:
+            return SharedGPUJobStatus(attempts=(Attempt(number=1, outcome=outcome),))
+
+        state.apply_job(kube.bump("train", {"status": ended(Outcome.PREEMPTED).dump()}))
+        writer.want("uid-train", ended(Outcome.SUCCEEDED), 0.0)
+        await self.until(lambda: outdated)
+        assert kube.writes == []
 
     async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
         writer.want("uid-train", status(Phase.QUEUED), 3600.0)

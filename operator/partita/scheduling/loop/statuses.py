@@ -17,7 +17,7 @@ from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, InvalidError, KubernetesError, NotFoundError
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.scheduling.state import State
-from partita.scheduling.status import merge_diff
+from partita.scheduling.status import merge_diff, takes_back
 
 __all__ = ["StatusWriter"]
 
@@ -120,6 +120,9 @@ class StatusWriter:
         job = self._state.jobs.get(uid)
         try:
             if job is None:
+                return
+            if takes_back(job.status, status):
+                self._on_outdated(uid)
                 return
             patch = merge_diff(job.status.dump(), status.dump())
             if not patch:

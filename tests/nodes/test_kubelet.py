@@ -163,3 +163,14 @@ async def test_a_deleted_pod_that_nobody_runs_is_let_go(api: FakeAPI, node: Node
     ((method, name, options),) = api.writes
     assert (method, name) == ("DELETE", "p")
     assert options == {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}
+
+
+async def test_a_pod_whose_end_and_deletion_are_heard_of_at_once_is_let_go(
+    api: FakeAPI, node: Node
+) -> None:
+    node.observe("ADDED", pod())
+    await api.until(lambda: "Running" in api.phases)
+    body = pod(nodeName="n") | {"status": {"phase": "Failed"}}
+    body["metadata"]["deletionTimestamp"] = "2026-11-22T03:10:44Z"
+    node.observe("MODIFIED", body)
+    await api.until(lambda: "DELETE" in [method for method, *_ in api.writes])

@@ -91,8 +91,12 @@ class Kubelets:
         pod = parse_pod(body)
         run = self._runs.get(pod.uid)
         self._waiting.pop(pod.uid, None)
-        if kind == "DELETED" or (pod.ended and run is not None):
-            self._forget(pod.uid)  # gone; or ended as was written, or by somebody else
+        if kind == "DELETED":
+            self._forget(pod.uid)
+        elif pod.ended and run is not None:
+            self._forget(pod.uid)  # as was written, or by somebody else
+            if pod.deleted and not run.leaving:
+                self._consider(pod)  # both was heard of at once, after a watch had broken
         elif run is None:
             self._consider(pod)
         else:

@@ -132,6 +132,19 @@ async def test_a_ledger_that_conflicts_too_often_is_left_for_another_cycle(
         assert job.outcomes == ["Succeeded"]
 
 
+async def test_a_status_that_meets_a_conflict_is_decided_anew_on_what_stands_there(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(writes("sharedgpujobs", "status"), times=3, answer=conflict())
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert fault.happened == 3
+        assert job.outcomes == ["Succeeded"]
+
+
 async def test_jobs_survive_an_outage_of_the_api_server(system: System, behind: Behind) -> None:
     async with behind() as proxy:
         partition = await system.partition()

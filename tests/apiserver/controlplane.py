@@ -22,7 +22,7 @@ from typing import IO, Self
 
 from apiserver.processes import NotReadyError, ServerProcess, ServerProcesses, free_port
 
-__all__ = ["ACCOUNTS", "CLUSTER_NAME", "ControlPlane"]
+__all__ = ["ACCOUNTS", "CLUSTER_NAME", "CONTROLLERS", "ControlPlane"]
 
 CLUSTER_NAME = "partita-test"
 """The kubeconfig's cluster; the test tiers refuse any that is not named for tests."""

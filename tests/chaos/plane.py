@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 from typing_extensions import override
 
-from apiserver.controlplane import ControlPlane
+from apiserver.controlplane import CONTROLLERS, ControlPlane
 from support.api import Api
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
@@ -23,6 +23,10 @@ __all__ = ["ChaosPlane", "answers"]
 
 START_SECONDS = 60
 """How long a server that was killed may take until it serves again; 5 s is usual on 2 cores."""
+
+POD_COLLECTOR = "pod-garbage-collector-controller"
+"""Ends deletions that a kill of the API server cut short between their two writes, as in every
+cluster (k8s.io/kubernetes, pkg/controller/podgc, `gcUnscheduledTerminating`)."""
 
 
 class ChaosPlane(ControlPlane):
@@ -51,6 +55,10 @@ class ChaosPlane(ControlPlane):
     @override
     def api_server_flags(self) -> list[str]:
         return [*super().api_server_flags(), "--etcd-compaction-interval=0"]
+
+    @override
+    def controller_flags(self) -> list[str]:
+        return [f"--controllers={','.join((*CONTROLLERS, POD_COLLECTOR))}"]
 
     async def kill(self, name: str, away: float) -> None:
         """Kill a server and start it again after so many seconds; return when all is served."""

@@ -16,6 +16,7 @@ from partita.models import (
     set_condition,
 )
 from partita.pods.job import pod_name
+from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.reasons import Reason, Why, stalled
 
@@ -156,13 +157,15 @@ def _conditions(
 
 
 def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
-    """Tell whether a status says another end of an attempt than one that stands.
+    """Tell whether a status lacks an end that stands, or says another.
 
-    It was then decided on before somebody else, another operator for a moment, wrote that end.
+    It was then decided on before somebody else, another operator for a moment, wrote that end. Only
+    where there are many attempts some may be left out (`attempts.trim`).
     """
     ends = {attempt.number: attempt.outcome for attempt in new.attempts}
-    stand = {a.number: a.outcome for a in old.attempts if a.outcome is not None}
-    return any(ends.get(number, outcome) is not outcome for number, outcome in stand.items())
+    trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
+    stand = [a for a in old.attempts if a.outcome and not (trimmed and a.number not in ends)]
+    return any(ends.get(attempt.number) is not attempt.outcome for attempt in stand)
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from partita.kube.errors import (
 )
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus, SharingMode
 from partita.pods.grant import Grant
+from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
 from partita.scheduling.jobs import Refusal
 from partita.scheduling.ledger import ServerChange
 from partita.scheduling.loop import statuses as statuses_module
@@ -193,6 +194,11 @@ def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
     return SharedGPUJobStatus(phase=phase, message=message)
 
 
+def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
+    attempts = tuple(Attempt(number=n, outcome=outcome) for n, outcome in outcomes.items())
+    return SharedGPUJobStatus(attempts=attempts)
+
+
 class TestStatuses:
     @pytest.fixture
     def kube(self) -> Kube:
@@ -243,16 +249,22 @@ class TestStatuses:
         assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
         assert outdated == ["uid-train"]
 
+    @pytest.mark.parametrize("wish", [{}, {1: None}, {1: Outcome.SUCCEEDED}])
     async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
-        self, kube, state, writer, outdated
+        self, kube, state, writer, outdated, wish
     ):
-        def ended(outcome: Outcome) -> SharedGPUJobStatus:
-            return SharedGPUJobStatus(attempts=(Attempt(number=1, outcome=outcome),))
-
-        state.apply_job(kube.bump("train", {"status": ended(Outcome.PREEMPTED).dump()}))
-        writer.want("uid-train", ended(Outcome.SUCCEEDED), 0.0)
+        stands = with_attempts({1: Outcome.PREEMPTED})
+        state.apply_job(kube.bump("train", {"status": stands.dump()}))
+        writer.want("uid-train", with_attempts(wish), 0.0)
         await self.until(lambda: outdated)
         assert kube.writes == []
+
+    async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
+        many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
+        state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))
+        del many[1]
+        writer.want("uid-train", with_attempts(many | {MAX_ATTEMPTS_KEPT + 2: None}), 0.0)
+        await self.until(lambda: kube.writes)
 
     async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
         writer.want("uid-train", status(Phase.QUEUED), 3600.0)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import partita_policies.dqn.checkpoint  # noqa: F401 - takes `Training` as it is, whoever comes first
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.dqn.configuration import Training
 from partita_policies.recorded import Decision, dump_record

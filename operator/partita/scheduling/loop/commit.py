@@ -111,6 +111,9 @@ class Committer:
         partition = self._state.partitions.get(job.spec.partition)
         if partition is None or not servers:
             return
+        if not all(server.status.uuid and server.status.memory for server in servers):
+            self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
+            return
         grant = _grant(attempt, booked, servers, partition)
         match await self.pods.create(job, grant, self._now()):
             case Created.DONE:

@@ -39,7 +39,6 @@ resources of the DqnGPU study, its GPU cores as `interference.load_of` reads the
 UNKNOWN_DURATION = 600.0
 """Seconds taken for a job of unknown duration where no other job's is known. An assumption."""
 _GIB = float(1 << 30)
-_KEPT_PROFILES = 16384
 
 _Table = tuple[Floats, Floats]
 
@@ -63,13 +62,13 @@ class Catalogue:
     Parameters
     ----------
     profiles
-        Divided profiles by identity, kept from one decision to the next: a profile never
-        changes, and dividing it takes longer than all else.
+        Divided profiles by identity, kept from one decision to the next, as long as jobs have
+        them: a profile never changes, and dividing it takes longer than all else.
     """
 
     def __init__(self, profiles: dict[int, tuple[Profile, _Table]]) -> None:
-        if len(profiles) > _KEPT_PROFILES:
-            profiles.clear()
+        self._before = dict(profiles)
+        profiles.clear()
         self._profiles = profiles
         self._index: dict[tuple[int, float | None, int, int], int] = {}
         self._durations: list[float | None] = []
@@ -114,9 +113,10 @@ class Catalogue:
             raise ValueError(f"a duration of {seconds} s is no number to plan with")
         place, profile = len(self._durations), job.profile
         if profile is not None and profile.steps:
-            kept = self._profiles.get(id(profile))
+            kept = self._profiles.get(id(profile)) or self._before.get(id(profile))
             if kept is None or kept[0] is not profile:
-                kept = self._profiles[id(profile)] = (profile, _divided(profile))
+                kept = (profile, _divided(profile))
+            self._profiles[id(profile)] = kept
             self._measured[place] = kept[1]
         limit = (job.thread_percent or 100) / 100
         self._constant.append((limit, limit, 0.0, job.memory / _GIB))

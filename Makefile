@@ -63,7 +63,7 @@ bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
 
 bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (needs Go; ARGS=--help)
-	@PYTHONPATH=tests $(PY) -m apiserver.build apiserver
+	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
 
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)

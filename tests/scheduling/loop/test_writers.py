@@ -304,6 +304,25 @@ class TestStatuses:
         await self.until(lambda: len(kube.writes) == 6)
         task.cancel()
 
+    async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 2)
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in ("train", *names)]
+        kube = Kube(*bodies)
+        kube.answers.clear()
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: kube.writes)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        await self.until(lambda: len(kube.writes) == 2)
+        kube.answers.set()
+        await self.until(lambda: len(kube.writes) == 5)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", "waits-0", "train", *names[1:]]
+
     async def test_what_stands_there_already_is_not_written(self, kube, writer):
         writer.want("uid-train", SharedGPUJobStatus(), 0.0)
         await self.until(lambda: not writer._due and not writer._writing)

@@ -2,14 +2,16 @@
 
 What is wanted is kept by job, so several changes within a moment become one write. Urgent ones
 (a start, an end, a job that can never start) go at once and, where there are more than can be
-written, before all others, which wait for a short delay in which more may come. Those others never
-take more than a few of the connections: under thousands of jobs they are most of all writes, and
-bookings and Pods wait for the same API server.
+written, before all others, which wait for a short delay in which more may come. Those others have
+two connections, each of which rests as long as its last write took: under thousands of jobs they
+would be most of all writes, and bookings and Pods wait for the same API server. The slower it
+answers, the fewer they are.
 """
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 
@@ -23,7 +25,7 @@ __all__ = ["StatusWriter"]
 
 _CONCURRENT = 32
 """Writes under way at a time."""
-_LEISURELY = 4
+_LEISURELY = 2
 """Of these, those that may wait. An assumption: one core of an API server is kept busy by two."""
 _RETRY_AFTER = 2.0
 """Seconds before a status that could not be written is tried again."""
@@ -60,8 +62,8 @@ class StatusWriter:
         """Whether it may wait, and until when."""
         self._heap: list[tuple[tuple[bool, float], str]] = []
         self._writing: set[str] = set()
-        self._leisurely: set[str] = set()
-        """Those of them that could have waited."""
+        self._leisurely = 0
+        """Connections for those that may wait which write or rest."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
@@ -87,34 +89,52 @@ class StatusWriter:
             while True:
                 # First: what is wanted may change while there is no slot.
                 await self._slots.acquire()
-                uid = await self._next()
+                uid, may_wait = await self._next()
                 self._writing.add(uid)
-                group.create_task(self._write(uid, self._wanted.pop(uid)))
+                self._leisurely += may_wait
+                work = self._write(uid, self._wanted.pop(uid))
+                group.create_task(self._take_turn(uid, work, may_wait=may_wait))
 
-    async def _next(self) -> str:
-        """Wait until a status is due, and return whose it is."""
+    async def _next(self) -> tuple[str, bool]:
+        """Wait until a status is due; return whose it is, and whether it could have waited."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
-            full = len(self._leisurely) >= _LEISURELY
+            full = self._leisurely >= _LEISURELY
             while self._heap and self._heap[0][0][1] <= loop.time():
                 if full and self._heap[0][0][0]:
                     break
                 due, uid = heapq.heappop(self._heap)
-                if self._due.get(uid) != due:
-                    continue  # an older wish
+                if self._due.get(uid) != due or uid in self._writing:
+                    continue  # an older wish, or one whose turn comes after that write
                 del self._due[uid]
-                if uid not in self._writing:
-                    if due[0]:
-                        self._leisurely.add(uid)
-                    return uid
-                self.want(uid, self._wanted[uid], 0.05)
+                return uid, due[0]
             wait = self._heap[0][0][1] - loop.time() if self._heap and not full else None
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
             except TimeoutError:
                 pass
+
+    async def _take_turn(
+        self, uid: str, work: Coroutine[Any, Any, None], *, may_wait: bool
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await work
+        finally:
+            self._writing.discard(uid)
+            self._slots.release()
+            if uid in self._due:
+                heapq.heappush(self._heap, (self._due[uid], uid))
+            if may_wait:
+                loop.call_later(loop.time() - began, self._rested)
+            self._changed.set()
+
+    def _rested(self) -> None:
+        self._leisurely -= 1
+        self._changed.set()
 
     async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:
         job = self._state.jobs.get(uid)
@@ -150,11 +170,6 @@ class StatusWriter:
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
             if uid not in self._wanted:
                 self.want(uid, status, _RETRY_AFTER)
-        finally:
-            self._writing.discard(uid)
-            self._leisurely.discard(uid)
-            self._slots.release()
-            self._changed.set()
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
         """Somebody wrote in between, perhaps another operator: what he says decides anew."""

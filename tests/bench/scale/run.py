@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-from typing_extensions import override
 
 from apiserver.build import assets
 from apiserver.controlplane import ControlPlane
@@ -24,17 +21,21 @@ from bench.scale.client import Client, client
 from bench.scale.meters import Usage, requests_served, usage
 from bench.scale.nodes import PODS, Nodes
 from bench.scale.shape import PARTITIONS, JobClass, job, least_seconds, partition
-from partita.constants import GROUP, VERSION
-from partita.models import crd
+from bench.scale.world import (
+    READY_SECONDS,
+    PlaneWithoutCollector,
+    install,
+    jobs_path,
+    make_namespace,
+    make_partitions,
+    operator_command,
+)
 
-__all__ = ["Admission", "Result", "run"]
+__all__ = ["Admission", "Beside", "Result", "run"]
 
 Json = dict[str, Any]
+Beside = Callable[[Client, list[str]], AbstractAsyncContextManager[None]]
 
-_GROUP = f"/apis/{GROUP}/{VERSION}"
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SYSTEM = "partita-system"
-_READY_SECONDS = 60
 _IDLE_SECONDS = 60
 """Without any job finishing: then it is given up."""
 _COUNTED = ("sharedgpujobs", "pods", "gpuservers", "gpupartitions", "events", "leases")
@@ -81,21 +82,14 @@ class Result:
         return {**asdict(self), "jobs_per_second": self.rate}
 
 
-class _Plane(ControlPlane):
-    """Without garbage collection, as Kueue's benchmark runs: envtest has no controllers."""
-
-    @override
-    def controller_flags(self) -> list[str]:
-        return ["--controllers=namespace-controller"]
-
-
 def run(
     *,
     classes: tuple[JobClass, ...],
     share: float,
     with_pods: bool,
-    profile: Path | None,
+    profile: Path | None = None,
     tell: Callable[[str], None],
+    beside: Beside = lambda _api, _names: nullcontext(),
 ) -> Result:
     """Run once.
 
@@ -109,6 +103,9 @@ def run(
         Where cProfile is to write what the operator did; None leaves it unwatched.
     tell
         Told how far it is.
+    beside
+        What goes on while the jobs are submitted and run, with a client and the partitions'
+        names; its own requests are not counted as the operator's.
 
     Raises
     ------
@@ -117,21 +114,22 @@ def run(
     """
     with ExitStack() as stack:
         tell("starting etcd, kube-apiserver and the operator")
-        plane = stack.enter_context(_Plane(assets()))
+        plane = stack.enter_context(PlaneWithoutCollector(assets()))
         program = ["partita" if with_pods else "bench.scale.without_pods"]
         if profile is not None:
             program = ["cProfile", "-o", str(profile), "-m", *program]
 
         log = plane.kubeconfig.with_name("operator.log")
-        operator = ServerProcess(_command(program, plane.kubeconfig), log=log)
-        stack.callback(operator.stop, grace=_READY_SECONDS)  # a profile is written at its end
+        operator = ServerProcess(operator_command(program, plane.kubeconfig), log=log)
+        stack.callback(operator.stop, grace=READY_SECONDS)  # a profile is written at its end
 
         def start() -> int:
-            operator.start(lambda: '"ready"' in log.read_text(), seconds=_READY_SECONDS)
+            operator.start(lambda: '"ready"' in log.read_text(), seconds=READY_SECONDS)
             assert operator.pid is not None
             return operator.pid
 
-        return asyncio.run(_run(plane, start, Result(with_pods, share), classes, tell))
+        result = Result(with_pods, share)
+        return asyncio.run(_run(plane, start, result, classes, tell, beside))
 
 
 async def _run(
@@ -140,9 +138,10 @@ async def _run(
     result: Result,
     classes: tuple[JobClass, ...],
     tell: Callable[[str], None],
+    beside: Beside,
 ) -> Result:
     async with client(plane.url, plane.token, plane.certificate) as api:
-        await _install(api)
+        await install(api)
         names = [f"partition-{n}" for n in range(PARTITIONS)]
         operator = start_operator()  # in this thread: it ends with the one that started it
         etcd, apiserver, *_ = plane.pids
@@ -154,13 +153,16 @@ async def _run(
             await nodes.create()
             watches = [
                 group.create_task(api.watch(PODS, nodes.see)),
-                group.create_task(api.watch(f"{_GROUP}/sharedgpujobs", seen.job)),
+                group.create_task(api.watch(jobs_path(), seen.job)),
             ]
-            await _partitions(api, names)
+            for name in names:
+                await make_namespace(api, name)
+            await make_partitions(api, map(partition, names))
             before = {who: usage(pid) for who, pid in pids.items()}
             served = requests_served((await api.text("/metrics")).decode())
             own = api.requests.copy()
-            await _submit(api, names, classes, seen, result, tell)
+            async with beside(api, names):
+                await _submit(api, names, classes, seen, result, tell)
             result.used = {who: usage(pid).since(before[who]) for who, pid in pids.items()}
             for watch in watches:
                 watch.cancel()
@@ -170,36 +172,6 @@ async def _run(
         result.least = least_seconds(classes)
         result.admission = seen.admission(classes, with_pods=result.with_pods)
     return result
-
-
-async def _install(api: Client) -> None:
-    for definition in crd.crds():
-        await api.post(_CRDS, definition)
-    await api.post("/api/v1/namespaces", _namespace(_SYSTEM))
-
-
-def _namespace(name: str) -> Json:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def _command(program: list[str], kubeconfig: Path) -> list[str | Path]:
-    path = f"PYTHONPATH={os.pathsep.join(sys.path)}"
-    options = ["--kubeconfig", kubeconfig, "--identity", "bench", "--image", "bench"]
-    return ["/usr/bin/env", path, sys.executable, "-m", *program, "run", *options]
-
-
-async def _partitions(api: Client, names: list[str]) -> None:
-    """Make the partitions and wait until each has its GPU."""
-    for name in names:
-        await api.post("/api/v1/namespaces", _namespace(name))
-        await api.post(f"{_GROUP}/gpupartitions", partition(name))
-    async with asyncio.timeout(_READY_SECONDS):
-        while True:
-            listed = await api.get(f"{_GROUP}/gpupartitions")
-            ready = sum((item.get("status") or {}).get("gpus", 0) for item in listed["items"])
-            if ready == len(names):
-                return
-            await asyncio.sleep(0.1)
 
 
 class _Seen:
@@ -278,7 +250,7 @@ async def _submit(
             await asyncio.sleep(max(0.0, began + number * kind.every - time.time()))
             body = job(f"{kind.name}-{number}", name, kind)
             seen.submitted[name, body["metadata"]["name"]] = time.time()
-            await api.post(f"{_GROUP}/namespaces/{name}/sharedgpujobs", body)
+            await api.post(jobs_path(name), body)
 
     async def progress() -> None:
         while True:

@@ -77,8 +77,9 @@ async def test_a_started_job_keeps_what_it_was_placed_by(api, collection, field)
     name = await running_job(api, collection(body), body)
     change = {"spec": {field: FROZEN[field]}}
     ((blamed, message),) = causes(await api.patch(name, change))
-    assert blamed == f"spec.{field}"
-    assert f"{field} cannot change once the job has started: set spec.suspend to true" in message
+    assert blamed == "spec"
+    assert field in message
+    assert "cannot change once the job has started: set spec.suspend to true" in message
     (await api.patch(name, {"spec": {"suspend": True}})).ok()
     (await api.patch(f"{name}/status", {"status": {"phase": "Suspended"}})).ok()
     (await api.patch(name, change)).ok()
@@ -88,15 +89,17 @@ async def test_a_started_job_keeps_its_slice(api, collection):
     body = job(slice="small")
     name = await running_job(api, collection(body), body)
     for change in ({"slice": "large"}, {"slice": None}):
-        blamed = [field for field, _ in causes(await api.patch(name, {"spec": change}))]
-        assert blamed == ["spec.slice"]
+        ((blamed, message),) = causes(await api.patch(name, {"spec": change}))
+        assert blamed == "spec"
+        assert "slice and framework cannot change once the job has started" in message
 
 
 async def test_a_started_job_cannot_be_given_what_it_was_placed_without(api, collection):
     body = job()
     name = await running_job(api, collection(body), body)
     refused = await api.patch(name, {"spec": {"gpuMemory": "4Gi"}})
-    assert [field for field, _ in causes(refused)] == ["spec.gpuMemory"]
+    ((_, message),) = causes(refused)
+    assert "cannot change once the job has started" in message
 
 
 async def test_a_started_job_may_change_in_all_else(api, collection):

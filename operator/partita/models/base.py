@@ -230,6 +230,11 @@ def keyed_by(key: str) -> JsonDict:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
+ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
+"""Schema extension of an object with one writer: the API server keeps no owner of each field in it,
+which is the dearest part of a write to many."""
+
+
 class Model(BaseModel):
     """Base of all models: camelCase on the wire, docstrings as descriptions."""
 

@@ -8,6 +8,7 @@ from pydantic.config import JsonDict
 
 from partita.constants import MAX_JOB_NAME
 from partita.models.base import (
+    ATOMIC,
     Amount,
     Conditions,
     Duration,
@@ -284,7 +285,9 @@ class Attempt(Model):
 
 
 class SharedGPUJobStatus(Model):
-    """Where the job stands."""
+    """Where the job stands. Only the operator writes it."""
+
+    model_config = ConfigDict(json_schema_extra=ATOMIC)
 
     observed_generation: int | None = None
     """The `metadata.generation` that this status speaks of."""
@@ -320,18 +323,21 @@ class SharedGPUJobStatus(Model):
 _FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")
 
 
-def _frozen_while_running(field: str) -> JsonDict:
-    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
-    same = f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+def _frozen_while_running() -> JsonDict:
+    """One rule for all fields: each rule costs the API server at every write of a status."""
     idle = (
         "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
         "oldSelf.status.phase in ['Queued', 'Suspended']"
     )
+    same = []
+    for field in _FROZEN:
+        new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+        same.append(f"has({new}) == has({old}) && (!has({new}) || {new} == {old})")
     return rule(
-        f"{idle} || ({same})",
-        f"{field} cannot change once the job has started: set spec.suspend to true and wait for "
-        "the phase Suspended, or submit a new job",
-        field=f".spec.{field}",
+        f"{idle} || ({' && '.join(same)})",
+        f"{', '.join(_FROZEN[:-1])} and {_FROZEN[-1]} cannot change once the job has started: "
+        "set spec.suspend to true and wait for the phase Suspended, or submit a new job",
+        field=".spec",
     )
 
 
@@ -345,7 +351,7 @@ class SharedGPUJob(Resource):
                 f"the name is too long: use at most {MAX_JOB_NAME} characters "
                 "(its Pods are named after it)",
             ),
-            *map(_frozen_while_running, _FROZEN),
+            _frozen_while_running(),
         )
     )
 

@@ -5,7 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from partita.models.base import Amount, Condition, Conditions, Model, Resource, Time, rule, rules
+from partita.models.base import (
+    ATOMIC,
+    Amount,
+    Condition,
+    Conditions,
+    Model,
+    Resource,
+    Time,
+    rule,
+    rules,
+)
 from partita.models.partition import Percent, SharingMode
 
 __all__ = [
@@ -96,7 +106,7 @@ class Usage(Model):
     """GPU memory in use (bytes, as a quantity)."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
     """GPU utilisation, percent."""
-    jobs: dict[str, JobUsage] = Field(default_factory=dict)
+    jobs: dict[str, JobUsage] = Field(default_factory=dict, json_schema_extra=ATOMIC)
     """Use by job UID."""
 
 
@@ -123,7 +133,7 @@ class GPUServerStatus(Model):
     """What is used."""
     conditions: Conditions = ()
     """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
-    allocations: dict[str, Allocation] = Field(default_factory=dict)
+    allocations: dict[str, Allocation] = Field(default_factory=dict, json_schema_extra=ATOMIC)
     """The ledger: what is booked, by job UID. Only the operator writes it."""
 
     def condition(self, kind: str) -> Condition | None:

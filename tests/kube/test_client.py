@@ -22,7 +22,7 @@ from partita.kube.errors import (
     UnavailableError,
     from_response,
 )
-from partita.kube.fence import fence_trace
+from partita.kube.fence import fence_trace, fenced
 
 POD = {"metadata": {"name": "train-1", "namespace": "team-a", "resourceVersion": "7"}}
 WRITES: list[Callable[[Kube], Awaitable[Any]]] = [
@@ -249,6 +249,13 @@ class TestFence:
         with pytest.raises(FencedError):
             await Kube(api, may_write=lambda: next(leads)).create(PODS, POD)
         assert len(server.asked) == 2
+
+    @pytest.mark.usefixtures("pauses")
+    async def test_what_is_no_longer_due_is_not_tried_again(self, kube: Kube, server: Server):
+        server.answers = [failure(503)]
+        with pytest.raises(FencedError), fenced(lambda: not server.asked):
+            await kube.create(PODS, POD)
+        assert len(server.asked) == 1
 
 
 class TestForeignText:

@@ -27,7 +27,7 @@ from partita.kube.errors import (
     UnavailableError,
     from_response,
 )
-from partita.kube.fence import fenced
+from partita.kube.fence import fenced, may_send
 from partita.kube.streams import stream
 
 __all__ = [
@@ -347,8 +347,8 @@ class Kube:
     async def _once(
         self, what: str, method: str, url: str, headers: dict[str, str], body: Json | None
     ) -> Json:
-        if method != "GET" and not self._may_write():
-            raise FencedError(what, 0, "this process does not lead: nothing is written")
+        if method != "GET" and not (self._may_write() and may_send()):
+            raise FencedError(what, 0, "this process does not lead, or it is no longer due")
         # A token may be renewed between two tries.
         headers = dict(headers)
         await self._api.update_params_for_auth(

@@ -1,9 +1,10 @@
-"""Keeps a write from being sent by a process that no longer leads, however long it waited.
+"""Keeps a write from being sent that must not be any more, however long it waited.
 
-To ask before a request is begun is not enough: a request waits for a connection, and in that time
-the process may be stopped, and wake up long after another has taken the lead. So it is asked once
-more in the moment in which the body is handed to the socket. Without its body a write has no
-effect: each of ours has one.
+The process may no longer lead, or what was to be written is not due any more. To ask before a
+request is begun is not enough: a request waits for a connection, and in that time the process may
+be stopped, and wake up long after another has taken the lead. So it is asked once more in the
+moment in which the body is handed to the socket. Without its body a write has no effect: each of
+ours has one.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,19 +14,24 @@ from types import SimpleNamespace
 
 import aiohttp
 
-__all__ = ["fence_trace", "fenced"]
+__all__ = ["fence_trace", "fenced", "may_send"]
 
-_may_send: ContextVar[Callable[[], bool] | None] = ContextVar("may_send", default=None)
+_fences: ContextVar[tuple[Callable[[], bool], ...]] = ContextVar("fences", default=())
 
 
 @contextmanager
-def fenced(may_send: Callable[[], bool]) -> Iterator[None]:
-    """Have what is sent inside the block sent only if this holds in that moment."""
-    before = _may_send.set(may_send)
+def fenced(holds: Callable[[], bool]) -> Iterator[None]:
+    """Have what is written inside the block sent only if this, too, holds in that moment."""
+    before = _fences.set((*_fences.get(), holds))
     try:
         yield
     finally:
-        _may_send.reset(before)
+        _fences.reset(before)
+
+
+def may_send() -> bool:
+    """Tell whether all blocks that we are in let a write be sent now."""
+    return all(holds() for holds in _fences.get())
 
 
 def fence_trace() -> aiohttp.TraceConfig:
@@ -38,6 +44,5 @@ def fence_trace() -> aiohttp.TraceConfig:
 async def _ask(
     _: aiohttp.ClientSession, __: SimpleNamespace, ___: aiohttp.TraceRequestChunkSentParams
 ) -> None:
-    may_send = _may_send.get()
-    if may_send is not None and not may_send():
-        raise aiohttp.ClientConnectionError("this process does not lead: nothing is sent")
+    if not may_send():
+        raise aiohttp.ClientConnectionError("it must not be sent any more")

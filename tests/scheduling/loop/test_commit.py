@@ -1,26 +1,127 @@
 """What is booked is started, unless something has come in between."""
 
-from unittest.mock import AsyncMock
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from partita.kube.client import JOBS, SERVERS, Kind
+from partita.kube.errors import FencedError, NotFoundError, UnavailableError
+from partita.kube.fence import may_send
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.loop.commit import Committer
-from scheduling.builders import START, a_state, allocation, job_body, partition_body, server_body
+from partita.scheduling.state import State
+from scheduling.builders import (
+    START,
+    a_state,
+    allocation,
+    job_body,
+    partition_body,
+    pod_body,
+    server_body,
+    take,
+)
 
 EMPTIED = {"uuid": "", "memory": "0Mi"}
+ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
+
+
+class Kube:
+    """An API server with what the state has, in which something happens before a Pod is made."""
+
+    def __init__(self, *bodies: dict[str, Any]) -> None:
+        self.objects = {body["metadata"]["name"]: body for body in bodies}
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.made: list[str] = []
+
+    async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
+        assert kind in {JOBS, SERVERS}
+        if name not in self.objects:
+            raise NotFoundError("get", 404, "no")
+        return self.objects[name]
+
+    async def create(self, _kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        self.meanwhile()
+        if not may_send():
+            raise FencedError("create", 0, "no")
+        self.made.append(body["metadata"]["name"])
+        return pod_body()
+
+
+class World:
+    """A job that is booked, and has no Pod yet."""
+
+    def __init__(self, **server: Any) -> None:
+        booked = {"uid-train": allocation()}
+        self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
+        self.state: State = a_state(*self.bodies)
+        self.kube = Kube(*self.bodies)
+        self.committer = Committer(
+            self.kube,  # type: ignore[arg-type]
+            self.state,
+            Jobs(self.state),
+            None,  # type: ignore[arg-type]
+            now=lambda: START,
+        )
+        self.committer.busy.add("uid-train")
+
+    async def finish(self) -> list[str]:
+        """Start it, and return the Pods that were made."""
+        await self.committer.finish(self.state.jobs["uid-train"], 1)
+        return self.kube.made
+
+
+async def test_what_is_booked_gets_its_pod():
+    world = World()
+    assert await world.finish() == ["train-1"]
+    assert not world.committer.busy
 
 
 @pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
 async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
-    bodies = (
-        partition_body(),
-        server_body(allocations={"uid-train": allocation()}, status=gone),
-        job_body(),
-    )
-    state, kube = a_state(*bodies), AsyncMock()
-    committer = Committer(kube, state, Jobs(state), AsyncMock(), now=lambda: START)
-    committer.busy.add("uid-train")
-    await committer.finish(state.jobs["uid-train"], 1)
-    assert kube.mock_calls == []
-    assert committer.busy == {"uid-train"}
+    world = World(status=gone)
+    assert await world.finish() == []
+    assert world.committer.busy == {"uid-train"}
+
+
+NEWS = {
+    "its attempt has ended": lambda: job_body(status=ENDED),
+    "its booking is gone": server_body,
+    "another attempt is booked": lambda: server_body(
+        allocations={"uid-train": allocation(attempt=2)}
+    ),
+}
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+async def test_a_pod_that_waits_to_be_made_is_not_made_once_it_is_not_due(news):
+    """As of another operator's doing, while somebody had deleted our Lease."""
+    world = World()
+    world.kube.meanwhile = lambda: take(world.state, news())
+    assert await world.finish() == []
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+async def test_what_no_watch_has_told_yet_is_read_before_a_pod_is_made(news):
+    world = World()
+    body = news()
+    world.kube.objects[body["metadata"]["name"]] = body
+    assert await world.finish() == []
+
+
+async def test_it_is_left_alone_for_a_while_when_that_cannot_be_read():
+    world = World()
+
+    async def down(*_: Any) -> dict[str, Any]:
+        raise UnavailableError("get", 503, "down")
+
+    world.kube.get = down  # type: ignore[method-assign]
+    assert await world.finish() == []
+    assert world.committer.busy == {"uid-train"}
+
+
+@pytest.mark.parametrize("name", ["train", "shared-0"])
+async def test_what_is_gone_gets_no_pod(name):
+    world = World()
+    del world.kube.objects[name]
+    assert await world.finish() == []

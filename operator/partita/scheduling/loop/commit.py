@@ -1,15 +1,16 @@
 """Commits a cycle: books on every GPU at the same time, then makes the Pods."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 import structlog
 
 from partita.constants import MPS_MAX_CLIENTS
-from partita.kube.client import Kube
+from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
+from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods.grant import Grant
 from partita.scheduling.cycle import CycleResult
@@ -84,11 +85,28 @@ class Committer:
                 self._done(job.id)
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
-        """Make the Pod of an attempt that is booked already; the caller made the job busy."""
+        """Make the Pod of an attempt that is booked already; the caller made the job busy.
+
+        Who booked it may have led after us, and ended it, of which no watch has told us yet.
+        """
         try:
-            await self._make_pod(job, attempt)
+            if await self._read_afresh(job):
+                await self._make_pod(job, attempt)
         finally:
             self._done(job.metadata.uid)
+
+    async def _read_afresh(self, job: SharedGPUJob) -> bool:
+        """Read a job and its bookings; tell whether they are there."""
+        meta = job.metadata
+        try:
+            self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
+            for name in self._state.booked(meta.uid):
+                self._state.apply_server(await self._kube.get(SERVERS, name))
+        except KubernetesError as error:
+            self._log.warning("not read afresh", job=job.key, error=str(error))
+            self._postponed.add(meta.uid)
+            return False
+        return True
 
     def _done(self, uid: str) -> None:
         if uid in self._postponed:
@@ -109,13 +127,16 @@ class Committer:
         booked = self._state.booked(uid)
         servers = [self._state.servers[name] for name in booked]
         partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers:
+        if partition is None or not servers or not self._is_due(uid, attempt, booked):
             return
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
             return
         grant = _grant(attempt, booked, servers, partition)
-        match await self.pods.create(job, grant, self._now()):
+        # One that ended meanwhile, by whoever leads now, must not be started again.
+        with fenced(lambda: self._is_due(uid, attempt, booked)):
+            created = await self.pods.create(job, grant, self._now())
+        match created:
             case Created.DONE:
                 pass
             case Created.LATER:
@@ -126,6 +147,15 @@ class Committer:
                 # The next look gives the booking back.
                 self._jobs.refuse(uid, refusal)
                 self._events.warn(job, refusal.why.reason.value, refusal.why.message)
+
+    def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
+        """Tell whether an attempt is booked on all its GPUs, and not over, with what is known."""
+        job, booked = self._state.jobs.get(uid), self._state.booked(uid)
+        return (
+            job is not None
+            and all(a.number != attempt for a in job.status.attempts)
+            and all(name in booked and booked[name].attempt == attempt for name in servers)
+        )
 
     async def _write(
         self, changes: LedgerChanges, partition: GPUPartition | None

@@ -13,12 +13,20 @@ from typing import Any
 import aiohttp
 import orjson
 
-__all__ = ["Client", "client"]
+__all__ = ["Client", "RefusedError", "client"]
 
 Json = dict[str, Any]
 
 _LINE_BYTES = 1 << 22
 _MERGE = "application/merge-patch+json"
+
+
+class RefusedError(RuntimeError):
+    """An answer that is an error; `status` is its HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Client:
@@ -62,6 +70,12 @@ class Client:
         async with self._session.patch(self._url + path, data=data, headers=headers) as response:
             await _sound(response)
 
+    async def delete(self, path: str) -> None:
+        """Delete an object."""
+        self.requests["DELETE", _plural(path)] += 1
+        async with self._session.delete(self._url + path) as response:
+            await _sound(response)
+
     async def watch(self, path: str, see: Callable[[str, Json], None]) -> None:
         """Tell of every object that is there, and of each event, until cancelled."""
         listed = await self.get(path)
@@ -86,7 +100,8 @@ class Client:
 async def _sound(response: aiohttp.ClientResponse) -> bytes:
     data = await response.read()
     if response.status >= 300:
-        raise RuntimeError(f"{response.method} {response.url}: {data.decode()[:500]}")
+        said = f"{response.method} {response.url}: {data.decode()[:500]}"
+        raise RefusedError(response.status, said)
     return data
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from apiserver.controlplane import ControlPlane
-from bench.scale.client import Client
+from bench.scale.client import Client, RefusedError
 from partita.constants import GROUP, VERSION
 from partita.models import crd
 
@@ -46,20 +46,33 @@ class PlaneWithoutCollector(ControlPlane):
         return ["--controllers=namespace-controller"]
 
 
-def operator_command(
-    program: Iterable[str | Path], kubeconfig: Path, *options: str
-) -> list[str | Path]:
+def operator_command(program: Iterable[str], kubeconfig: Path, *options: str) -> list[str]:
     """Return how the operator is started, by the module and arguments that run it."""
     path = f"PYTHONPATH={os.pathsep.join(sys.path)}"
-    usual = ["--kubeconfig", kubeconfig, "--identity", "bench", "--image", "bench"]
+    usual = ["--kubeconfig", str(kubeconfig), "--identity", "bench", "--image", "bench"]
     return ["/usr/bin/env", path, sys.executable, "-m", *program, "run", *usual, *options]
 
 
 async def install(api: Client) -> None:
-    """Make the CRDs and the operator's namespace."""
+    """Make the CRDs and the operator's namespace; wait until our kinds are served."""
     for definition in crd.crds():
         await api.post(_CRDS, definition)
     await make_namespace(api, _SYSTEM)
+    async with asyncio.timeout(READY_SECONDS):
+        for definition in crd.crds():
+            while not await _served(api, definition["spec"]["names"]["plural"]):
+                await asyncio.sleep(0.1)
+
+
+async def _served(api: Client, plural: str) -> bool:
+    try:
+        await api.get(f"{_GROUP}/{plural}")
+    except RefusedError as error:
+        # Not yet; or its storage is made anew, as a moment after its definition.
+        if error.status not in {404, 429}:
+            raise
+        return False
+    return True
 
 
 async def make_namespace(api: Client, name: str) -> None:

@@ -1,0 +1,96 @@
+"""`make bench-load`: what the operator does under long queues, bad input and crowds, and for hours.
+
+As in bench-scale, etcd, kube-apiserver and the operator are real, and processes of their own;
+nodes, GPUs and kubelet are simulated by this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.load.cold_start import cold_start
+from bench.load.figures import Figure, LoadError
+from bench.load.stage import Tell
+
+_EXAMPLES = """\
+scenes:
+  cold-start   jobs wait, then the operator starts: how soon there is a first Pod, and its memory
+
+examples:
+  make bench-load ARGS=cold-start
+  make bench-load ARGS="cold-start --jobs 1000"
+"""
+
+
+SCENES: dict[str, Callable[[argparse.Namespace, Tell], list[Figure]]] = {
+    "cold-start": lambda given, tell: cold_start(given.jobs, tell),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="bench.load",
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "scenes", nargs="+", choices=SCENES, metavar="SCENE", help="which: see below"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=10_000, metavar="N", help="that wait (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    given = parser.parse_args()
+    measured: dict[str, list[Figure]] = {}
+    for name in given.scenes:
+        try:
+            measured[name] = SCENES[name](given, partial(_tell, name))
+        except (LoadError, RuntimeError, ExceptionGroup) as error:
+            cause: BaseException = error
+            while isinstance(cause, ExceptionGroup):
+                cause = cause.exceptions[0]
+            if not isinstance(cause, LoadError | RuntimeError):
+                raise
+            sys.exit(f"{name}: {cause}")
+        show(name, measured[name])
+    if given.json:
+        written = {
+            name: [asdict(figure) for figure in figures] for name, figures in measured.items()
+        }
+        given.json.write_text(json.dumps(written, indent=2) + "\n")
+
+
+def _tell(name: str, text: str) -> None:
+    sys.stderr.write(f"{name}: {text}\n")
+
+
+def show(name: str, figures: list[Figure]) -> None:
+    """Print what a scene measured."""
+    console = Console(width=100, highlight=False)
+    table = Table("figure", "measured", "at most", "", title=name)
+    for figure in figures:
+        most = "" if figure.most is None else f"{figure.most:g} {figure.unit}"
+        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
+        table.add_row(figure.name, f"{figure.value:.2f} {figure.unit}", most, verdict)
+    console.print(table)
+    console.print(
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, load "
+        f"{os.getloadavg()[0]:.1f} at the end."
+    )
+
+
+if __name__ == "__main__":
+    main()

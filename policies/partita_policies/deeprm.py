@@ -22,12 +22,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from partita_policies.digests import Digests
 from partita_policies.dqn.board import Board, Offer
-from partita_policies.dqn.demand import MEMORY, PCIE, RESOURCES, Catalogue, Floats
+from partita_policies.dqn.demand import MEMORY, PCIE, RESOURCES, Catalogue, Floats, divided
 from partita_policies.dqn.forecast import Bools
 from partita_policies.dqn.seats import padded
 from partita_policies.dqn.served import ModelOutputError, open_session
-from partita_policies.types import GPU, Parameters, Placement, Profile, Snapshot
+from partita_policies.types import GPU, Parameters, Placement, Snapshot
 
 __all__ = [
     "HIDDEN",
@@ -76,7 +77,7 @@ class _DeepRM:
         kind = kind_of(self.usage)
         shapes = {"states": INPUTS, "legal": SLOTS + 1}
         self._session, _ = open_session(parameters.model, f"{kind}.onnx", kind, VERSION, shapes)
-        self._profiles: dict[int, tuple[Profile, tuple[Floats, Floats]]] = {}
+        self._profiles = Digests(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start one job after the other on each GPU until the network wants no more."""
@@ -120,7 +121,7 @@ def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Fl
         to start none.
     """
     demands = catalogue.demands()
-    needs = demands.steps.max(axis=1) if usage == "max" else demands.rests[:, 0]
+    needs = demands.peaks if usage == "max" else demands.rests[:, 0]
     running, there = padded([offer.running for offer in offers], np.int64)
     elapsed, _ = padded([offer.elapsed for offer in offers], np.float32)
     offered, theirs = padded([offer.demands for offer in offers], np.int64, SLOTS)

@@ -125,7 +125,7 @@ def _live(
     random: np.random.Generator | None,
 ) -> tuple[list[_Run], list[Lane]]:
     """Run workloads; without a source of randomness the likeliest action is taken."""
-    catalogue = Catalogue({})
+    catalogue = Catalogue()
     lived = [_Run() for _ in drawn]
 
     def answer(lanes: Sequence[Lane]) -> list[list[int]]:

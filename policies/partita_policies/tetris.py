@@ -33,6 +33,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from partita_policies.digests import Digests
 from partita_policies.kinds import Kind, Kinds
 from partita_policies.room import Room, RoomError
 from partita_policies.types import GPU, Booking, Job, Parameters, Placement, Profile, Snapshot
@@ -50,9 +51,8 @@ _Need = tuple[int, int, int, int, float, float, float, float, int]
 """What the scoring of a kind needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
 core, PCIe, epsilon times the work that remains, priority. Plain: thousands are unpacked."""
 
-_Profiled = dict[int, tuple[Profile, tuple[float, float, float]]]
-"""What a profile's application needs: GPU, core, PCIe. By the profile's identity, and with it, for
-hashing thousands of profiles takes longer than all else."""
+_Usage = tuple[float, float, float]
+"""What a profile's application needs: GPU, core, PCIe."""
 
 
 class TetrisParameters(Parameters):
@@ -102,28 +102,25 @@ class Tetris:
     def __init__(self, parameters: TetrisParameters) -> None:
         self._weight = parameters.remaining_work
         self._window = parameters.window
-        self._peak = parameters.usage == "peak"
-        self._profiled: _Profiled = {}
+        self._usages = Digests(_peak_of if parameters.usage == "peak" else _mean_of)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Fill the GPUs in their order, each with the jobs that align best with it."""
-        decision = _Decision(snapshot, self._weight, self._profiled, peak=self._peak)
+        self._usages.begin()
+        decision = _Decision(snapshot, self._weight, self._usages)
         placements: list[Placement] = []
         for gpu in snapshot.gpus:
             placements.extend(decision.fill(gpu, self._window))
             if not decision.kinds:
                 break
-        self._profiled = decision.profiled
         return placements
 
 
 class _Decision:
     """What is still to be had and to be placed in one decision."""
 
-    def __init__(self, snapshot: Snapshot, weight: float, before: _Profiled, *, peak: bool) -> None:
-        self._peak = peak
-        self._before = before
-        self.profiled: _Profiled = {}
+    def __init__(self, snapshot: Snapshot, weight: float, usages: Digests[_Usage]) -> None:
+        self._usages = usages
         self._room = Room(snapshot.gpus, snapshot.nodes)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
         waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
@@ -240,16 +237,20 @@ class _Decision:
 
     def _use(self, job: Job | Booking) -> _Use:
         threads = 100 if job.alone else job.thread_percent
-        measured = self._measured(job.profile) if job.profile else _IDLE
+        measured = self._usages.of(job.profile) if job.profile else _IDLE
         return (threads, *measured, job.duration)
 
-    def _measured(self, profile: Profile) -> tuple[float, float, float]:
-        place = id(profile)
-        known = self.profiled.get(place) or self._before.get(place)
-        if known is None or known[0] is not profile:
-            rows = [(step.gpu, step.core, step.pcie) for step in profile.steps] or [_IDLE]
-            columns = zip(*rows, strict=True)
-            gpu, core, pcie = (max(c) if self._peak else sum(c) / len(c) for c in columns)
-            known = (profile, (gpu, core, pcie))
-        self.profiled[place] = known
-        return known[1]
+
+def _mean_of(profile: Profile) -> _Usage:
+    gpu, core, pcie = (sum(amounts) / len(amounts) for amounts in _columns(profile))
+    return gpu, core, pcie
+
+
+def _peak_of(profile: Profile) -> _Usage:
+    gpu, core, pcie = (max(amounts) for amounts in _columns(profile))
+    return gpu, core, pcie
+
+
+def _columns(profile: Profile) -> Iterable[tuple[float, ...]]:
+    rows = [(step.gpu, step.core, step.pcie) for step in profile.steps] or [_IDLE]
+    return zip(*rows, strict=True)

@@ -42,7 +42,7 @@ def test_it_passes_the_public_checks(policy) -> None:
 @pytest.mark.parametrize(("usage", "together"), [("max", False), ("mean", True)])
 def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:  # noqa: FBT001
     """Two of 100 % at most and 40 % on average fit together only by their means."""
-    catalogue = Catalogue({})
+    catalogue = Catalogue()
     offers = Board(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).deal(SLOTS, 64)
     states, legal = see(offers, catalogue, usage)
     assert states.shape == (1, INPUTS)
@@ -51,7 +51,7 @@ def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:
 
 
 def test_an_idle_gpu_does_not_wait() -> None:
-    catalogue = Catalogue({})
+    catalogue = Catalogue()
     offers = Board(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
     assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
 

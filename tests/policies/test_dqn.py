@@ -64,7 +64,7 @@ def snapshot(jobs: Sequence[Job], gpus: Sequence[GPU], sharing: Sharing = Sharin
 
 
 def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **options) -> Observation:
-    catalogue = Catalogue({})
+    catalogue = Catalogue()
     offers = Board(snapshot(jobs, gpus), catalogue).deal(window, 1 << 12)
     return observe(offers, catalogue, Sharing.MPS, Paces(), **options)
 
@@ -114,7 +114,7 @@ def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
             slots=random.randint(1, 3), clients=random.randint(1, 20))
         for i in range(waiting)
     ]  # fmt: skip
-    catalogue = Catalogue({})
+    catalogue = Catalogue()
     board = Board(snapshot(jobs, [gpu(bookings=bookings)]), catalogue)
     for offer in board.deal(6, 64):
         seen = observe([offer], catalogue, Sharing.MPS, Paces())
@@ -186,7 +186,7 @@ def test_no_job_is_offered_to_two_gpus_at_a_time() -> None:
     random = Random(4)
     jobs = [job(f"j{i}", profile(random)) for i in range(10)]
     gpus = [gpu(f"gpu-{i}") for i in range(4)]
-    offers = Board(snapshot(jobs, gpus), Catalogue({})).deal(6, 1 << 12)
+    offers = Board(snapshot(jobs, gpus), Catalogue()).deal(6, 1 << 12)
     offered = [one.id for offer in offers for one in offer.jobs]
     assert len(offered) == len(set(offered))
     assert [len(offer.jobs) for offer in offers] == [3, 3, 3, 1]

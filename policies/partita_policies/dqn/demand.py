@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from partita_policies.digests import Digests
 from partita_policies.interference import SM_SATURATION
 from partita_policies.types import Booking, Job, Profile
 
@@ -22,8 +23,10 @@ __all__ = [
     "STEPS",
     "Catalogue",
     "Demands",
+    "Division",
     "Floats",
     "Integers",
+    "divided",
 ]
 
 Floats = NDArray[np.float32]
@@ -40,7 +43,16 @@ UNKNOWN_DURATION = 600.0
 """Seconds taken for a job of unknown duration where no other job's is known. An assumption."""
 _GIB = float(1 << 30)
 
-_Table = tuple[Floats, Floats]
+
+class Division(NamedTuple):
+    """A profile in equal parts."""
+
+    steps: Floats
+    """(STEPS, RESOURCES): what each part uses."""
+    rests: Floats
+    """(STEPS, RESOURCES): the mean of each part and those after it."""
+    peak: Floats
+    """(RESOURCES): the most that any part uses."""
 
 
 class Demands(NamedTuple):
@@ -54,6 +66,8 @@ class Demands(NamedTuple):
     """(N, STEPS, RESOURCES): what each part of it uses."""
     rests: Floats
     """(N, STEPS, RESOURCES): the mean of each part and those after it."""
+    peaks: Floats
+    """(N, RESOURCES): the most that any part uses."""
 
 
 class Catalogue:
@@ -62,19 +76,17 @@ class Catalogue:
     Parameters
     ----------
     profiles
-        Divided profiles by identity, kept from one decision to the next, as long as jobs have
-        them: a profile never changes, and dividing it takes longer than all else.
+        Divided profiles, kept from one decision to the next; by default for this one alone.
     """
 
-    def __init__(self, profiles: dict[int, tuple[Profile, _Table]]) -> None:
-        self._before = dict(profiles)
-        profiles.clear()
-        self._profiles = profiles
+    def __init__(self, profiles: Digests[Division] | None = None) -> None:
+        self._profiles = profiles or Digests(divided)
+        self._profiles.begin()
         self._index: dict[tuple[int, float | None, int, int], int] = {}
         self._durations: list[float | None] = []
         self._constant: list[tuple[float, float, float, float]] = []
         """What each asks for all the time, unless it was measured."""
-        self._measured: dict[int, _Table] = {}
+        self._measured: dict[int, Division] = {}
         self._demands: Demands | None = None
 
     def index(self, job: Job | Booking) -> int:
@@ -100,12 +112,12 @@ class Catalogue:
         typical = sum(known) / len(known) if known else UNKNOWN_DURATION
         durations = [max(duration or typical, 1.0) for duration in self._durations]
         constant = np.array(self._constant, np.float32).reshape(count, 1, RESOURCES)
-        steps = constant.repeat(STEPS, axis=1)
+        steps, peaks = constant.repeat(STEPS, axis=1), constant[:, 0].copy()
         rests = steps.copy()
-        for place, (parts, from_each_on) in self._measured.items():
-            steps[place], rests[place] = parts, from_each_on
+        for place, division in self._measured.items():
+            steps[place], rests[place], peaks[place] = division
         limits = np.array([limit for limit, *_ in self._constant], np.float32)
-        self._demands = Demands(np.array(durations, np.float32), limits, steps, rests)
+        self._demands = Demands(np.array(durations, np.float32), limits, steps, rests, peaks)
         return self._demands
 
     def _add(self, job: Job | Booking, seconds: float | None) -> int:
@@ -113,19 +125,21 @@ class Catalogue:
             raise ValueError(f"a duration of {seconds} s is no number to plan with")
         place, profile = len(self._durations), job.profile
         if profile is not None and profile.steps:
-            kept = self._profiles.get(id(profile)) or self._before.get(id(profile))
-            if kept is None or kept[0] is not profile:
-                kept = (profile, _divided(profile))
-            self._profiles[id(profile)] = kept
-            self._measured[place] = kept[1]
+            self._measured[place] = self._profiles.of(profile)
         limit = (job.thread_percent or 100) / 100
         self._constant.append((limit, limit, 0.0, job.memory / _GIB))
         self._durations.append(seconds)
         return place
 
 
-def _divided(profile: Profile) -> _Table:
-    """Return the means of a profile's equal parts, and of all from each part on."""
+def divided(profile: Profile) -> Division:
+    """Divide a profile, with at least one step, into equal parts.
+
+    Raises
+    ------
+    ValueError
+        Some amount of it is negative or no number.
+    """
     used = np.array(
         [(s.gpu / 100, s.core / (100 * SM_SATURATION), s.pcie, s.memory) for s in profile.steps]
     )
@@ -141,4 +155,4 @@ def _divided(profile: Profile) -> _Table:
     steps = np.diff(np.stack(at_edges, axis=1), axis=0).astype(np.float32)
     count = np.arange(STEPS, 0, -1, dtype=np.float32)[:, None]
     rest = (np.cumsum(steps[::-1], axis=0)[::-1] / count).astype(np.float32)
-    return steps, rest
+    return Division(steps, rest, steps.max(axis=0))

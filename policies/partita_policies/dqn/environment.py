@@ -161,7 +161,7 @@ def run(
     record
         Whether to keep what was seen; without it only makespans come back.
     """
-    catalogue, paces = Catalogue({}), Paces()
+    catalogue, paces = Catalogue(), Paces()
     means = [sum(t.truth.duration for t in one.tasks) / len(one.tasks) for one in scenarios]
     lived = [Trajectory(mean) for mean in means]
 

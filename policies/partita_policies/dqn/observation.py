@@ -114,7 +114,7 @@ def observe(
     value = values_of(offers, seats, sharing, paces)
     (worth,) = _sums(value.price[None], ahead.speeds)
     sight = _Sight(seats, ahead, last, images, backlog, value, worth)
-    states, candidates = _bounded(_states(sight)), _bounded(_candidates(sight))
+    states, candidates = _states(sight), _candidates(sight)
     candidates, legal, worth = (_spread(part, seats) for part in (candidates, legal, worth))
     return Observation(states, candidates, legal, worth, backlog.unit, value.bound)
 
@@ -168,13 +168,17 @@ def _images(seats: Seats, ahead: Forecast, last: Floats, legal: Bools) -> Floats
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
     at = horizon[:, None, None] * middle
-    finish = ahead.finish[..., None]
-    done = seats.done[..., None, None]
-    share = done + (1 - done) * at / np.maximum(finish, 1e-6)
-    part = np.minimum((share * STEPS).astype(np.int64), STEPS - 1)
-    steps = seats.demands.steps.reshape(-1, RESOURCES)
-    used = steps.take(part + (seats.demand * STEPS)[..., None, None], axis=0)
-    image = (used * (at < finish)[..., None]).sum(axis=0)
+    known, of = np.unique(seats.demand, return_inverse=True)
+    # What each uses in each of its steps; the last row stands for what has ended.
+    table = np.zeros((len(known) * STEPS + 1, RESOURCES), np.float32)
+    table[:-1] = seats.demands.steps[known].reshape(-1, RESOURCES)
+    firsts = (of.reshape(seats.demand.shape) * STEPS)[..., None, None]
+    image = np.zeros((*last.shape, IMAGE_STEPS, RESOURCES), np.float32)
+    jobs = zip(ahead.finish[..., None], seats.done[..., None, None], firsts, strict=True)
+    for finish, done, first in jobs:  # one by one, for the arrays of all are large
+        share = done + (1 - done) * at / np.maximum(finish, 1e-6)
+        part = np.minimum((share * STEPS).astype(np.int64), STEPS - 1)
+        image += table.take(np.where(at < finish, first + part, len(table) - 1), axis=0)
     image[..., PCIE] /= seats.link[:, None, None]
     image[..., MEMORY] /= seats.capacity[:, None, None]
     return np.asarray(image, np.float32)
@@ -259,8 +263,7 @@ def _states(sight: _Sight) -> Floats:
         end / np.maximum(value.bound, 1),
         seats.there[seats.running :].sum(axis=0) / 6,
     ]  # fmt: skip
-    image = images[:, 0].reshape(len(unit), _IMAGE)
-    return np.concatenate((image, np.stack(columns, axis=-1)), axis=-1)
+    return _side_by_side(images[:, 0].reshape(len(unit), _IMAGE), columns)
 
 
 def _candidates(sight: _Sight) -> Floats:
@@ -305,8 +308,7 @@ def _candidates(sight: _Sight) -> Floats:
         own_work / some_work,
         np.where(count > 0, own_sm - backlog.sm[:, None] - before + backlog.memory[:, None], 0),
     ]  # fmt: skip
-    image = images.reshape(*last.shape, _IMAGE)
-    return np.concatenate((image, np.stack(columns, axis=-1)), axis=-1)
+    return _side_by_side(images.reshape(*last.shape, _IMAGE), columns)
 
 
 def _sums(amounts: Floats, members: Floats) -> Floats:
@@ -315,5 +317,10 @@ def _sums(amounts: Floats, members: Floats) -> Floats:
     return sums.swapaxes(0, 1)
 
 
-def _bounded(numbers: NDArray[np.floating]) -> Floats:
-    return np.asarray(numbers.clip(-_LARGEST, _LARGEST), np.float32)
+def _side_by_side(images: Floats, columns: Sequence[NDArray[np.floating]]) -> Floats:
+    """Set an image and other numbers in a row, within bounds."""
+    rows = np.empty((*images.shape[:-1], _IMAGE + len(columns)), np.float32)
+    rows[..., :_IMAGE] = images
+    for place, column in enumerate(columns, _IMAGE):
+        rows[..., place] = column
+    return rows.clip(-_LARGEST, _LARGEST, out=rows)

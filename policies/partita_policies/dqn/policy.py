@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from partita_policies.digests import Digests
 from partita_policies.dqn.board import Board, Offer
-from partita_policies.dqn.demand import Catalogue, Floats
+from partita_policies.dqn.demand import Catalogue, divided
 from partita_policies.dqn.observation import Observation, observe
 from partita_policies.dqn.prices import Paces
 from partita_policies.dqn.seats import subsets
 from partita_policies.dqn.served import Model
-from partita_policies.types import Parameters, Placement, Profile, Snapshot
+from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["DQN", "DQNParameters"]
 
@@ -65,7 +66,7 @@ class DQN:
         self._budget = parameters.slowdown_budget
         self._model = Model(parameters.model)
         self._paces = Paces()
-        self._profiles: dict[int, tuple[Profile, tuple[Floats, Floats]]] = {}
+        self._profiles = Digests(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Deal the jobs out until every GPU is full or waits."""

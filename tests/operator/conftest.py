@@ -53,6 +53,7 @@ async def system(
     monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
     monkeypatch.setattr(jobs, "QUEUED_WITHIN", 0.05)
     monkeypatch.setattr(jobs, "REASON_WITHIN", 0.05)
+    monkeypatch.setattr(jobs, "RUNNING_WITHIN", 0.05)
     monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
     await prepare_namespace(api, namespace)
     logs = structlog.testing.LogCapture()

@@ -346,6 +346,37 @@ class TestStatuses:
         assert self.explained(15, "10 GiB are free")
         assert status(self.jobs, 15).message == "10 GiB are free"
 
+    @staticmethod
+    def a_wish_taken_back() -> tuple[State, Jobs, SharedGPUJobStatus]:
+        """A job that has never fitted, for a moment no GPU to fit on, and now has one again."""
+        state, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
+        jobs.look(UID, START)
+        write(state, jobs, gpuMemory="400Gi")
+        assert jobs.look(UID, START)
+        assert jobs.status(UID, START) is None
+        take(state, server_body(metadata=DELETING))
+        jobs.refresh_largest("shared")
+        jobs.look(UID, at(1))
+        jobs.explain(UID, Why(Reason.NO_GPU_READY, "none is ready"), at(1), position=1)
+        passing = status(jobs, 1)
+        assert passing.reason == "NoGPUReady"
+        take(state, server_body())
+        jobs.refresh_largest("shared")
+        jobs.look(UID, at(2))
+        return state, jobs, passing
+
+    def test_a_reason_that_passed_before_it_was_written_is_taken_back(self):
+        state, jobs, _ = self.a_wish_taken_back()
+        assert status(jobs, 2) == state.jobs[UID].status
+        assert jobs.status(UID, at(2)) is None
+
+    def test_a_reason_that_passed_while_it_was_written_does_not_stay(self):
+        state, jobs, passing = self.a_wish_taken_back()
+        jobs.status(UID, at(2))
+        take(state, job_body(gpuMemory="400Gi", status=passing.dump()))
+        jobs.look(UID, at(3))
+        assert status(jobs, 3).reason == "NeverFits"
+
     def test_far_back_in_the_queue_numbers_are_not_renewed(self):
         _, self.jobs = world(job_body())
         self.jobs.look(UID, START)

@@ -15,7 +15,8 @@ from partita.scheduling.status import merge_diff
 __all__ = ["PartitionStatuses"]
 
 _PERIOD = 1.0
-"""Seconds between two writes about one partition: every booking changes its numbers."""
+"""Least seconds between two writes about one partition: every booking changes its numbers. Where
+all writes take longer than that, they rest as long: the API server has more to do."""
 
 
 class PartitionStatuses:
@@ -42,10 +43,13 @@ class PartitionStatuses:
 
     async def run(self) -> None:
         """Write for ever."""
+        loop = asyncio.get_running_loop()
         while True:
-            for name in await self._changes.take():
+            names = await self._changes.take()
+            began = loop.time()
+            for name in names:
                 await self._write(name)
-            await asyncio.sleep(_PERIOD)
+            await asyncio.sleep(max(_PERIOD, loop.time() - began))
 
     async def _write(self, name: str) -> None:
         partition = self._state.partitions.get(name)

@@ -34,6 +34,8 @@ QUEUED_WITHIN = 0.4
 """Seconds before `Queued` is first written: most jobs start sooner, and then it never is."""
 ASSIGNED_WITHIN = 1.0
 """Seconds before `Assigned` is written: most Pods run sooner, and then `Running` is."""
+RUNNING_WITHIN = 0.5
+"""Seconds before `Running` is written: a program that ends sooner is told of once."""
 REASON_WITHIN = 0.5
 """Seconds before a changed reason is written; 2 s are promised."""
 REFRESH = timedelta(seconds=15)
@@ -322,9 +324,13 @@ class Jobs:
             bypasses=known.bypasses,
         )
         if _but_first_use(status) == _but_first_use(job.status):
-            if known.shown is not None:
+            if known.shown is None:
+                return None
+            if _but_first_use(known.shown[0]) == _but_first_use(status):
                 known.shown = job.status, known.shown[1]  # once in memory, not twice
-            return None
+                return None
+            known.shown = None  # and in place of what may not be written yet:
+            return status, _within(job.status, status)
         old, since = known.shown or (job.status, None)
         numbers = {"message", "queue_position", "bypasses", "conditions"}
         same = old.model_dump(exclude=numbers) == status.model_dump(exclude=numbers)
@@ -354,12 +360,13 @@ def _but_first_use(status: SharedGPUJobStatus) -> SharedGPUJobStatus:
 
 def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:
     """Seconds within which a change is to be written."""
-    if new.phase is Phase.ASSIGNED:
-        return ASSIGNED_WITHIN
     if any(c.type == "Stalled" and c.status == "True" for c in new.conditions):
         return 0.0  # nothing but a change of YAML can come in between
-    if new.phase is Phase.QUEUED and [a.outcome for a in old.attempts] == [
-        a.outcome for a in new.attempts
-    ]:
+    if new.phase is Phase.ASSIGNED:
+        return ASSIGNED_WITHIN
+    before, after = ([a.outcome for a in status.attempts] for status in (old, new))
+    if new.phase is Phase.RUNNING and [o for o in before if o] == [o for o in after if o]:
+        return RUNNING_WITHIN
+    if new.phase is Phase.QUEUED and before == after:
         return QUEUED_WITHIN if old.phase is None else REASON_WITHIN
     return 0.0

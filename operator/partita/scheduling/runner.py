@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from partita.models.partition import PolicySpec
@@ -59,7 +60,7 @@ class ShadowCount:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One policy and the thread that it thinks in."""
+    """One policy and what it thinks about."""
 
     name: str
     parameters: dict[str, Any]
@@ -113,8 +114,35 @@ class _Candidate:
         return self.policy
 
 
+class _Threads:
+    """Daemon threads for foreign work, used again and again: to start one holds up the loop.
+
+    One that hangs keeps neither the loop nor the exit, and gets no more work.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Do this in one that has nothing to do."""
+        try:
+            tasks = self._idle.pop()
+        except IndexError:
+            tasks = SimpleQueue()
+            threading.Thread(target=self._work, args=(tasks,), name="policy", daemon=True).start()
+        tasks.put(work)
+
+    def _work(self, tasks: "SimpleQueue[Callable[[], None]]") -> None:
+        while True:
+            tasks.get()()
+            self._idle.append(tasks)
+
+
+_threads = _Threads()
+
+
 class _Thought(Generic[T]):
-    """Foreign work, in a daemon thread: if it hangs it keeps neither the loop nor the exit."""
+    """Foreign work, beside the loop."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
         self._name = name
@@ -123,7 +151,7 @@ class _Thought(Generic[T]):
         self.answer: asyncio.Future[T] = self._loop.create_future()
         self.over = False
         """Whether the policy has come back."""
-        threading.Thread(target=self._run, name=f"policy-{name}", daemon=True).start()
+        _threads.run(self._run)
 
     def _run(self) -> None:
         answer: T | PolicyFailure

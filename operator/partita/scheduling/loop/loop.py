@@ -42,6 +42,8 @@ ASK_AGAIN = 1.0
 """Seconds until a policy is asked again that started nothing though something would fit."""
 LOOK_AT_CLOCK = 10.0
 """Most seconds between two looks at the clock: it may have been set back meanwhile."""
+CYCLE_REST = 0.5
+"""Most seconds between two cycles of a partition; else as long as the first took."""
 FAILED_CYCLE_PAUSE = 1.0
 """Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
 
@@ -281,8 +283,10 @@ class Loop:
         kept.task = self._tasks.create_task(self._cycles(name, kept))
 
     async def _cycles(self, name: str, kept: _Partition) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             kept.again = False
+            began = loop.time()
             try:
                 await self._cycle(name, kept)
             except Exception:  # noqa: BLE001 - a fault of ours; the next change tries again
@@ -290,6 +294,8 @@ class Loop:
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._state.dirty.partitions(name)
             self._on_partition(name)
+            # The slower the API server takes the bookings, the more of them go into one write.
+            await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
             if not kept.again:
                 return
 

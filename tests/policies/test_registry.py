@@ -11,6 +11,7 @@ from partita_policies import (
     UnknownPolicyError,
     available,
     create,
+    registry,
 )
 
 PLUGIN = """
@@ -180,3 +181,13 @@ def test_a_policy_that_refuses_to_be_built_says_why(install):
 def test_all_errors_are_policy_errors():
     for error in (UnknownPolicyError, PolicyImportError, PolicyParametersError, PolicyStartError):
         assert issubclass(error, PolicyError)
+
+
+def test_what_is_installed_is_read_once(install, monkeypatch):
+    read = []
+    ours = registry.entry_points
+    monkeypatch.setattr(registry, "entry_points", lambda **kw: read.append(kw) or ours(**kw))
+    install("acme", {"acme_policies": PLUGIN}, {"good": "acme_policies:Good"})
+    for _ in range(30):
+        create("good")
+    assert len(read) == 1

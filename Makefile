@@ -13,7 +13,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -65,6 +65,10 @@ bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (needs Go; ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
+
+bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (needs Go; ARGS=--help)
+	@$(BUILD) apiserver
+	@PYTHONPATH=tests $(PY) -m bench.load $(ARGS)
 
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
 	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)

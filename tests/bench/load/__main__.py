@@ -20,21 +20,32 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.load.cold_start import cold_start
+from bench.load.fair import fair
 from bench.load.figures import Figure, LoadError
+from bench.load.never_fits import never_fits
+from bench.load.soak import PEAK, soak
 from bench.load.stage import Tell
 
 _EXAMPLES = """\
 scenes:
   cold-start   jobs wait, then the operator starts: how soon there is a first Pod, and its memory
+  never-fits   beside jobs that wait, jobs that can never start: how soon their status says so
+  fair         one namespace submits many jobs, then others one each: how soon these start
+
+  soak         jobs come and go at half of a rate, for an hour: memory, and time per cycle
 
 examples:
   make bench-load ARGS=cold-start
   make bench-load ARGS="cold-start --jobs 1000"
+  make bench-load ARGS="soak --minutes 3 --samples samples.jsonl --json soak.json"
 """
 
 
 SCENES: dict[str, Callable[[argparse.Namespace, Tell], list[Figure]]] = {
     "cold-start": lambda given, tell: cold_start(given.jobs, tell),
+    "never-fits": lambda given, tell: never_fits(given.jobs, tell),
+    "fair": lambda given, tell: fair(given.jobs, tell),
+    "soak": lambda given, tell: soak(given.minutes, given.rate, given.samples, tell),
 }
 
 
@@ -51,6 +62,23 @@ def main() -> None:
     )
     parser.add_argument(
         "--jobs", type=int, default=10_000, metavar="N", help="that wait (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=60, metavar="N", help="of soak (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=PEAK,
+        metavar="JOBS",
+        help="that bench-scale sustains a second with Pods: soak submits half as many "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=argparse.FileType("w"),
+        metavar="FILE",
+        help="write soak's samples there, one a line",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     given = parser.parse_args()

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
@@ -104,14 +104,26 @@ class Stage:
         The reason in each job's status, and when it was seen first.
     """
 
-    def __init__(self, plane: ControlPlane, api: Client, operator: Operator, tell: Tell) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        api: Client,
+        operator: Operator,
+        group: asyncio.TaskGroup,
+        tell: Tell,
+    ) -> None:
         self.plane = plane
+        self._group = group
         self.api = api
         self.operator = operator
         self.tell = tell
         self.pods: dict[Key, float] = {}
         self.running: dict[Key, datetime] = {}
         self.reasons: dict[Key, tuple[str, float]] = {}
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done until the scene is over; if it fails, the scene does."""
+        return self._group.create_task(work)
 
     def see_pod(self, namespace: str, name: str) -> None:
         """Take a job's Pod that was made."""
@@ -249,10 +261,10 @@ async def _played(
         await install(api)
         for name in namespaces:
             await make_namespace(api, name)
-        stage = Stage(plane, api, operator, tell)
         # How to end a TaskGroup: https://docs.python.org/3/library/asyncio-task.html
         try:
             async with asyncio.TaskGroup() as group:
+                stage = Stage(plane, api, operator, group, tell)
                 nodes = Nodes(api, gpus, group, stage.see_pod)
                 await nodes.create()
                 group.create_task(api.watch(PODS, nodes.see))

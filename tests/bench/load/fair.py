@@ -1,0 +1,112 @@
+"""How soon another namespace's first job starts where one has submitted thousands."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+from bench.load.figures import Figure, of_samples
+from bench.load.stage import Key, Stage, Tell, job_for, on_stage, partition_of
+from bench.scale.shape import JobClass
+from bench.scale.world import PARTITIONS_PATH, jobs_path, make_namespace, make_partitions
+from partita.constants import GROUP, VERSION
+
+__all__ = ["fair"]
+
+Json = dict[str, Any]
+
+GPUS = 4
+SAMPLES = 20
+RIVALS = 40
+"""Jobs of the namespace whose share is measured."""
+WEIGHT = 3
+"""Of the namespace that has submitted thousands, against 1 of each other."""
+CROWD = JobClass("job", units=5, seconds=2, priority=0, count=0, every=0)
+"""Sixteen at a time on four GPUs: eight a second."""
+MOST_CYCLES = 1
+"""Issue 7."""
+_SERVERS = f"/apis/{GROUP}/{VERSION}/gpuservers"
+
+
+class _Ledger:
+    """All bookings there were, by the cycle that made them."""
+
+    def __init__(self) -> None:
+        self.booked: dict[Key, float] = {}
+        """By job, when its cycle decided: the same for all that a cycle books."""
+
+    def see(self, _: str, server: Json) -> None:
+        """Take a GPUServer as it is now."""
+        for booking in ((server.get("status") or {}).get("allocations") or {}).values():
+            key = booking["namespace"], booking["name"]
+            self.booked.setdefault(key, _time(booking["since"]))
+
+
+def fair(jobs: int, tell: Tell) -> list[Figure]:
+    """Have one namespace submit this many jobs, then others one each.
+
+    A cycle that is under way when a job comes cannot take it any more: it counts as the one cycle
+    of delay. All jobs are of one size, so each cycle that books any had room for the newcomer's.
+    """
+
+    async def play(stage: Stage) -> list[Figure]:
+        ledger = _Ledger()
+        await stage.start_operator()
+        await make_partitions(stage.api, [partition_of("shared", gpus=GPUS)])
+        stage.beside(stage.api.watch(_SERVERS, ledger.see))
+        keys = [("crowd", f"job-{n}") for n in range(jobs)]
+        await stage.submit("jobs created", (job_for("shared", key, CROWD) for key in keys))
+        figures = await _newcomers(stage, ledger, "newcomer", "equal weights")
+        quotas = [{"namespace": "crowd", "weight": WEIGHT}]
+        await stage.api.patch(f"{PARTITIONS_PATH}/shared", {"spec": {"quotas": quotas}})
+        figures += await _newcomers(stage, ledger, "other", f"the crowd has weight {WEIGHT}")
+        share = await _share(stage, ledger)
+        expected = f"1 of {WEIGHT + 1}"
+        name = f"part of the bookings of a namespace that has {expected} weights"
+        return [*figures, Figure(name, 100 * share, "%")]
+
+    return on_stage(play, gpus=GPUS, namespaces=["crowd", "rival"], tell=tell)
+
+
+async def _newcomers(stage: Stage, ledger: _Ledger, name: str, how: str) -> list[Figure]:
+    """Submit one job from each of several new namespaces, one after the other."""
+    cycles, booked, seconds = [], [], []
+    for number in range(SAMPLES):
+        before, waited = await _newcomer(stage, ledger, (f"{name}-{number}", "first"))
+        cycles.append(len(set(before)))
+        booked.append(len(before))
+        seconds.append(waited)
+        stage.tell(f"{how}: {cycles[-1]} cycles before, {waited:.2f} s to the Pod")
+    return [
+        *of_samples(f"{how}: cycles that booked others", cycles, "", MOST_CYCLES),
+        *of_samples(f"{how}: others booked meanwhile", booked, ""),
+        *of_samples(f"{how}: submission to Pod", seconds, "s"),
+    ]
+
+
+async def _newcomer(stage: Stage, ledger: _Ledger, key: Key) -> tuple[list[float], float]:
+    """Return when others were booked before this job, and its seconds from submission to Pod."""
+    await make_namespace(stage.api, key[0])
+    submitted = time.time()
+    await stage.api.post(jobs_path(key[0]), job_for("shared", key, CROWD))
+    arrived = time.time()
+    await stage.until(f"{key[0]} runs", lambda: key in stage.pods and key in ledger.booked)
+    before = [at for at in ledger.booked.values() if arrived < at < ledger.booked[key]]
+    return before, stage.pods[key] - submitted
+
+
+async def _share(stage: Stage, ledger: _Ledger) -> float:
+    """Return the part that one namespace has in the bookings while both have jobs that wait."""
+    keys = [("rival", f"job-{n}") for n in range(RIVALS)]
+    began = time.time()
+    await stage.submit("a rival's jobs created", (job_for("shared", key, CROWD) for key in keys))
+    await stage.until(
+        "a rival's jobs booked", lambda: sum(key in ledger.booked for key in keys), RIVALS
+    )
+    last = max(ledger.booked[key] for key in keys)
+    return RIVALS / sum(began < at <= last for at in ledger.booked.values())
+
+
+def _time(written: str) -> float:
+    return datetime.fromisoformat(written).timestamp()

@@ -8,7 +8,10 @@ import pytest
 from partita.kube.client import JOBS, SERVERS, Kind
 from partita.kube.errors import FencedError, NotFoundError, UnavailableError
 from partita.kube.fence import may_send
+from partita.scheduling.cycle import CycleResult
 from partita.scheduling.jobs import Jobs
+from partita.scheduling.ledger import LedgerChanges
+from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
 from partita.scheduling.state import State
 from scheduling.builders import (
@@ -19,6 +22,7 @@ from scheduling.builders import (
     partition_body,
     pod_body,
     server_body,
+    server_pod_body,
     take,
 )
 
@@ -33,6 +37,7 @@ class Kube:
         self.objects = {body["metadata"]["name"]: body for body in bodies}
         self.meanwhile: Callable[[], None] = lambda: None
         self.made: list[str] = []
+        self.patched: list[dict[str, Any]] = []
 
     async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
         assert kind in {JOBS, SERVERS}
@@ -47,6 +52,13 @@ class Kube:
         self.made.append(body["metadata"]["name"])
         return pod_body()
 
+    async def patch(
+        self, _kind: Kind, _name: str, patch: dict[str, Any], **_options: Any
+    ) -> dict[str, Any]:
+        self.meanwhile()
+        self.patched.append(patch["status"]["allocations"])
+        return server_body()
+
 
 class World:
     """A job that is booked, and has no Pod yet."""
@@ -54,16 +66,29 @@ class World:
     def __init__(self, **server: Any) -> None:
         booked = {"uid-train": allocation()}
         self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
-        self.state: State = a_state(*self.bodies)
+        self.state: State = a_state(*self.bodies, server_pod_body("shared-0"))
         self.kube = Kube(*self.bodies)
+        self.jobs = Jobs(self.state)
         self.committer = Committer(
             self.kube,  # type: ignore[arg-type]
             self.state,
-            Jobs(self.state),
+            self.jobs,
             None,  # type: ignore[arg-type]
             now=lambda: START,
         )
         self.committer.busy.add("uid-train")
+
+    def look(self, **spec: Any) -> Plan | None:
+        """Have somebody edit the job, and look at it."""
+        take(self.state, job_body(**spec))
+        return self.jobs.look("uid-train", START)
+
+    async def give_back(self) -> list[dict[str, Any]]:
+        """Write a release that a cycle took up, and return what became of ledgers."""
+        changes = LedgerChanges()
+        changes.release("uid-train", ["shared-0"])
+        await self.committer.commit(None, CycleResult(), changes)
+        return self.kube.patched
 
     async def finish(self) -> list[str]:
         """Start it, and return the Pods that were made."""
@@ -125,3 +150,26 @@ async def test_what_is_gone_gets_no_pod(name):
     world = World()
     del world.kube.objects[name]
     assert await world.finish() == []
+
+
+async def test_what_is_given_back_is_left_alone_until_that_is_written():
+    world = World()
+    world.committer.busy.clear()
+    world.look(suspend=True)
+    busy: list[set[str]] = []
+    world.kube.meanwhile = lambda: busy.append(set(world.committer.busy))
+    assert await world.give_back() == [{"uid-train": None}]
+    assert busy == [{"uid-train"}]
+    assert not world.committer.busy
+    assert "uid-train" in world.state.dirty.take_jobs()
+
+
+async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
+    """It was suspended, and is no longer: it has got its Pod by now, or gets it in a moment."""
+    world = World()
+    world.look(suspend=True)
+    made = world.look()
+    assert made is not None
+    assert made.create_pod == 1
+    assert await world.give_back() == []
+    assert world.committer.busy == {"uid-train"}

@@ -1,7 +1,8 @@
 """Commits a cycle: books on every GPU at the same time, then makes the Pods."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import structlog
@@ -55,7 +56,7 @@ class Committer:
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
         self.busy: set[str] = set()
-        """Jobs whose booking or Pod is being written: they are not to be planned meanwhile."""
+        """Jobs whose bookings or Pods are being written: they are not to be planned meanwhile."""
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
@@ -66,23 +67,41 @@ class Committer:
         Parameters
         ----------
         changes
-            What is given back; the bookings are added, so that each GPU is written once.
+            What was to be given back when the cycle began; the bookings are added, so that each
+            GPU is written once.
         """
         since = self._now()
-        for job, gpus in result.placed:
-            self.busy.add(job.id)
-            self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
-            self._log_placed(job, gpus, result)
-            for gpu in gpus:
-                changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
-        try:
-            booked = await self._write(changes, partition)
+        placed = {job.id for job, _ in result.placed}
+        giving_back = self._still_given_back(changes) - placed
+        with self._busy_with(placed):
+            for job, gpus in result.placed:
+                self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
+                self._log_placed(job, gpus, result)
+                for gpu in gpus:
+                    changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
+            with self._busy_with(giving_back):
+                booked = await self._write(changes, partition)
             whole = [job for job, gpus in result.placed if all(booked.get(g) for g in gpus)]
             # What is booked in part the next look gives back.
             await asyncio.gather(*(self._start(job.id) for job in whole))
+
+    @contextmanager
+    def _busy_with(self, uids: set[str]) -> Iterator[None]:
+        self.busy |= uids
+        try:
+            yield
         finally:
-            for job, _ in result.placed:
-                self._done(job.id)
+            for uid in uids:
+                self._done(uid)
+
+    def _still_given_back(self, changes: LedgerChanges) -> set[str]:
+        """Leave out what is wanted after all; return the UIDs of who gives back what he has.
+
+        While the policy thought jobs were looked at anew, and may have got their Pods.
+        """
+        for name, change in changes.by_server.items():
+            change.release &= self._jobs.releases[name]
+        return {uid for change in changes.by_server.values() for uid in change.release}
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
         """Make the Pod of an attempt that is booked already; the caller made the job busy.

@@ -22,7 +22,7 @@ __all__ = ["Backlog", "Board", "Kind", "Offer", "Priced"]
 _GONE = 1 << 62
 """What a job of a kind of which none is left asks for: more than any GPU has."""
 _GIB = 1 << 30
-_CHUNK = 128
+_CHUNK = 32
 """Kinds looked through at first; then thrice as many as so far, at a time."""
 _PATIENCE = 2048
 """Kinds after which a GPU makes do with those found; a GPU with none looks through all."""

@@ -22,6 +22,7 @@ from rich.table import Table
 from bench.load.cold_start import cold_start
 from bench.load.fair import fair
 from bench.load.figures import Figure, LoadError
+from bench.load.invalid import invalid
 from bench.load.never_fits import never_fits
 from bench.load.soak import PEAK, soak
 from bench.load.stage import Tell
@@ -31,7 +32,7 @@ scenes:
   cold-start   jobs wait, then the operator starts: how soon there is a first Pod, and its memory
   never-fits   beside jobs that wait, jobs that can never start: how soon their status says so
   fair         one namespace submits many jobs, then others one each: how soon these start
-
+  invalid      bench-scale's jobs with and without invalid ones among them: is it slower
   soak         jobs come and go at half of a rate, for an hour: memory, and time per cycle
 
 examples:
@@ -45,6 +46,7 @@ SCENES: dict[str, Callable[[argparse.Namespace, Tell], list[Figure]]] = {
     "cold-start": lambda given, tell: cold_start(given.jobs, tell),
     "never-fits": lambda given, tell: never_fits(given.jobs, tell),
     "fair": lambda given, tell: fair(given.jobs, tell),
+    "invalid": lambda given, tell: invalid(given.share, given.rounds, tell),
     "soak": lambda given, tell: soak(given.minutes, given.rate, given.samples, tell),
 }
 
@@ -62,6 +64,20 @@ def main() -> None:
     )
     parser.add_argument(
         "--jobs", type=int, default=10_000, metavar="N", help="that wait (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--share",
+        type=float,
+        default=0.1,
+        metavar="PART",
+        help="of bench-scale's jobs for invalid (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="of invalid, a run with and one without each (default: %(default)s)",
     )
     parser.add_argument(
         "--minutes", type=float, default=60, metavar="N", help="of soak (default: %(default)s)"

@@ -37,6 +37,8 @@ EVERY = 5.0
 """Seconds between two samples."""
 WARM_UP = 1 / 6
 """Of the time: ten minutes of an hour, in which nothing is asked to be flat yet."""
+MOST_BEHIND = 300.0
+"""Seconds of arrivals that may be in the cluster at a time, of which TTL_SECONDS always are."""
 _PODS = f"/api/v1/pods?labelSelector={LABEL_COMPONENT}%3D{COMPONENT_JOB}"
 _SERVERS = f"/apis/{GROUP}/{VERSION}/gpuservers"
 
@@ -93,7 +95,7 @@ def soak(minutes: float, peak: float, written: IO[str] | None, tell: Tell) -> li
         jobs, samples = _Jobs(), list[Sample]()
         stage.beside(stage.api.watch(jobs_path(), jobs.see))
         meter = _Meter(stage, jobs, pid, port)
-        sampling = stage.beside(_sample(meter, samples, written))
+        sampling = stage.beside(_sample(meter, samples, round(MOST_BEHIND * rate), written))
         stage.beside(_arrivals(stage, _mixed(names, count), rate))
         await stage.until("jobs ended", lambda: len(jobs.ended), count)
         sampling.cancel()
@@ -153,7 +155,14 @@ class _Meter:
         )
 
 
-async def _sample(meter: _Meter, samples: list[Sample], written: IO[str] | None) -> None:
+async def _sample(meter: _Meter, samples: list[Sample], most: int, written: IO[str] | None) -> None:
+    """Take samples for ever.
+
+    Raises
+    ------
+    LoadError
+        There are more jobs than that: they come faster than this machine does them.
+    """
     async with aiohttp.ClientSession() as session:
         while True:
             await asyncio.sleep(max(0.0, meter.began + len(samples) * EVERY - time.time()))
@@ -161,6 +170,8 @@ async def _sample(meter: _Meter, samples: list[Sample], written: IO[str] | None)
             if written is not None:
                 written.write(json.dumps(asdict(samples[-1])) + "\n")
                 written.flush()
+            if samples[-1].present > most:
+                raise LoadError(f"{samples[-1]}: jobs come faster than they are done; see --rate")
 
 
 def _mixed(names: list[str], count: int) -> Iterable[Json]:

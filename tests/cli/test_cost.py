@@ -112,7 +112,9 @@ def test_wrong_prices_are_told_with_their_line(invoke, files) -> None:
     (files / "prices.yaml").write_text(PRICES.replace("dollars: 1.2", "dollars: cheap"))
     result = invoke("cost", "jobs.yaml", "--prices", "prices.yaml")
     assert result.exit_code == 1
-    expected = "prices.yaml:3: instances[1].dollars: cheap: expected a number above 0\n"
+    expected = (
+        "prices.yaml:3: instances[1].dollars: cheap: expected a number above 0, at most 1e+12\n"
+    )
     assert result.stderr == f"Error: {expected}"
 
 

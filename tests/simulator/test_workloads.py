@@ -68,6 +68,7 @@ def test_an_application_of_the_file_comes_before_the_study_s_of_the_same_name():
         ("application: train", "application: trian", 8, "trian: unknown; expected one of alexnet"),
         ("duration: 120", "duration: .nan", 3, "duration: .nan: expected a number above 0"),
         ("duration: 120", "duration: -5", 3, "duration: -5: expected a number above 0"),
+        ("duration: 120", "duration: 1.0e+300", 3, "expected a number above 0, at most 1e+12"),
         ("duration: 120", "duration: yes", 3, "duration: yes: expected a number"),
         ("duration: 120", "durations: 120", 3, "durations: unknown; expected name, duration"),
         ("    duration: 120\n", "", 2, "applications[0]: duration: missing"),
@@ -105,7 +106,8 @@ def test_what_is_wrong_is_told_with_file_line_and_what_was_expected(
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("", 1, "the file is empty"),
+        ("", 1, "the file is empty; expected YAML"),
+        ("[" * 5000, 1, "expected YAML that is nested less deeply"),
         ("jobs: []", 1, "jobs: is empty; expected at least one of the jobs"),
         ("- a\n- b", 1, "expected a mapping with jobs, applications, gpus"),
         ("jobs:\n  - application: [\n", 3, "expected YAML"),

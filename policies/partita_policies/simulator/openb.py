@@ -12,7 +12,7 @@ several GPUs has them whole. One without a GPU only takes CPU and memory of a no
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isinf, isnan
+from math import inf, isnan
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -40,6 +40,8 @@ GPU_MEMORY = 16_000 * MIB
 """Bytes that stand for a whole GPU: an assumption, and one that matters to nothing but the
 readability of figures, for every amount is a share of it."""
 _WHOLE = 1000
+_LARGEST = 10**12
+"""Bound on every number: of MiB that is still a number of bytes in 64 bits."""
 _MAX_JOBS = 1000
 """Jobs on one GPU: the trace sets no limit, and this is as many as can ask for anything."""
 
@@ -204,15 +206,14 @@ class _Row:
         """Return a text that is not empty."""
         return self.text(column) or self._refuse(column, "a name")
 
-    def count(self, column: str, most: int | None = None) -> int:
+    def count(self, column: str, most: int = _LARGEST) -> int:
         """Return a whole number, not negative."""
         try:
             number = int(self.text(column))
         except ValueError:
             number = -1
-        if number < 0 or (most is not None and number > most):
-            bound = "0 or more" if most is None else f"0 to {most}"
-            self._refuse(column, f"a whole number, {bound}")
+        if not 0 <= number <= most:
+            self._refuse(column, f"a whole number, 0 to {most}")
         return number
 
     def seconds(self, column: str) -> float | None:
@@ -222,8 +223,8 @@ class _Row:
             seconds = float(text or "nan")
         except ValueError:
             seconds = inf
-        if isinf(seconds):
-            self._refuse(column, "seconds, or nothing")
+        if abs(seconds) > _LARGEST:
+            self._refuse(column, f"seconds, at most {_LARGEST}, or nothing")
         return None if isnan(seconds) else seconds
 
     def check(self, column: str, expected: str, *, holds: bool) -> None:

@@ -1,12 +1,15 @@
 """Reads YAML that people write: what is wrong is told with file, line and what was expected."""
 
 from collections.abc import Iterator, Sequence
-from math import inf, isfinite
 from pathlib import Path
 
 import yaml
 
 __all__ = ["Entry", "InputError", "parse", "read"]
+
+_LARGEST = 1e12
+"""Bound on every number: of MiB that is still a number of bytes in 64 bits, of seconds 30,000
+years."""
 
 
 class InputError(ValueError):
@@ -65,7 +68,7 @@ class Entry:
             found[name] = Entry(self._source, path, value)
         missing = [name for name in required if name not in found]
         if missing:
-            raise self.error(f"{', '.join(missing)}: missing")
+            raise self.error(f"{', '.join(missing)}: missing; expected {', '.join(known)}")
         return found
 
     def items(self, what: str) -> "list[Entry]":
@@ -95,7 +98,7 @@ class Entry:
             raise self.error(f"{self._shown()}: expected a text")
         return value
 
-    def number(self, least: float = 0.0, most: float = inf, *, above: bool = False) -> float:
+    def number(self, least: float = 0.0, most: float = _LARGEST, *, above: bool = False) -> float:
         """Return a number within bounds.
 
         Parameters
@@ -108,16 +111,15 @@ class Entry:
         Raises
         ------
         InputError
-            It is none, not finite, or outside.
+            It is none, or outside.
         """
         value = self._scalar()
         if isinstance(value, int | float) and not isinstance(value, bool):
             inside = least <= value <= most and not (above and value == least)
-            if isfinite(value) and inside:
+            if inside:  # which "not a number" is not
                 return float(value)
         bounds = f"above {least:g}" if above else f"of {least:g} or more"
-        to = "" if most == inf else f", at most {most:g}"
-        raise self.error(f"{self._shown()}: expected a number {bounds}{to}")
+        raise self.error(f"{self._shown()}: expected a number {bounds}, at most {most:g}")
 
     def whole(self, least: int = 1, most: int = 1_000_000) -> int:
         """Return a whole number within bounds, which it may have.
@@ -165,8 +167,10 @@ def parse(text: str, source: str) -> Entry:
         raise InputError(source, line, f"expected YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise InputError(source, 1, f"expected YAML: {error}") from error
+    except RecursionError as error:
+        raise InputError(source, 1, "expected YAML that is nested less deeply") from error
     if node is None:
-        raise InputError(source, 1, "the file is empty")
+        raise InputError(source, 1, "the file is empty; expected YAML")
     return Entry(source, "", node)
 
 

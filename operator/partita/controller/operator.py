@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,6 +31,7 @@ from partita.controller.settings import OperatorSettings
 from partita.controller.unremembered import NoDiffs, NoProgress
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
+from partita.kube.errors import UnavailableError
 from partita.kube.events import Events
 from partita.kube.lease import Lease
 from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
@@ -141,10 +142,13 @@ async def _lead(
     stop: asyncio.Event,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
+    reading = asyncio.ensure_future(_read_first(kube, state, settings))
+    if await _stopped_before(reading, stop):
+        return
     events = Events(kube)
     pods = ServerPodSettings(
         namespace=settings.server_namespace or settings.namespace,
-        image=settings.image or await own_image(kube, settings.namespace, settings.identity),
+        image=reading.result(),
         service_account=settings.service_account,
         priority_class=settings.server_priority_class,
     )
@@ -203,7 +207,6 @@ async def _lead(
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
-    await _list_all(kube, state)
     collect_rarely()
     metrics.lead(loop.runner)
     log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
@@ -237,12 +240,24 @@ def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
     )
 
 
-async def _list_all(kube: Kube, state: State) -> None:
-    """Fill the state before anything is decided."""
-    for kind, apply in feeds(state).items():
-        items, _ = await kube.list(kind, label_selector=SELECTORS.get(kind, ""))
-        for item in items:
-            apply(item)
+async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> str:
+    """Fill the state before anything is decided; return the image of the server Pods.
+
+    While the API server cannot be had it is asked again: an operator that ends is started again
+    too, but ever later.
+    """
+    while True:
+        try:
+            image = settings.image or await own_image(kube, settings.namespace, settings.identity)
+            for kind, apply in feeds(state).items():
+                items, _ = await kube.list(kind, label_selector=SELECTORS.get(kind, ""))
+                for item in items:
+                    apply(item)
+        except UnavailableError as error:
+            log = structlog.get_logger().bind(part="operator")
+            log.warning("waiting for the API server", error=str(error))
+        else:
+            return image
 
 
 def _kopf_settings() -> kopf.OperatorSettings:
@@ -257,6 +272,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.scanning.disabled = True
+    settings.queueing.idle_timeout = 0.5  # a task and a queue for each object that was told of
     for kind, selector in SELECTORS.items():
         settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
     return settings
@@ -269,7 +285,7 @@ def _stop_on_signals() -> asyncio.Event:
     return stop
 
 
-async def _stopped_before(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
     """Do some work; tell whether we were stopped before it was done."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())

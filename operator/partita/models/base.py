@@ -235,6 +235,9 @@ ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
 which is the dearest part of a write to many."""
 
 
+_GIVEN: set[str] = set()
+
+
 class Model(BaseModel):
     """Base of all models: camelCase on the wire, docstrings as descriptions."""
 
@@ -245,6 +248,10 @@ class Model(BaseModel):
         extra="ignore",
         frozen=True,
     )
+
+    def model_post_init(self, _: object) -> None:
+        """Forget which fields were given: nobody asks, and it was half of a job's memory."""
+        object.__setattr__(self, "__pydantic_fields_set__", _GIVEN)
 
     def dump(self) -> dict[str, Any]:
         """Write it as the API server wants it: camelCase, without what is unset."""

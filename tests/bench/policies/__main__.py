@@ -48,16 +48,18 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 2
     path = DOCS / "policies.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     chosen = [] if arguments.report else arguments.only or list(SECTIONS)
     for name in chosen:
         start = time.perf_counter()
-        found[name] = SECTIONS[name]()
+        section = SECTIONS[name]()
+        found = _read(path)  # now: other sections may have been run meanwhile
+        found[name] = section
         found.setdefault("seconds", {})[name] = round(time.perf_counter() - start, 1)
         found["machine"] = (
             f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
         )
         path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found = _read(path)
     found["targets"] = [target._asdict() for target in targets(found)]
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     draw(found, DOCS / "images" / "policies")
@@ -65,6 +67,11 @@ def main() -> int:
     for target in found["targets"]:
         print(f"{'met   ' if target['met'] else 'MISSED'} {target['what']}: {target['measured']}")
     return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 if __name__ == "__main__":

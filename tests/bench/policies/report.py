@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from bench.dqn_learning import ALONE
+from bench.dqn_learning import ABLATIONS, ALONE
 from bench.policies.figures import summary
 from bench.policies.runs import POLICIES
 from bench.policies.sections import STRICT
@@ -221,7 +221,8 @@ def _learning(found: Mapping[str, Any]) -> Iterator[str]:
         ("untrained", f"{_mean(run['untrained'] for run in seeds):.4f}", str(len(seeds))),
         (f"untrained, {ALONE}", f"{_mean(run['untrained'] for run in alone):.4f}", str(len(alone))),
     ]
-    for variant in dict.fromkeys(run["variant"] for run in learning["runs"]):
+    variants = list(dict.fromkeys(run["variant"] for run in learning["runs"]))
+    for variant in variants:
         runs = [run for run in learning["runs"] if run["variant"] == variant]
         row = summary([run["last"] for run in runs])
         rows.append((variant, _plus_minus(row, 4), str(len(runs))))
@@ -234,6 +235,8 @@ def _learning(found: Mapping[str, Any]) -> Iterator[str]:
         "good, so its curve hardly rises; the network without it learns most of what the prior "
         "knows."
     )
+    if set(ABLATIONS) <= set(variants):
+        yield "The ingredients are therefore compared without the prior."
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,6 +1,6 @@
 """What the figures must show, and whether they do."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.dqn_learning import ALONE
@@ -153,6 +153,22 @@ def _times(found: Mapping[str, Any]) -> Iterator[Target]:
                 f"{p99:.0f} ms",
                 p99 <= limit,
             )
+    yield from _growth(found["times"])
+
+
+def _growth(times: Sequence[Mapping[str, Any]]) -> Iterator[Target]:
+    """Compare the two largest queues: of shorter ones, what no job costs weighs as much."""
+    most, before = sorted({row["jobs"] for row in times}, reverse=True)[:2]
+    p99 = {(row["policy"], row["gpus"], row["jobs"]): row["p99_ms"] for row in times}
+    for policy, gpus in dict.fromkeys((row["policy"], row["gpus"]) for row in times):
+        factor, limit = p99[policy, gpus, most] / p99[policy, gpus, before], most // before
+        servers = "one GPU" if gpus == 1 else f"{gpus:,} GPUs"
+        yield Target(
+            f"{policy}: from {before:,} to {most:,} jobs, {servers}: p99 at most {limit} times as "
+            "long",
+            f"{factor:.1f} times",
+            factor <= limit,
+        )
 
 
 def _learning(found: Mapping[str, Any]) -> Iterator[Target]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from partita.kube import client as client_module
 from partita.scheduling import attempts
 from partita.scheduling.loop import commit as commit_module
 from partita.scheduling.loop import loop as loop_module
@@ -20,7 +21,9 @@ from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import (
     CannedAnswer,
+    Fault,
     FaultProxy,
+    Request,
     When,
     conflict,
     internal_error,
@@ -271,6 +274,45 @@ async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
         await job.succeeds()
         await system.settle()
         await work.__aexit__(None, None, None)
+
+
+@pytest.fixture
+def unread(
+    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], AbstractAsyncContextManager[tuple[FaultProxy, Fault]]]:
+    """Runs an operator that leads, and for which a kind cannot be read: it waits for that."""
+    monkeypatch.setattr(client_module, "_ATTEMPTS", 2)
+
+    @asynccontextmanager
+    async def run(resource: str) -> AsyncIterator[tuple[FaultProxy, Fault]]:
+        def reads(request: Request) -> bool:
+            return request.method == "GET" and request.resource == resource
+
+        async with FaultProxy(api_server) as proxy, system.nodes(1):
+            fault = proxy.inject(reads, times=None, answer=unavailable())
+            async with system.operator(proxy.write_kubeconfig(tmp_path)), asyncio.timeout(60):
+                while not any(e["event"] == "waiting for the API server" for e in system.logs):
+                    await asyncio.sleep(0.05)
+                yield proxy, fault
+
+    return run
+
+
+@pytest.mark.parametrize("resource", ["nodes", "pods"])
+async def test_who_leads_before_all_can_be_read_waits_for_it(
+    system: System, unread: Any, resource: str
+) -> None:
+    async with unread(resource) as (proxy, fault):
+        proxy.remove(fault)
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        await system.settle()
+
+
+async def test_who_waits_for_that_ends_when_it_is_stopped(unread: Any) -> None:
+    async with unread("nodes") as (_, fault):
+        assert fault.happened >= 2
 
 
 async def test_what_is_given_back_is_given_back_once_it_may_be(

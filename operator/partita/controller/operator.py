@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import kopf
 import structlog
@@ -43,6 +43,7 @@ from partita_policies.recorded import Decision
 
 __all__ = ["run_operator"]
 
+T = TypeVar("T")
 OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
 
 CANCEL_AGAIN = 1.0
@@ -111,11 +112,15 @@ async def run_operator(
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
+                reading = asyncio.ensure_future(_read_first(kube, state, settings))
+                if await _stopped_before(reading, stop):
+                    return
                 await _lead(
                     kube,
                     state,
                     lease,
                     settings,
+                    image=reading.result(),
                     recorder=recorder,
                     metrics=metrics,
                     on_status=told,
@@ -135,6 +140,7 @@ async def _lead(
     lease: Lease,
     settings: OperatorSettings,
     *,
+    image: str,
     recorder: Recorder | None,
     metrics: Metrics,
     on_status: OnStatus,
@@ -142,13 +148,10 @@ async def _lead(
     stop: asyncio.Event,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
-    reading = asyncio.ensure_future(_read_first(kube, state, settings))
-    if await _stopped_before(reading, stop):
-        return
     events = Events(kube)
     pods = ServerPodSettings(
         namespace=settings.server_namespace or settings.namespace,
-        image=reading.result(),
+        image=image,
         service_account=settings.service_account,
         priority_class=settings.server_priority_class,
     )
@@ -241,23 +244,25 @@ def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
 
 
 async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> str:
-    """Fill the state before anything is decided; return the image of the server Pods.
+    """Fill the state before anything is decided; return the image of the server Pods."""
+    own = partial(own_image, kube, settings.namespace, settings.identity)
+    image = settings.image or await _had(own)
+    for kind, apply in feeds(state).items():
+        selector = SELECTORS.get(kind, "")
+        items, _ = await _had(partial(kube.list, kind, label_selector=selector))
+        for item in items:
+            apply(item)
+    return image
 
-    While the API server cannot be had it is asked again: an operator that ends is started again
-    too, but ever later.
-    """
+
+async def _had(read: Callable[[], Awaitable[T]]) -> T:
+    """Read until the API server can be had: an operator that ended would be started ever later."""
     while True:
         try:
-            image = settings.image or await own_image(kube, settings.namespace, settings.identity)
-            for kind, apply in feeds(state).items():
-                items, _ = await kube.list(kind, label_selector=SELECTORS.get(kind, ""))
-                for item in items:
-                    apply(item)
+            return await read()
         except UnavailableError as error:
             log = structlog.get_logger().bind(part="operator")
             log.warning("waiting for the API server", error=str(error))
-        else:
-            return image
 
 
 def _kopf_settings() -> kopf.OperatorSettings:

@@ -139,7 +139,14 @@ class Partitions:
             await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, now=gone)
 
     async def _reset(self, server: GPUServer) -> None:
-        """Forget what the last agent said: the next server Pod may get another GPU."""
+        """Forget what the last agent said: the next server Pod may get another GPU.
+
+        Whoever led before us may have made that Pod, of which no watch has told us yet.
+        """
+        namespace = self._settings.namespace
+        with suppress(NotFoundError):
+            self._state.apply_pod(await self._kube.get(PODS, server.metadata.name, namespace))
+            return
         self._log.info("gpu lost its server", gpu=server.metadata.name)
         empty = dict.fromkeys(
             (

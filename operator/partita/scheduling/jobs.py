@@ -4,11 +4,12 @@ Pure bookkeeping over `State`; the loop carries it out.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from partita.models import (
+    Attempt,
     GPUPartition,
     GPUServer,
     Outcome,
@@ -323,18 +324,16 @@ class Jobs:
             position=known.position,
             bypasses=known.bypasses,
         )
-        if _but_first_use(status) == _but_first_use(job.status):
+        if _same(status, job.status):
             if known.shown is None:
                 return None
-            if _but_first_use(known.shown[0]) == _but_first_use(status):
+            if _same(status, known.shown[0]):
                 known.shown = job.status, known.shown[1]  # once in memory, not twice
                 return None
             known.shown = None  # and in place of what may not be written yet:
             return status, _within(job.status, status)
         old, since = known.shown or (job.status, None)
-        numbers = {"message", "queue_position", "bypasses", "conditions"}
-        same = old.model_dump(exclude=numbers) == status.model_dump(exclude=numbers)
-        if same and since is not None and now - since < REFRESH:
+        if since is not None and now - since < REFRESH and _same(status, old, but=_NUMBERS):
             return None
         known.shown = status, now
         return status, _within(job.status, status)
@@ -352,10 +351,19 @@ class Jobs:
         )
 
 
-def _but_first_use(status: SharedGPUJobStatus) -> SharedGPUJobStatus:
-    """Leave out what is not worth a write of its own."""
-    attempts = tuple(a.model_copy(update={"first_use_time": None}) for a in status.attempts)
-    return status.model_copy(update={"attempts": attempts})
+_NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
+"""What changes all the time while a job waits."""
+
+
+def _same(one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()) -> bool:
+    """Compare two statuses; when a GPU was first used is not worth a write of its own."""
+    fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
+    changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
+    return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))
+
+
+def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
+    return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]
 
 
 def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:

@@ -15,11 +15,12 @@ import pytest
 from apiserver.processes import poll
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {"test-gpu", "test-chaos"}
-"""What needs a GPU, and what goes on for half an hour."""
+ELSEWHERE = {"test-gpu"}
+"""What needs a GPU."""
 WAIT_SECONDS = 40
 
 MAKE = """echo "$1" >>made
+echo "$*" >>asked
 [ "$1" = "$FAILS" ] && exit 7
 [ "$1" = "$HANGS" ] && { echo $$ >hanging; exec sleep 1000; }
 exit 0"""
@@ -82,6 +83,13 @@ def test_it_runs_lint_and_every_tier_and_says_what_each_took(checkout: Checkout)
     assert made[0] == "lint"
     assert sorted(made[1:]) == sorted(targets - ELSEWHERE)
     assert all(f"make {target} " in out.splitlines()[-1] for target in made)
+
+
+def test_chaos_is_short_and_the_same_each_time(checkout: Checkout):
+    with checkout.running() as process:
+        process.communicate()
+    (asked,) = [line for line in checkout.lines("asked") if line.startswith("test-chaos")]
+    assert re.fullmatch(r"test-chaos ARGS=--seed \d+", asked)
 
 
 def test_it_ends_with_the_first_that_fails(checkout: Checkout):

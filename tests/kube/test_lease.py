@@ -85,7 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(lease_module, "_clock", made)
     monkeypatch.setattr(
-        lease_module, "asyncio", SimpleNamespace(sleep=made.sleep, wait_for=asyncio.wait_for)
+        lease_module, "asyncio", SimpleNamespace(sleep=made.sleep, timeout=asyncio.timeout)
     )
     return made
 

@@ -182,18 +182,21 @@ class Wrapper:
             with suppress(MPSError):
                 await ControlDaemon(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE).quit()
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_DEADLINE)
+                async with asyncio.timeout(_END_DEADLINE):
+                    await process.wait()
         for number in (signal.SIGTERM, signal.SIGKILL):
             # Its session: a server that outlives its daemon would keep the GPU.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_DEADLINE)
+                async with asyncio.timeout(_END_DEADLINE):
+                    await process.wait()
         shutil.rmtree(pipes, ignore_errors=True)
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
 
 def clear_directory(directory: Path) -> None:

@@ -26,6 +26,7 @@ from partita.agent.settings import AgentSettings
 from partita.agent.setup import Claim, Claimed
 from partita.agent.terminate import terminator
 from partita.agent.threads import EventThread, Readings, SamplingThread, in_thread
+from partita.agent.waiting import woken
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -256,9 +257,7 @@ class Agent:
                 self._report_now.set()
             # What is not well is looked at more often.
             pause = LOOK_EVERY if self.health.verdict().ready else LOOK_EVERY / 5
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._look_now.wait(), pause)
-            self._look_now.clear()
+            await woken(self._look_now, pause)
 
     async def _look_at_gpu(self, now: float) -> None:
         claimed = self._claimed
@@ -294,9 +293,7 @@ class Agent:
                 self._log.warning("there is no such GPUServer: it has been deleted")
             except KubernetesError as error:
                 self._log.warning("ledger not read", error=str(error))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.jobs.wake.wait(), POLL_EVERY)
-            self.jobs.wake.clear()
+            await woken(self.jobs.wake, POLL_EVERY)
 
     async def _report(self) -> NoReturn:
         while True:
@@ -304,9 +301,7 @@ class Agent:
                 await self._plugin.tell(healthy=self.health.verdict().ready)
             if self.jobs.known.is_set():
                 await self._reporter.report(self.picture(), time.monotonic())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._report_now.wait(), REPORT_EVERY)
-            self._report_now.clear()
+            await woken(self._report_now, REPORT_EVERY)
 
     def picture(self) -> Picture:
         """All that there is to report now."""

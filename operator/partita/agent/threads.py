@@ -71,7 +71,8 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
     try:
-        return await asyncio.wait_for(answer, WITHIN)
+        async with asyncio.timeout(WITHIN):
+            return await answer
     except TimeoutError:
         raise NVMLError(f"the driver did not answer for {WITHIN:g} s") from None
 

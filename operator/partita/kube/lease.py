@@ -111,7 +111,8 @@ class Lease:
         """Take or renew the lease; return who else holds it."""
         started = _clock()
         try:
-            return await asyncio.wait_for(self._take(started), timeout=self.duration)
+            async with asyncio.timeout(self.duration):
+                return await self._take(started)
         except (KubernetesError, TimeoutError) as error:
             self._log.warning("lease not renewed", error=str(error))
             return "unknown"

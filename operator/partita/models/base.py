@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
+from typing_extensions import override
 
 from partita.constants import GROUP, VERSION
 
@@ -249,6 +250,7 @@ class Model(BaseModel):
         frozen=True,
     )
 
+    @override
     def model_post_init(self, _: object) -> None:
         """Forget which fields were given: nobody asks, and it was half of a job's memory."""
         object.__setattr__(self, "__pydantic_fields_set__", _GIVEN)

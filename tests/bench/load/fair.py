@@ -71,29 +71,34 @@ def fair(jobs: int, tell: Tell) -> list[Figure]:
 
 async def _newcomers(stage: Stage, ledger: _Ledger, name: str, how: str) -> list[Figure]:
     """Submit one job from each of several new namespaces, one after the other."""
-    cycles, booked, seconds = [], [], []
+    cycles, booked, waits, seconds = [], [], [], []
     for number in range(SAMPLES):
-        before, waited = await _newcomer(stage, ledger, (f"{name}-{number}", "first"))
+        key = (f"{name}-{number}", "first")
+        await make_namespace(stage.api, key[0])
+        began = time.time()
+        before = await _newcomer(stage, ledger, key)
         cycles.append(len(set(before)))
         booked.append(len(before))
-        seconds.append(waited)
-        stage.tell(f"{how}: {cycles[-1]} cycles before, {waited:.2f} s to the Pod")
+        waits.append(ledger.booked[key] - began)
+        seconds.append(stage.pods[key] - began)
+        stage.tell(
+            f"{how}: {cycles[-1]} cycles before, {waits[-1]:.2f} s to the cycle that books it, "
+            f"{seconds[-1]:.2f} s to the Pod"
+        )
     return [
         *of_samples(f"{how}: cycles that booked others", cycles, "", MOST_CYCLES),
         *of_samples(f"{how}: others booked meanwhile", booked, ""),
+        *of_samples(f"{how}: submission to its cycle", waits, "s"),
         *of_samples(f"{how}: submission to Pod", seconds, "s"),
     ]
 
 
-async def _newcomer(stage: Stage, ledger: _Ledger, key: Key) -> tuple[list[float], float]:
-    """Return when others were booked before this job, and its seconds from submission to Pod."""
-    await make_namespace(stage.api, key[0])
-    submitted = time.time()
+async def _newcomer(stage: Stage, ledger: _Ledger, key: Key) -> list[float]:
+    """Submit a job and wait for its Pod; return when others were booked before it."""
     await stage.api.post(jobs_path(key[0]), job_for("shared", key, CROWD))
     arrived = time.time()
     await stage.until(f"{key[0]} runs", lambda: key in stage.pods and key in ledger.booked)
-    before = [at for at in ledger.booked.values() if arrived < at < ledger.booked[key]]
-    return before, stage.pods[key] - submitted
+    return [at for at in ledger.booked.values() if arrived < at < ledger.booked[key]]
 
 
 async def _share(stage: Stage, ledger: _Ledger) -> float:

@@ -38,8 +38,7 @@ def of_samples(
     name: str, samples: Sequence[float], unit: str, most: float | None = None
 ) -> list[Figure]:
     """Return median and slowest; the target holds for the slowest."""
-    counted = f"{name}, {len(samples)} samples"
     return [
-        Figure(f"{counted}: median", statistics.median(samples), unit),
-        Figure(f"{counted}: most", max(samples), unit, most),
+        Figure(f"{name}: median of {len(samples)}", statistics.median(samples), unit),
+        Figure(f"{name}: most", max(samples), unit, most),
     ]

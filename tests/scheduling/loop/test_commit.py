@@ -1,5 +1,6 @@
 """What is booked is started, unless something has come in between."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from partita.scheduling.cycle import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.lifecycle import Plan
+from partita.scheduling.loop import commit as commit_module
 from partita.scheduling.loop.commit import Committer
 from partita.scheduling.state import State
 from scheduling.builders import (
@@ -63,10 +65,11 @@ class Kube:
 class World:
     """A job that is booked, and has no Pod yet."""
 
-    def __init__(self, **server: Any) -> None:
+    def __init__(self, *, told: bool = True, **server: Any) -> None:
         booked = {"uid-train": allocation()}
         self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
-        self.state: State = a_state(*self.bodies, server_pod_body("shared-0"))
+        there = self.bodies if told else self.bodies[:2]
+        self.state: State = a_state(*there, server_pod_body("shared-0"))
         self.kube = Kube(*self.bodies)
         self.jobs = Jobs(self.state)
         self.committer = Committer(
@@ -173,3 +176,37 @@ async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
     assert made.create_pod == 1
     assert await world.give_back() == []
     assert world.committer.busy == {"uid-train"}
+
+
+@pytest.fixture
+def untold() -> World:
+    """A world whose operator has heard of the booking, and not of the job."""
+    world = World(told=False)
+    world.committer.busy.clear()
+    world.jobs.look("uid-train", START)
+    return world
+
+
+async def test_the_booking_of_a_job_that_no_watch_has_told_of_stays(untold):
+    """As of another operator's doing, while somebody had deleted our Lease."""
+    assert await untold.give_back() == []
+    assert "uid-train" in untold.state.jobs
+
+
+@pytest.mark.parametrize("another", [[], [job_body(metadata={"uid": "uid-another"})]])
+async def test_the_booking_of_a_job_that_is_gone_is_given_back(untold, another):
+    untold.kube.objects = {body["metadata"]["name"]: body for body in another}
+    assert await untold.give_back() == [{"uid-train": None}]
+
+
+async def test_what_cannot_be_looked_for_is_looked_for_again(untold, monkeypatch):
+    async def down(*_: Any) -> dict[str, Any]:
+        raise UnavailableError("get", 503, "down")
+
+    monkeypatch.setattr(commit_module, "RETRY_AFTER", 0.01)
+    untold.kube.get = down
+    untold.state.dirty.take_partitions()
+    assert await untold.give_back() == []
+    async with asyncio.timeout(10):
+        while "shared" not in untold.state.dirty.take_partitions()[0]:
+            await asyncio.sleep(0.01)

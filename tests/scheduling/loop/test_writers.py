@@ -162,6 +162,14 @@ class TestLedger:
         assert not await self.write(kube, state, sound)
         assert "uid-train" not in kube.objects["shared-0"]["status"]["allocations"]
 
+    async def test_what_is_booked_anew_in_between_is_not_given_back(self):
+        """By whoever leads now: its next attempt may run there."""
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"allocations": {"uid-old": allocation(attempt=2)}}})
+        assert await self.write(kube, state)
+        assert state.booked("uid-old")["shared-0"].attempt == 2
+        assert state.booked("uid-train")
+
     async def test_what_took_effect_before_the_answer_was_lost_counts(self):
         kube, state = self.world()
         kube.bump("shared-0", CHANGE.patch())

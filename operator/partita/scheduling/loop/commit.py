@@ -9,7 +9,7 @@ import structlog
 
 from partita.constants import MPS_MAX_CLIENTS
 from partita.kube.client import JOBS, SERVERS, Kube
-from partita.kube.errors import KubernetesError
+from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
@@ -72,7 +72,7 @@ class Committer:
         """
         since = self._now()
         placed = {job.id for job, _ in result.placed}
-        giving_back = self._still_given_back(changes) - placed
+        giving_back = await self._still_given_back(changes) - placed
         with self._busy_with(placed):
             for job, gpus in result.placed:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
@@ -94,14 +94,35 @@ class Committer:
             for uid in uids:
                 self._done(uid)
 
-    def _still_given_back(self, changes: LedgerChanges) -> set[str]:
+    async def _still_given_back(self, changes: LedgerChanges) -> set[str]:
         """Leave out what is wanted after all; return the UIDs of who gives back what he has.
 
         While the policy thought jobs were looked at anew, and may have got their Pods.
         """
-        for name, change in changes.by_server.items():
-            change.release &= self._jobs.releases[name]
-        return {uid for change in changes.by_server.values() for uid in change.release}
+        every = changes.by_server
+        unknown = {u for c in every.values() for u in c.release} - self._state.jobs.keys()
+        there = set(await asyncio.gather(*(self._found(uid) for uid in unknown)))
+        for name, change in every.items():
+            change.release &= self._jobs.releases[name] - there
+        return {uid for change in every.values() for uid in change.release}
+
+    async def _found(self, uid: str) -> str:
+        """Look for a job that no watch has told of; return its UID unless it is surely gone.
+
+        Who led until just now may have booked for it.
+        """
+        for server, booked in self._state.booked(uid).items():
+            try:
+                body = await self._kube.get(JOBS, booked.name, booked.namespace)
+            except NotFoundError:
+                return ""
+            except KubernetesError as error:
+                self._log.warning("job not read", job=booked.name, error=str(error))
+                self._again(server)
+                return uid
+            if body["metadata"]["uid"] == uid:
+                self._state.apply_job(body)
+        return uid if uid in self._state.jobs else ""
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
         """Make the Pod of an attempt that is booked already; the caller made the job busy.

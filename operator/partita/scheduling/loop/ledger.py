@@ -60,6 +60,7 @@ async def write_ledger(
                 state.apply_server(await kube.get(SERVERS, name))
             except NotFoundError:
                 return False
+            change = _unless_renewed(change, server, state.servers.get(name))
             continue
         except NotFoundError:
             return False
@@ -68,3 +69,10 @@ async def write_ledger(
     log = structlog.get_logger().bind(part="ledger", server=name)
     log.warning("ledger not written: others write all the time")
     return False
+
+
+def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
+    """Leave alone what another leader has booked meanwhile for a job that is to give back."""
+    there = now.status.allocations if now is not None else {}
+    same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
+    return ServerChange(release=same, book=change.book)

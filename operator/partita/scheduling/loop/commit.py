@@ -72,8 +72,8 @@ class Committer:
         """
         since = self._now()
         placed = {job.id for job, _ in result.placed}
-        giving_back = await self._still_given_back(changes) - placed
         with self._busy_with(placed):
+            giving_back = await self._still_given_back(changes) - placed
             for job, gpus in result.placed:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
                 self._log_placed(job, gpus, result)

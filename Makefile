@@ -13,7 +13,7 @@ UV_VERSION := 0.13.9
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
+.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -65,6 +65,9 @@ bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (needs Go; ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
+
+bench-growth: $(DEV) ## Measure the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs (ARGS=--help)
+	@PYTHONPATH=tests $(PY) -m bench.growth $(ARGS)
 
 bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (needs Go; ARGS=--help)
 	@$(BUILD) apiserver

@@ -32,9 +32,9 @@ class Process:
     log: Path
     started: float
 
-    async def wait_for(self, text: str) -> float:
+    async def wait_for(self, text: str, within: float = START_TIMEOUT) -> float:
         """Wait until its log has a text; return the seconds since its start."""
-        deadline = time.perf_counter() + START_TIMEOUT
+        deadline = time.perf_counter() + within
         while text not in self.log.read_text():
             if self.task.returncode is not None or time.perf_counter() > deadline:
                 raise RuntimeError(f"{text!r} did not come:\n{self.log.read_text()[-2000:]}")
@@ -62,7 +62,7 @@ class Cluster:
     http: aiohttp.ClientSession
     processes: list[Process] = field(default_factory=list)
 
-    async def spawn(self, *arguments: str) -> Process:
+    async def spawn(self, *arguments: str, module: str = "partita") -> Process:
         """Start a part of it."""
         log = self.folder / f"{arguments[0]}-{len(self.processes)}.log"
         with log.open("wb") as out:
@@ -70,7 +70,7 @@ class Cluster:
             task = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "partita",
+                module,
                 *arguments,
                 stdout=out,
                 stderr=out,
@@ -118,8 +118,10 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def cluster(*, gpus: int, gpu_memory: str, speed: float) -> AsyncIterator[Cluster]:
-    """Run an embedded API server and one simulated node while the block runs."""
+async def cluster(
+    *, gpus: int, gpu_memory: str, speed: float, nodes: int = 1
+) -> AsyncIterator[Cluster]:
+    """Run an embedded API server and simulated nodes, of so many GPUs each, for a block."""
     with tempfile.TemporaryDirectory(prefix="partita-bench-") as name:
         folder = Path(name)
         kubeconfig = folder / "kubeconfig"
@@ -132,11 +134,14 @@ async def cluster(*, gpus: int, gpu_memory: str, speed: float) -> AsyncIterator[
                 made.url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"][
                     "server"
                 ]
-                nodes = await made.spawn(
-                    *("nodes", "--kubeconfig", str(kubeconfig), "--nodes", "1"),
+                meta = {"name": "partita-system"}
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+                await made.post("/api/v1/namespaces", namespace)
+                kubelets = await made.spawn(
+                    *("nodes", "--kubeconfig", str(kubeconfig), "--nodes", str(nodes)),
                     *("--gpus", str(gpus), "--gpu-memory", gpu_memory, "--speed", str(speed)),
                 )
-                await nodes.wait_for("until Ctrl-C")
+                await kubelets.wait_for("until Ctrl-C")
                 yield made
             finally:
                 for process in reversed(made.processes):

@@ -145,12 +145,6 @@ async def measure_change(here: Cluster, times: Times, names: set[str]) -> list[f
 async def bench(rounds: int) -> list[Figure]:
     """Measure everything once."""
     async with cluster(gpus=2, gpu_memory="10Gi", speed=1) as here:
-        namespace = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": "partita-system"},
-        }
-        await here.post("/api/v1/namespaces", namespace)
         operator, ready = await here.start_operator()
         times = Times()
         watches = [

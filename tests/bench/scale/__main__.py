@@ -14,6 +14,7 @@ import platform
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +29,7 @@ examples:
   make bench-scale ARGS=--no-pods                   what Kueue does: admission alone
   make bench-scale ARGS="--share 0.1"               a tenth of the jobs, to try it
   git clone --depth 1 --branch v0.19.2 https://github.com/kubernetes-sigs/kueue /tmp/kueue
-  make bench-scale ARGS="--kueue /tmp/kueue"        Kueue's own benchmark after it, and the ratio
+  make bench-scale ARGS="--kueue /tmp/kueue"        with Pods, without, Kueue's own, and the ratios
 """
 
 
@@ -57,7 +58,8 @@ def main() -> None:
         "--kueue",
         type=Path,
         metavar="FOLDER",
-        help="build and run the benchmark of this checkout of Kueue afterwards, and compare",
+        help="run without Pods as well, then build and run the benchmark of this checkout of Kueue, "
+        "and compare",
     )
     parser.add_argument(
         "--profile",
@@ -70,21 +72,25 @@ def main() -> None:
     def tell(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
-    result = run(
-        classes=shrunk(arguments.share),
-        share=arguments.share,
-        with_pods=not arguments.no_pods,
-        profile=arguments.profile,
-        tell=tell,
-    )
-    show(result)
-    written = result.dump()
+    kinds = [False] if arguments.no_pods else [True, False] if arguments.kueue else [True]
+    results = []
+    for with_pods in kinds:
+        result = run(
+            classes=shrunk(arguments.share),
+            share=arguments.share,
+            with_pods=with_pods,
+            profile=arguments.profile,
+            tell=tell,
+        )
+        show(result)
+        results.append(result)
+    written: dict[str, Any] = {"runs": [result.dump() for result in results]}
     if arguments.kueue:
         try:
             kueue = run_kueue(arguments.kueue, share=arguments.share, tell=tell)
         except KueueError as error:
             sys.exit(str(error))
-        compare(result, kueue)
+        compare(results, kueue)
         written["kueue"] = asdict(kueue)
     if arguments.json:
         arguments.json.write_text(json.dumps(written, indent=2) + "\n")
@@ -120,15 +126,21 @@ def show(result: Result) -> None:
     console.print(table)
 
 
-def compare(result: Result, kueue: KueueResult) -> None:
+def compare(results: list[Result], kueue: KueueResult) -> None:
     """Print Kueue's figures and ours beside each other."""
-    used = result.used["operator"]
-    ours = [result.wall, used.cpu, used.peak]
-    theirs = [kueue.working, kueue.cpu, kueue.peak]
-    table = Table("Kueue's benchmark", "Partita", "Kueue", "ratio")
+    table = Table("Kueue's benchmark", "Kueue")
     names = ("wall time, s", "manager's CPU, s", "manager's peak memory, MB")
-    for name, our, their in zip(names, ours, theirs, strict=True):
-        table.add_row(name, f"{our:.1f}", f"{their:.1f}", f"{our / their:.2f}")
+    theirs = (kueue.working, kueue.cpu, kueue.peak)
+    columns = [[f"{figure:.1f}" for figure in theirs]]
+    for result in results:
+        used = result.used["operator"]
+        ours = (result.wall, used.cpu, used.peak)
+        table.add_column("with Pods" if result.with_pods else "without Pods")
+        columns.append([f"{figure:.1f}" for figure in ours])
+        table.add_column("ratio")
+        columns.append([f"{our / their:.2f}" for our, their in zip(ours, theirs, strict=True)])
+    for row in zip(names, *columns, strict=True):
+        table.add_row(*row)
     console = Console(width=100, highlight=False)
     console.print(table)
     waits = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in kueue.admission.items())

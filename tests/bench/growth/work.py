@@ -1,18 +1,15 @@
-"""How the operator's work grows with its cluster: 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs.
+"""What the operator does beside its requests, in processor time: other work disturbs that least.
 
-What is measured is what the operator does beside its requests, in processor time, which other
-work on the machine disturbs least; each size has a process of its own, so that memory is its own.
+Prints JSON, for memory is measured of a whole process:
 
-    PYTHONPATH=tests .venv/bin/python -m bench.growth
+    python -m bench.growth.work JOBS GPUS
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,8 +18,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import orjson
-from rich.console import Console
-from rich.table import Table
 
 from bench.scale.meters import usage
 from partita.collector import collect_rarely
@@ -43,14 +38,15 @@ from scheduling.builders import (
     take,
 )
 
-SIZES = ((1_000, 10), (10_000, 100), (50_000, 1_000))
+__all__ = ["Work"]
+
 NAMESPACES = 20
 T = TypeVar("T")
 NOW = START + timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Work:
     """What one size took: seconds of processor time, and MB."""
 
     jobs: int
@@ -70,7 +66,7 @@ class Growth:
     peak: float
 
 
-def measure(count: int, gpus: int) -> Growth:
+def measure(count: int, gpus: int) -> Work:
     """Measure one size in this process."""
     collect_rarely()
     partition = partition_body(gpus=gpus)
@@ -134,7 +130,7 @@ def measure(count: int, gpus: int) -> Growth:
     never, _ = timed(never_fits)
     loop.close()
     peak = usage(os.getpid()).peak
-    return Growth(count, gpus, read_time, planned, first_cycle, told, full_cycle, never, peak)
+    return Work(count, gpus, read_time, planned, first_cycle, told, full_cycle, never, peak)
 
 
 def a_body(number: int, **spec: Any) -> dict[str, Any]:
@@ -163,38 +159,5 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.process_time() - began, result
 
 
-def main() -> None:
-    """Measure each size in a process of its own, and print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--one", type=int, nargs=2, metavar=("JOBS", "GPUS"), help="one size, JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments = parser.parse_args()
-    if arguments.one:
-        json.dump(asdict(measure(*arguments.one)), sys.stdout)
-        return
-    grown = []
-    for count, gpus in SIZES:
-        sys.stderr.write(f"{count} jobs on {gpus} GPUs\n")
-        command = [sys.executable, "-m", "bench.growth", "--one", str(count), str(gpus)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        grown.append(Growth(**json.loads(done.stdout)))
-    if arguments.json:
-        json.dump([asdict(g) for g in grown], sys.stdout, indent=2)
-        return
-    table = Table(title="processor time, in brackets per job")
-    for column in ("jobs", "GPUs", "read", "planned", "first cycle", "told", "full cycle"):
-        table.add_column(column, justify="right")
-    table.add_column("never fits", justify="right")
-    table.add_column("peak memory", justify="right")
-    for g in grown:
-        times = (g.read, g.planned, g.first_cycle, g.told, g.full_cycle)
-        cells = (f"{t:.2f} s ({1e6 * t / g.jobs:.0f} µs)" for t in times)
-        tail = (f"{1000 * g.never_fits:.1f} ms", f"{g.peak:.0f} MB")
-        table.add_row(f"{g.jobs:,}", f"{g.gpus:,}", *cells, *tail)
-    Console(width=150).print(table)
-
-
 if __name__ == "__main__":
-    main()
+    json.dump(asdict(measure(int(sys.argv[1]), int(sys.argv[2]))), sys.stdout)

@@ -36,6 +36,9 @@ __all__ = ["Loop"]
 
 DEBOUNCE = 0.01
 """Seconds in which changes that come together are taken together."""
+LOOK_SECONDS = 0.2
+"""Most seconds in which jobs are looked at without a break: the Lease is to be renewed meanwhile,
+and connections to be kept."""
 RETRY_AFTER = timedelta(seconds=2)
 """Before a job is looked at again after a write for it failed."""
 ASK_AGAIN = 1.0
@@ -119,25 +122,35 @@ class Loop:
             self._tasks.create_task(self._statuses.run())
             while True:
                 await self._wait()
-                self._pass()
+                await self._pass()
 
-    def _pass(self) -> None:
+    async def _pass(self) -> None:
         """Look at what changed, and start the cycles that this asks for."""
-        now = self._now()
-        uids = self._state.dirty.take_jobs() | self._due(now)
+        uids = self._state.dirty.take_jobs() | self._due(self._now())
         partitions, glances = self._state.dirty.take_partitions()
-        uids |= self._resized(partitions)
-        for uid in uids - self._committer.busy:  # those are looked at once they are written
+        await self._look_at_all(uids | self._resized(partitions))
+        more, more_glances = self._state.dirty.take_partitions()
+        await self._look_at_all(self._resized(more))
+        for name in partitions | more | glances | more_glances:
+            self._on_partition(name)
+        for name in partitions | more:
+            self._start_cycle(name)
+
+    async def _look_at_all(self, uids: set[str]) -> None:
+        """Look at these jobs, and let others have their turn now and then."""
+        loop = asyncio.get_running_loop()
+        now, began = self._now(), loop.time()
+        for uid in uids:
+            if uid in self._committer.busy:
+                continue  # it is looked at once it is written
             try:
                 self._look_at(uid, now)
             except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
                 self._log.exception("job not planned", uid=uid)
                 self._later(uid)
-        more, more_glances = self._state.dirty.take_partitions()
-        for name in partitions | more | glances | more_glances:
-            self._on_partition(name)
-        for name in partitions | more:
-            self._start_cycle(name)
+            if loop.time() - began >= LOOK_SECONDS:
+                await asyncio.sleep(0)
+                now, began = self._now(), loop.time()
 
     async def _wait(self) -> None:
         timeout = None

@@ -1,0 +1,81 @@
+"""The loop has thousands of jobs to look at, and others to let have their turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from partita.scheduling.lifecycle import Plan
+from partita.scheduling.loop import loop as loop_module
+from partita.scheduling.loop.loop import Loop
+from partita.scheduling.state import State
+from scheduling.builders import GIB, START, a_state, job_body, partition_body, server_body, take
+
+JOBS = 20
+
+
+class World:
+    """Jobs that nobody has looked at, a partition without GPUs, and the loop.
+
+    Attributes
+    ----------
+    looked
+        Who was looked at, in order.
+    meanwhile
+        Called once, within the first look.
+    """
+
+    def __init__(self) -> None:
+        bodies = (job_body(f"job-{n}") for n in range(JOBS))
+        self.state: State = a_state(partition_body(), *bodies)
+        self.loop = Loop(AsyncMock(), self.state, Mock(), now=lambda: START)
+        self.looked: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._look = self.loop.jobs.look
+        self.loop.jobs.look = self._note  # type: ignore[method-assign]
+
+    def _note(self, uid: str, now: datetime) -> Plan | None:
+        if not self.looked:
+            self.meanwhile()
+        self.looked.append(uid)
+        return self._look(uid, now)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Have the loop run."""
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+@pytest.fixture(autouse=True)
+def a_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "LOOK_SECONDS", 0.0)
+
+
+async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
+    world = World()
+    seen = set()
+    async with world.running(), asyncio.timeout(10):
+        while len(world.looked) < JOBS:
+            seen.add(len(world.looked))
+            await asyncio.sleep(0)
+    assert seen >= set(range(1, JOBS))
+
+
+async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked_at_before() -> (
+    None
+):
+    world = World()
+    world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
+    async with world.running(), asyncio.timeout(10):
+        while len(world.looked) < 2 * JOBS:
+            await asyncio.sleep(0)
+    assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
+    assert world.loop.jobs.largest["shared"].memory > 30 * GIB

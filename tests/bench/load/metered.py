@@ -16,7 +16,7 @@ from partita.cli import main
 from partita.controller import operator
 from partita.controller.metrics.page import Metrics
 from partita.scheduling.cycle import CycleResult, run_cycle
-from partita.scheduling.loop import loop
+from partita.scheduling.loop import cycles
 
 CYCLES = "bench_cycle_seconds"
 
@@ -58,7 +58,7 @@ class _Page(Metrics):
 if __name__ == "__main__":
     with (
         patch.object(web, "TCPSite", _LoopbackSite),
-        patch.object(loop, "run_cycle", _Page.cycles.run),
+        patch.object(cycles, "run_cycle", _Page.cycles.run),
         patch.object(operator, "Metrics", _Page),
     ):
         main()

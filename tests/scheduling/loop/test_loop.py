@@ -8,7 +8,9 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from partita.scheduling.cycle import CycleResult
 from partita.scheduling.lifecycle import Plan
+from partita.scheduling.loop import cycles as cycles_module
 from partita.scheduling.loop import loop as loop_module
 from partita.scheduling.loop.loop import Loop
 from partita.scheduling.state import State
@@ -56,7 +58,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def a_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(loop_module, "TURN_SECONDS", 0.0)
 
 
 async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
@@ -79,3 +81,23 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
             await asyncio.sleep(0)
     assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
     assert world.loop.jobs.largest["shared"].memory > 30 * GIB
+
+
+async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What thousands are told after a start must not keep the first job from its GPU."""
+    world = World()
+    told: list[str] = []
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        told.append("cycle")
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
+    async with world.running(), asyncio.timeout(10):
+        while len(told) < JOBS + 1:
+            await asyncio.sleep(0)
+    assert told.index("cycle") < JOBS / 2
+    assert len(set(told)) == JOBS + 1

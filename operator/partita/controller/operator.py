@@ -49,6 +49,9 @@ OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
 CANCEL_AGAIN = 1.0
 """Seconds for which a task of kopf's may take to end before it is told again."""
 
+WATCH_WITHIN = 5.0
+"""Most seconds for which what is there at the start goes before all that changes."""
+
 SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
 """Only Pods that the operator made are watched."""
 
@@ -186,30 +189,6 @@ async def _lead(
     register(registry, state, resync.relisted)
     log_in(registry, access)
 
-    async def watch() -> None:
-        # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
-        # that is younger than itself, whoever made it.
-        tasks = await kopf.spawn_tasks(
-            registry=registry,
-            settings=_kopf_settings(),
-            standalone=True,
-            clusterwide=True,
-            stop_flag=stop,
-        )
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            left = set(tasks)
-            while left:
-                # Again and again: asyncio.wait_for() of Python 3.11 can swallow a cancellation.
-                for task in left:
-                    task.cancel()
-                _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN)
-            stop.set()
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-
     collect_rarely()
     metrics.lead(loop.runner)
     log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
@@ -225,11 +204,45 @@ async def _lead(
                 loop.run(),
             )
         ]
-        group.create_task(watch())
+        group.create_task(_watch(registry, loop, stop))
         log.info("ready")
         await stop.wait()
         for task in siblings:
             task.cancel()
+
+
+async def _watch(registry: kopf.OperatorRegistry, loop: Loop, stop: asyncio.Event) -> None:
+    """Have kopf tell of all that changes, until it is to stop.
+
+    It begins by reading and telling of everything once more. Of thousands of jobs that takes
+    seconds, for which none of them is to wait for its GPU.
+    """
+    first = {asyncio.ensure_future(loop.begun()), asyncio.ensure_future(stop.wait())}
+    await asyncio.wait(first, timeout=WATCH_WITHIN, return_when=asyncio.FIRST_COMPLETED)
+    for waiting in first:
+        waiting.cancel()
+    # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
+    # that is younger than itself, whoever made it.
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=_kopf_settings(),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=stop,
+    )
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        left = set(tasks)
+        while left:
+            # Again and again: asyncio.wait_for() of Python 3.11 can swallow a cancellation.
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN)
+        stop.set()
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:

@@ -101,3 +101,30 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
             await asyncio.sleep(0)
     assert told.index("cycle") < JOBS / 2
     assert len(set(told)) == JOBS + 1
+
+
+async def test_it_has_begun_once_what_was_there_is_decided_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    decided = asyncio.Event()
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        await asyncio.sleep(0.01)
+        decided.set()
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with world.running(), asyncio.timeout(10):
+        await world.loop.begun()
+        assert decided.is_set()
+        assert len(world.looked) == JOBS
+
+
+async def test_it_has_begun_where_there_is_nothing() -> None:
+    loop = Loop(AsyncMock(), State(), Mock(), now=lambda: START)
+    running = asyncio.create_task(loop.run())
+    async with asyncio.timeout(10):
+        await loop.begun()
+    running.cancel()
+    await asyncio.wait({running})

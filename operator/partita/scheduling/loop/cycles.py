@@ -107,6 +107,12 @@ class Cycles:
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
+    async def rest(self) -> None:
+        """Wait until the cycles that run now are over."""
+        running = [kept.task for kept in self._partitions.values() if kept.task is not None]
+        if running:
+            await asyncio.wait(running)
+
     async def _run(self, name: str, kept: _Partition) -> None:
         loop = asyncio.get_running_loop()
         while True:

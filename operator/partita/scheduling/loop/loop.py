@@ -87,6 +87,7 @@ class Loop:
         """Phase and reason in the last line about each job."""
         self._log = structlog.get_logger().bind(part="loop")
         self._tasks = asyncio.TaskGroup()
+        self._begun = asyncio.Event()
         self._cycles = Cycles(
             state,
             self.jobs,
@@ -108,9 +109,15 @@ class Loop:
         async with self._tasks:
             self._tasks.create_task(self._statuses.run())
             while True:
-                await self._wait()
                 await self._pass()
+                self._begun.set()
                 self._tell_some()
+                await self._wait()
+
+    async def begun(self) -> None:
+        """Wait until what was there at the start has been decided on, and is booked."""
+        await self._begun.wait()
+        await self._cycles.rest()
 
     async def _pass(self) -> None:
         """Look at what changed, and start the cycles that this asks for."""

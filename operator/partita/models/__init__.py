@@ -1,6 +1,6 @@
 """The custom resources as pydantic models; their CRDs are generated from these."""
 
-from partita.models.base import Condition, LabelSelector, Model, ObjectMeta, Resource, set_condition
+from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
 from partita.models.job import (
     Assignment,
     Attempt,
@@ -12,6 +12,7 @@ from partita.models.job import (
 )
 from partita.models.partition import GPUPartition, GPUPartitionStatus, SharingMode
 from partita.models.profile import ApplicationProfile
+from partita.models.selector import LabelSelector
 from partita.models.server import Allocation, GPUServer
 
 __all__ = [

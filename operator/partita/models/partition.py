@@ -10,7 +10,6 @@ from partita.models.base import (
     Amount,
     Conditions,
     Duration,
-    LabelSelector,
     ListedQuantity,
     Model,
     Quantity,
@@ -19,6 +18,7 @@ from partita.models.base import (
     rule,
     rules,
 )
+from partita.models.selector import LabelSelector
 
 __all__ = [
     "Capacity",

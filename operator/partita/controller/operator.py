@@ -29,7 +29,7 @@ from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
 from partita.controller.unremembered import NoDiffs, NoProgress
-from partita.kube.client import PODS, Kind, Kube
+from partita.kube.client import PAGE, PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
 from partita.kube.events import Events
@@ -289,6 +289,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
+    settings.watching.chunk_size = PAGE  # a list of thousands read at once holds up the loop
     settings.scanning.disabled = True
     settings.queueing.idle_timeout = 0.5  # a task and a queue for each object that was told of
     for kind, selector in SELECTORS.items():

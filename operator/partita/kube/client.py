@@ -37,6 +37,7 @@ __all__ = [
     "LEASES",
     "NAMESPACES",
     "NODES",
+    "PAGE",
     "PARTITIONS",
     "PODS",
     "PROFILES",
@@ -47,13 +48,13 @@ __all__ = [
 
 Json = dict[str, Any]
 
+PAGE = 500
+"""Objects asked for at once in a list, as kubectl does."""
 _ATTEMPTS = 6
 """Tries of one request; with the delays below the last is made after about 6 s."""
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
-_PAGE = 500
-"""Objects asked for at once in a list, as kubectl does."""
 
 _ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -150,7 +151,7 @@ class Kube:
             If any page of it failed: a part of a list is never taken for the whole.
         """
         items: list[Json] = []
-        query = {"limit": str(_PAGE)}
+        query = {"limit": str(PAGE)}
         if label_selector:
             query["labelSelector"] = label_selector
         while True:

@@ -26,6 +26,8 @@ GPUS_A_NODE = 8
 SUBMITTERS = 32
 LATE = 20
 """Jobs that come once all GPUs are full: each has a cycle find that there is no room."""
+ASK_EVERY = 1.0
+"""Seconds between two looks at the operator's metrics, which cost it more the more jobs there are."""
 PATIENCE = 600.0
 """Seconds in which anything must have happened."""
 
@@ -131,7 +133,7 @@ async def _full_cycles(here: Cluster, port: int) -> float:
             await here.post(JOBS, job(f"late-{number}", "30Gi", 36_000))
             async with asyncio.timeout(PATIENCE):
                 while (now := await cycles())[1] == before[1]:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(ASK_EVERY)
             before = now
         return (before[0] - began[0]) / (before[1] - began[1])
 

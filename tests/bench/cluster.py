@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-__all__ = ["Cluster", "Process", "cluster", "resident_mebibytes"]
+__all__ = ["Cluster", "Process", "cluster", "resident_mebibytes", "until"]
 
 Json = dict[str, Any]
 GROUP = "/apis/partita.dev/v1alpha1"
@@ -130,7 +130,7 @@ async def cluster(
             made = Cluster("", kubeconfig, folder, http)
             try:
                 await made.spawn("apiserver", "--kubeconfig-out", str(kubeconfig))
-                await _until(kubeconfig.is_file)
+                await until(kubeconfig.is_file, "the API server")
                 made.url = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"][
                     "server"
                 ]
@@ -156,9 +156,10 @@ def resident_mebibytes(pid: int) -> float:
     raise RuntimeError(f"process {pid} is gone")
 
 
-async def _until(true: Callable[[], bool]) -> None:
-    deadline = time.perf_counter() + START_TIMEOUT
+async def until(true: Callable[[], bool], what: str, within: float = START_TIMEOUT) -> None:
+    """Wait until this holds; raise with what did not come about."""
+    deadline = time.perf_counter() + within
     while not true():
         if time.perf_counter() > deadline:
-            raise RuntimeError("the API server did not come up")
+            raise RuntimeError(f"{what} did not come within {within:g} s")
         await asyncio.sleep(0.01)

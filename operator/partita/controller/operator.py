@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -211,16 +212,19 @@ async def _lead(
             task.cancel()
 
 
+async def _begun(loop: Loop) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WATCH_WITHIN):
+            await loop.begun()
+
+
 async def _watch(registry: kopf.OperatorRegistry, loop: Loop, stop: asyncio.Event) -> None:
     """Have kopf tell of all that changes, until it is to stop.
 
     It begins by reading and telling of everything once more. Of thousands of jobs that takes
     seconds, for which none of them is to wait for its GPU.
     """
-    first = {asyncio.ensure_future(loop.begun()), asyncio.ensure_future(stop.wait())}
-    await asyncio.wait(first, timeout=WATCH_WITHIN, return_when=asyncio.FIRST_COMPLETED)
-    for waiting in first:
-        waiting.cancel()
+    await _stopped_before(_begun(loop), stop)
     # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
     # that is younger than itself, whoever made it.
     tasks = await kopf.spawn_tasks(

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from apiserver.processes import free_port
-from bench.cluster import GROUP, Cluster, cluster
+from bench.cluster import GROUP, Cluster, cluster, until
 from bench.load.metered import CYCLES
 from bench.load.samples import read_page
 from bench.operator import JOBS, PODS, job
@@ -70,7 +70,7 @@ async def measure_cold_start(jobs: int, gpus: int) -> ColdStart:
         )
         ready = await operator.wait_for('"ready"', PATIENCE)
         _tell(f"the operator is ready after {ready:.1f} s")
-        await _until(lambda: len(pods) >= gpus)
+        await until(lambda: len(pods) >= gpus, "a Pod for each GPU", PATIENCE)
         _tell("each GPU has a job")
         cycle = await _full_cycles(here, port)
         watching.cancel()
@@ -136,9 +136,3 @@ async def _full_cycles(here: Cluster, port: int) -> float:
                     await asyncio.sleep(ASK_EVERY)
             before = now
         return (before[0] - began[0]) / (before[1] - began[1])
-
-
-async def _until(true: Any) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():
-            await asyncio.sleep(0.01)

@@ -266,6 +266,43 @@ async def test_the_same_process_started_again_takes_its_lease_up_at_once(
     assert (clock.now, leases.spec["leaseTransitions"]) == (1000.0, 0)
 
 
+async def test_a_lease_deleted_by_hand_makes_no_second_leader(leases: Leases, clock: Clock):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    assert await two._try() == "one"
+    leases.body = None
+    assert await two._try() == "one"
+    assert await one._try() is None
+    assert (one.held(), two.held(), leases.spec["holderIdentity"]) == (True, False, "one")
+
+
+async def test_a_deleted_lease_is_made_anew_once_who_held_it_is_silent_for_long_enough(
+    leases: Leases, clock: Clock
+):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    assert await two._try() == "one"
+    began, leases.body = clock.now, None
+    await two.acquire()
+    assert (one.held(), two.held()) == (False, True)
+    assert clock.now >= began + 15
+
+
+async def test_a_lease_that_was_given_back_and_deleted_is_free_at_once(
+    leases: Leases, clock: Clock
+):
+    one, two = candidate(leases, "one"), candidate(leases, "two")
+    await one.acquire()
+    assert await two._try() == "one"
+    await one.release()
+    assert await two._try() is None
+    await two.release()
+    leases.body = None
+    began = clock.now
+    await two.acquire()
+    assert clock.now == began
+
+
 async def test_a_missing_namespace_is_waited_for(leases: Leases, clock: Clock):
     leases.namespace_exists = False
     one = candidate(leases, "one")

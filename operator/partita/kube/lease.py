@@ -57,7 +57,8 @@ class Lease:
         self._period = duration / 5
         self._valid_until = 0.0
         self._seen: tuple[Any, Any] | None = None
-        self._seen_at = 0.0
+        self._free_at = 0.0
+        """Until then somebody else may lead, even if the Lease is gone."""
         self._log = structlog.get_logger().bind(part="lease", identity=identity)
 
     def held(self) -> bool:
@@ -121,6 +122,9 @@ class Lease:
         try:
             lease = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFoundError:
+            if self._seen is not None and started < self._free_at:
+                # Deleted by hand: who held it goes on, and makes it anew when he renews it.
+                return str(self._seen[0])
             meta = {"name": self._name, "namespace": self._namespace}
             try:
                 await self._kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
@@ -138,9 +142,11 @@ class Lease:
             record = (holder, spec.get("renewTime"))
             if record != self._seen:
                 # Not `started`: it may have been renewed since.
-                self._seen, self._seen_at = record, _clock()
-            if started < self._seen_at + float(spec.get("leaseDurationSeconds") or 0):
+                self._seen = record
+                self._free_at = _clock() + float(spec.get("leaseDurationSeconds") or 0)
+            if started < self._free_at:
                 return str(holder)
+        self._free_at = 0.0
         changes = int(spec.get("leaseTransitions") or 0) + (holder != self.identity)
         lease["spec"] = self._spec(spec, changes)
         try:

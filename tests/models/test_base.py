@@ -116,7 +116,14 @@ def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
     assert job.key == "vision/train"
     assert job.metadata.creation_timestamp == NOW
     assert job.metadata.owner_references[0].controller
-    assert job.spec.template.spec["hostname"] == "h"
+    assert job.spec.template.unpack().spec["hostname"] == "h"
+
+
+def test_kubectl_s_copy_of_an_object_is_not_kept():
+    copy = "kubectl.kubernetes.io/last-applied-configuration"
+    meta = {"name": "shared", "annotations": {copy: "{}", "partita.dev/retry": "1"}}
+    partition = GPUPartition.parse({"metadata": meta, "spec": {"gpus": 1}})
+    assert partition.metadata.annotations == {"partita.dev/retry": "1"}
 
 
 def test_a_cluster_scoped_resource_has_its_name_for_a_key():

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from partita.models import ApplicationProfile, GPUPartition, GPUServer, Phase
-from partita.models.job import PodTemplate
+from partita.models.template import PodTemplate
 
 GIB = 1 << 30
 

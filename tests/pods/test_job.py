@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
-from partita.models.job import PodTemplate
 from partita.models.partition import Toleration
+from partita.models.template import PodTemplate
 from partita.pods import TemplateError, build_job_pod, device_slots, template_problems
 from pods.builders import (
     GOLDEN,
@@ -91,7 +91,7 @@ def test_the_pod_has_the_shape_that_kubernetes_wants(case):
 
 def test_nothing_is_added_that_pod_security_restricted_forbids():
     restricted = GOLDEN / "restricted"
-    template = {"spec": read_job(restricted).spec.template.spec}
+    template = {"spec": read_job(restricted).spec.template.unpack().spec}
     assert restricted_violations(template) == set()
     for framework in Framework:
         for mode in SharingMode:
@@ -222,7 +222,7 @@ def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
 def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
     job = a_job(template=template)
     if not says:
-        assert template_problems(job.spec.template) == ()
+        assert template_problems(job.spec.template.unpack()) == ()
         build_job_pod(job, a_grant())
         return
     with pytest.raises(TemplateError) as refused:

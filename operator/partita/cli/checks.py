@@ -297,7 +297,7 @@ def _policy_findings(found: _Object, partition: GPUPartition) -> Iterator[Findin
 
 
 def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[Finding]:
-    problems = template_problems(job.spec.template)
+    problems = template_problems(job.spec.template.unpack())
     for problem in problems:
         match = _TEMPLATE_PATH.fullmatch(problem)
         path, said = (match[1], match[2]) if match else ("template", problem)
@@ -338,7 +338,7 @@ def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str]
         path = ("spec", "gpus")
     elif spec.slice is not None and partition.spec.slice(spec.slice) is None:
         path = ("spec", "slice")
-    elif device_slots(spec.template) > partition.spec.sharing.max_jobs_per_gpu:
+    elif device_slots(spec.template.unpack()) > partition.spec.sharing.max_jobs_per_gpu:
         path = ("spec", "template", "spec", "containers")
     else:
         path = ("spec", "gpuMemory")

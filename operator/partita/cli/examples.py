@@ -68,7 +68,7 @@ def load_examples(policy: str | None = None) -> Examples:
 
 def work_of(job: SharedGPUJob) -> Work:
     """Return what a job does when it has a GPU to itself: what simulated nodes read."""
-    template = job.spec.template
+    template = job.spec.template.unpack()
     pod = {
         "metadata": {
             "uid": job.key,
@@ -94,6 +94,6 @@ def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int)
         return Ending(Phase.SUSPENDED)
     if memory > bookable(gpu_memory, partition):
         return Ending(Phase.QUEUED, "NeverFits")
-    if job.spec.template.annotations.get("sim.partita.dev/exit-code", "0") != "0":
+    if job.spec.template.unpack().annotations.get("sim.partita.dev/exit-code", "0") != "0":
         return Ending(Phase.FAILED)
     return Ending(Phase.SUCCEEDED)

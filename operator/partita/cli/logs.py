@@ -54,7 +54,7 @@ def command(
         async with open_cluster(kubeconfig) as kube:
             found = SharedGPUJob.parse(await find_job(kube, job, namespace, kubeconfig))
             chosen = _chosen(found, attempt)
-            names = [str(c["name"]) for c in found.spec.template.containers]
+            names = [str(c["name"]) for c in found.spec.template.unpack().containers]
             if container is not None and container not in names:
                 raise terminal.UserError(
                     f"{found.key} has no container {container} (it has: {', '.join(names)})"

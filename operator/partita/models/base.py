@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from sys import intern
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,6 +33,7 @@ __all__ = [
     "OwnerReference",
     "Quantity",
     "Resource",
+    "Shared",
     "Time",
     "format_duration",
     "format_memory",
@@ -213,6 +216,10 @@ Time = Annotated[
 ]
 
 
+Shared = Annotated[str, AfterValidator(intern)]
+"""A text that stands in many objects, or often in one: in memory it is there once."""
+
+
 def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
     """One CEL validation rule; the message says what to write instead."""
     result: JsonDict = {"rule": expression, "message": message}
@@ -235,6 +242,9 @@ which is the dearest part of a write to many."""
 
 
 _GIVEN: set[str] = set()
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""https://kubernetes.io/docs/reference/labels-annotations-taints/."""
 
 
 class Model(BaseModel):
@@ -268,18 +278,25 @@ class OwnerReference(Model):
     controller: bool = False
 
 
+def _without_kubectl_s(annotations: dict[str, str]) -> dict[str, str]:
+    """Leave out kubectl's copy of the whole object, which is as long as all the rest."""
+    return {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
+
+
 class ObjectMeta(Model):
     """The part of the metadata that Partita reads."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
+    name: Shared = ""
+    namespace: Shared = ""
+    uid: Shared = ""
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
     labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
+    annotations: Annotated[dict[str, str], AfterValidator(_without_kubectl_s)] = Field(
+        default_factory=dict
+    )
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
@@ -315,13 +332,13 @@ class Resource(Model):
 class Condition(Model):
     """One aspect of an object's state, as in Kubernetes' own conditions."""
 
-    type: Annotated[str, Field(max_length=316)]
+    type: Annotated[Shared, Field(max_length=316)]
     """What it is about, such as `Ready`."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
-    reason: Annotated[str, Field(max_length=1024)] = ""
+    reason: Annotated[Shared, Field(max_length=1024)] = ""
     """A word for programs: why it holds or not."""
-    message: Annotated[str, Field(max_length=32768)] = ""
+    message: Annotated[Shared, Field(max_length=32768)] = ""
     """A sentence for people: why, and what to do."""
     last_transition_time: Time | None = None
     """When `status` last changed."""

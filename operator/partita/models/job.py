@@ -1,9 +1,10 @@
 """SharedGPUJob: a program to run once on a slice of a GPU."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from partita.constants import MAX_JOB_NAME
@@ -15,12 +16,14 @@ from partita.models.base import (
     Model,
     Quantity,
     Resource,
+    Shared,
     Time,
     keyed_by,
     rule,
     rules,
 )
 from partita.models.partition import Name, Percent
+from partita.models.template import PackedTemplate
 
 __all__ = [
     "Assignment",
@@ -29,7 +32,6 @@ __all__ = [
     "OutOfMemoryRetry",
     "Outcome",
     "Phase",
-    "PodTemplate",
     "Retry",
     "SharedGPUJob",
     "SharedGPUJobSpec",
@@ -97,85 +99,10 @@ class Retry(Model):
     """What happens when the program runs out of GPU memory."""
 
 
-_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_CONTAINER = {
-    **_OPEN,
-    "description": "A container, as in a Pod.",
-    "required": ["name", "image"],
-    "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 63,
-            "description": "The container's name.",
-        },
-        "image": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 1024,
-            "description": "The container's image.",
-        },
-    },
-}
-_TEMPLATE = {
-    "type": "object",
-    "required": ["spec"],
-    "properties": {
-        "metadata": {
-            **_OPEN,
-            "description": "Labels and annotations of the job's Pods.",
-            "properties": {
-                key: {
-                    "type": "object",
-                    "additionalProperties": {"type": "string"},
-                    "description": f"The Pods' {key}.",
-                }
-                for key in ("labels", "annotations")
-            },
-        },
-        "spec": {
-            **_OPEN,
-            "description": "The Pod's spec. Its `restartPolicy` is always Never: "
-            "write `spec.retry` instead.",
-            "required": ["containers"],
-            "properties": {
-                "containers": {
-                    "type": "array",
-                    "minItems": 1,
-                    "maxItems": 16,
-                    **keyed_by("name"),
-                    "description": "The program's containers; each of them sees the GPU.",
-                    "items": _CONTAINER,
-                }
-            },
-        },
-    },
-}
-
-
-class PodTemplate(Model):
-    """A PodTemplateSpec. What Partita does not read is passed on as it stands."""
-
-    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(_TEMPLATE))
-
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    spec: dict[str, Any]
-
-    @property
-    def containers(self) -> list[dict[str, Any]]:
-        """The program's containers."""
-        containers: list[dict[str, Any]] = self.spec.get("containers") or []
-        return containers
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels that the user wants on the Pods."""
-        return dict(self.metadata.get("labels") or {})
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        """Annotations that the user wants on the Pods."""
-        return dict(self.metadata.get("annotations") or {})
+@lru_cache
+def _one_of_all(retry: Retry) -> Retry:
+    """Return the one Retry for all jobs that say the same, which is nearly all of them."""
+    return retry
 
 
 class SharedGPUJobSpec(Model):
@@ -194,7 +121,7 @@ class SharedGPUJobSpec(Model):
 
     partition: Name
     """The GPUPartition whose GPUs it runs on."""
-    application: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    application: Annotated[Shared, Field(min_length=1, max_length=63)] | None = None
     """What the program is called: the key under which its history is kept."""
     gpu_memory: Quantity | None = None
     """GPU memory of the whole job on each of its GPUs (bytes, as a quantity). Unset takes it from
@@ -216,34 +143,34 @@ class SharedGPUJobSpec(Model):
     """Do not run it now; a running one is ended and queued again on resume."""
     framework: Framework = Framework.NONE
     """The framework, whose own memory limit is then set as well."""
-    retry: Retry = Retry()
+    retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry()
     """How often it is started again."""
     active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after its first start at which it is ended and has failed."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
     """Seconds after its end at which the job is deleted; unset keeps it."""
-    template: PodTemplate
+    template: PackedTemplate
     """The Pod to run; a change takes effect with the next start."""
 
 
 class Assignment(Model):
     """Where the job runs."""
 
-    servers: tuple[str, ...] = ()
+    servers: tuple[Shared, ...] = ()
     """GPUServers on which it is booked."""
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[Shared, ...] = ()
     """UUIDs of the GPUs."""
-    node: str = ""
+    node: Shared = ""
     """The node."""
     memory: Amount
     """GPU memory booked on each GPU (bytes, as a quantity)."""
     thread_percent: int = 100
     """Percent of each GPU's threads."""
-    pod: str
+    pod: Shared
     """The Pod."""
     attempt: int
     """The attempt."""
-    beside: tuple[str, ...] = ()
+    beside: tuple[Shared, ...] = ()
     """Jobs that shared the GPU when it was placed."""
 
 
@@ -252,15 +179,15 @@ class Attempt(Model):
 
     number: Annotated[int, Field(ge=1)]
     """Counts from 1."""
-    pod: str = ""
+    pod: Shared = ""
     """The Pod."""
-    node: str = ""
+    node: Shared = ""
     """The node."""
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[Shared, ...] = ()
     """UUIDs of the GPUs."""
-    servers: tuple[str, ...] = ()
+    servers: tuple[Shared, ...] = ()
     """GPUServers on which it was booked."""
-    beside: tuple[str, ...] = ()
+    beside: tuple[Shared, ...] = ()
     """Jobs that shared the GPU when it was placed."""
     memory: Amount = 0
     """GPU memory booked (bytes, as a quantity)."""
@@ -280,7 +207,7 @@ class Attempt(Model):
     """How it ended; unset while it runs."""
     exit_code: int | None = None
     """Exit code of the program."""
-    message: Annotated[str, Field(max_length=4096)] = ""
+    message: Annotated[Shared, Field(max_length=4096)] = ""
     """What it said last."""
 
 
@@ -293,9 +220,9 @@ class SharedGPUJobStatus(Model):
     """The `metadata.generation` that this status speaks of."""
     phase: Phase | None = None
     """Where it stands."""
-    reason: Annotated[str, Field(max_length=256)] = ""
+    reason: Annotated[Shared, Field(max_length=256)] = ""
     """A word for programs: why it waits, or how it ended."""
-    message: Annotated[str, Field(max_length=4096)] = ""
+    message: Annotated[Shared, Field(max_length=4096)] = ""
     """A sentence for people: why it waits, or how it ended."""
     queue_position: Annotated[int, Field(ge=1)] | None = None
     """Its place in the partition's queue, counted from 1; refreshed every few seconds."""

@@ -14,6 +14,7 @@ from partita.models.base import (
     Model,
     Quantity,
     Resource,
+    Shared,
     keyed_by,
     rule,
     rules,
@@ -38,7 +39,7 @@ __all__ = [
     "Toleration",
 ]
 
-Name = Annotated[str, Field(min_length=1, max_length=63)]
+Name = Annotated[Shared, Field(min_length=1, max_length=63)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 
 

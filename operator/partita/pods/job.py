@@ -1,7 +1,6 @@
 """The Pod that runs one attempt of a job."""
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from partita.constants import (
 )
 from partita.models import SharedGPUJob
 from partita.models.base import mebibytes
-from partita.models.job import PodTemplate
+from partita.models.template import PodTemplate
 from partita.pods.environment import PYTORCH_FRACTION, Environment, environment, limit_allocator
 from partita.pods.grant import Grant, device_resource
 from partita.pods.template import TemplateError, template_problems
@@ -66,12 +65,12 @@ def build_job_pod(job: SharedGPUJob, grant: Grant) -> JobPod:
         If the template is none; its text says what to write instead.
     """
     spec = job.spec
-    if problems := template_problems(spec.template):
+    template = spec.template.unpack()
+    if problems := template_problems(template):
         raise TemplateError("; ".join(problems))
     ours = environment(spec.framework, grant, processes=spec.processes, yields=spec.priority < 0)
     build = _Build(grant, ours)
-    pod_spec = build.spec(spec.template)
-    template = spec.template
+    pod_spec = build.spec(template)
     annotations = {
         ANNOTATION_JOB_UID: job.metadata.uid,
         ANNOTATION_MEMORY: mebibytes(grant.memory),
@@ -127,7 +126,7 @@ def device_slots(template: PodTemplate) -> int:
 
 @dataclass(slots=True)
 class _Build:
-    """Rewrites a copy of the template, and notes what it took from the user."""
+    """Rewrites a template, and notes what it took from the user."""
 
     grant: Grant
     ours: Environment
@@ -135,7 +134,7 @@ class _Build:
     notices: list[str] = field(default_factory=list)
 
     def spec(self, template: PodTemplate) -> dict[str, Any]:
-        spec: dict[str, Any] = deepcopy(template.spec)
+        spec: dict[str, Any] = template.spec
         if (policy := spec.get("restartPolicy")) and policy != "Never":
             self.notices.append(
                 f"restartPolicy {policy} is replaced by Never: write spec.retry instead"

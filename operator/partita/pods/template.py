@@ -7,7 +7,7 @@ server checks the Pod only once we create it. Checked here is what we touch.
 from collections.abc import Iterator
 from typing import Any
 
-from partita.models.job import PodTemplate
+from partita.models.template import PodTemplate
 
 __all__ = ["TemplateError", "template_problems"]
 

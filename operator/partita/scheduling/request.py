@@ -145,7 +145,10 @@ def resolve(
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
     mps = partition.spec.sharing.mode is SharingMode.MPS
-    if problem := _problem(job, partition):
+    template = spec.template.unpack()
+    problems = template_problems(template)
+    slots = 0 if problems else device_slots(template)
+    if problem := _problem(job, partition, problems, slots):
         return Why(Reason.INVALID_SPEC, problem)
     measurement = history.spec.measurement() if history else None
     peak = measurement.peak_memory if measurement else 0
@@ -176,7 +179,7 @@ def resolve(
         memory=memory,
         thread_percent=threads,
         gpus=spec.gpus,
-        slots=device_slots(spec.template),
+        slots=slots,
         clients=spec.processes if mps else 1,
         alone=exclusive or asked is None,
         priority=spec.priority,
@@ -186,11 +189,20 @@ def resolve(
     )
 
 
-def _problem(job: SharedGPUJob, partition: GPUPartition) -> str:
-    """Say what no GPU of the partition could ever meet, however large; empty when nothing."""
+def _problem(
+    job: SharedGPUJob, partition: GPUPartition, problems: Sequence[str], slots: int
+) -> str:
+    """Say what no GPU of the partition could ever meet, however large; empty when nothing.
+
+    Parameters
+    ----------
+    problems
+        What is wrong with its template.
+    slots
+        Devices of each GPU that its template takes.
+    """
     spec, sharing, name = job.spec, partition.spec.sharing, partition.metadata.name
-    problem = "; ".join(template_problems(spec.template))
-    slots = 0 if problem else device_slots(spec.template)
+    problem = "; ".join(problems)
     if spec.gpus > 1 and sharing.mode is not SharingMode.EXCLUSIVE:
         problem = (
             f"gpus: {spec.gpus} needs a partition with sharing.mode Exclusive (an MPS client "

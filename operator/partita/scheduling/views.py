@@ -1,6 +1,7 @@
 """The little that is kept of Pods, Nodes and Namespaces."""
 
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import Any, Self
 
 from partita.constants import (
@@ -67,15 +68,16 @@ class PodView:
             return None
         return cls(
             uid=meta["uid"],
-            name=meta["name"],
-            namespace=meta["namespace"],
+            # What stands in the job, too, or in many Pods, is kept once.
+            name=intern(meta["name"]),
+            namespace=intern(meta["namespace"]),
             version=int(meta["resourceVersion"]),
-            component=component,
-            job_uid=(meta.get("annotations") or {}).get(ANNOTATION_JOB_UID, ""),
-            job=labels.get(LABEL_JOB, ""),
+            component=intern(component),
+            job_uid=intern((meta.get("annotations") or {}).get(ANNOTATION_JOB_UID, "")),
+            job=intern(labels.get(LABEL_JOB, "")),
             attempt=int(attempt or 0),
-            server=labels.get(LABEL_SERVER, ""),
-            node=(body.get("spec") or {}).get("nodeName") or "",
+            server=intern(labels.get(LABEL_SERVER, "")),
+            node=intern((body.get("spec") or {}).get("nodeName") or ""),
             memory=_memory(meta),
             deleting=bool(meta.get("deletionTimestamp")),
             outcome=read_outcome(body.get("status") or {}),

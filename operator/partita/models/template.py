@@ -1,0 +1,125 @@
+"""The template of a job's Pods, and how it is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema, from_json, to_json
+
+from partita.models.base import Model, keyed_by
+
+__all__ = ["PackedTemplate", "PodTemplate"]
+
+_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_CONTAINER = {
+    **_OPEN,
+    "description": "A container, as in a Pod.",
+    "required": ["name", "image"],
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 63,
+            "description": "The container's name.",
+        },
+        "image": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 1024,
+            "description": "The container's image.",
+        },
+    },
+}
+_TEMPLATE = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "metadata": {
+            **_OPEN,
+            "description": "Labels and annotations of the job's Pods.",
+            "properties": {
+                key: {
+                    "type": "object",
+                    "additionalProperties": {"type": "string"},
+                    "description": f"The Pods' {key}.",
+                }
+                for key in ("labels", "annotations")
+            },
+        },
+        "spec": {
+            **_OPEN,
+            "description": "The Pod's spec. Its `restartPolicy` is always Never: "
+            "write `spec.retry` instead.",
+            "required": ["containers"],
+            "properties": {
+                "containers": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 16,
+                    **keyed_by("name"),
+                    "description": "The program's containers; each of them sees the GPU.",
+                    "items": _CONTAINER,
+                }
+            },
+        },
+    },
+}
+
+
+class PodTemplate(Model):
+    """A PodTemplateSpec. What Partita does not read is passed on as it stands."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(_TEMPLATE))
+
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    spec: dict[str, Any]
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """The program's containers."""
+        containers: list[dict[str, Any]] = self.spec.get("containers") or []
+        return containers
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that the user wants on the Pods."""
+        return dict(self.metadata.get("labels") or {})
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Annotations that the user wants on the Pods."""
+        return dict(self.metadata.get("annotations") or {})
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTemplate:
+    """A PodTemplate as JSON: as objects it would be most of what thousands of jobs take."""
+
+    text: bytes
+
+    @classmethod
+    def pack(cls, template: PodTemplate) -> Self:
+        """Keep a template."""
+        return cls(to_json(template))
+
+    def unpack(self) -> PodTemplate:
+        """Return the template, which is the caller's own."""
+        return PodTemplate.model_validate(from_json(self.text))
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, _: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """On the wire, and in the CRD, it is a PodTemplate."""
+
+        def packed(value: Any, read: Callable[[Any], PodTemplate]) -> PackedTemplate:
+            return value if isinstance(value, PackedTemplate) else cls.pack(read(value))
+
+        return core_schema.no_info_wrap_validator_function(
+            packed,
+            handler(PodTemplate),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.unpack().dump()
+            ),
+        )

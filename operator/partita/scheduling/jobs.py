@@ -357,6 +357,8 @@ _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
 
 def _same(one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()) -> bool:
     """Compare two statuses; when a GPU was first used is not worth a write of its own."""
+    if one == other:
+        return True
     fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
     changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
     return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))

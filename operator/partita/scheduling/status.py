@@ -23,6 +23,7 @@ from partita.scheduling.reasons import Reason, Why, stalled
 __all__ = ["Place", "job_status", "merge_diff", "takes_back"]
 
 _MAX_MESSAGE = 4096
+_REASONS = frozenset(Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _conditions(
         )
         if "Failed" in present:
             put("Failed", holds=False, why="Retried")
-    blocked = phase is Phase.QUEUED and reason in set(Reason) and stalled(Reason(reason))
+    blocked = phase is Phase.QUEUED and reason in _REASONS and stalled(Reason(reason))
     if blocked or "Stalled" in present:
         put(
             "Stalled",

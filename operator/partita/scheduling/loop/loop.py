@@ -123,13 +123,17 @@ class Loop:
         """Look at what changed, and start the cycles that this asks for."""
         uids = self._state.dirty.take_jobs() | self._due(self._now())
         partitions, glances = self._state.dirty.take_partitions()
+        self._tell_of(partitions | glances)  # its GPUs are carved while its jobs are looked at
         await self._look_at_all(uids | self._resized(partitions))
         more, more_glances = self._state.dirty.take_partitions()
+        self._tell_of(more | more_glances)
         await self._look_at_all(self._resized(more))
-        for name in partitions | more | glances | more_glances:
-            self._on_partition(name)
         for name in partitions | more:
             self._cycles.start(name)
+
+    def _tell_of(self, partitions: Iterable[str]) -> None:
+        for name in partitions:
+            self._on_partition(name)
 
     async def _look_at_all(self, uids: set[str]) -> None:
         """Look at these jobs, and let others have their turn now and then."""

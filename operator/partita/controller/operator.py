@@ -29,7 +29,7 @@ from partita.controller.partitions import Partitions
 from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
-from partita.controller.unremembered import NoDiffs, NoProgress
+from partita.controller.unremembered import NoDiffs, NoMemories, NoProgress
 from partita.kube.client import PAGE, PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
@@ -230,6 +230,7 @@ async def _watch(registry: kopf.OperatorRegistry, loop: Loop, stop: asyncio.Even
     tasks = await kopf.spawn_tasks(
         registry=registry,
         settings=_kopf_settings(),
+        memories=NoMemories(),
         standalone=True,
         clusterwide=True,
         stop_flag=stop,

@@ -10,13 +10,11 @@ from datetime import datetime
 from partita.cli.board import duration
 from partita.cli.figures import gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.scheduling.reasons import Reason, stalled
+from partita.scheduling.reasons import stalled
 from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
 
 __all__ = ["Event", "Story", "finished_at", "settled"]
-
-_STALLED = {reason.value for reason in Reason if stalled(reason)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ def settled(job: SharedGPUJob) -> bool:
     status = job.status
     if status.phase is None:
         return False
-    waits_for_ever = status.phase is Phase.QUEUED and status.reason in _STALLED
+    waits_for_ever = status.phase is Phase.QUEUED and stalled(status.reason)
     return status.phase.finished or status.phase is Phase.SUSPENDED or waits_for_ever
 
 
@@ -99,7 +97,7 @@ class Story:
             yield "end", Event(at, name, f"has failed: {status.reason}", "red")
         elif status.phase is Phase.SUSPENDED:
             yield "suspended", Event(at, name, "is suspended until somebody resumes it", "dim")
-        elif status.phase is Phase.QUEUED and status.reason in _STALLED:
+        elif status.phase is Phase.QUEUED and stalled(status.reason):
             said = f"waits: {status.message.partition(':')[0]}"
             yield f"waits {status.reason}", Event(at, name, said, "yellow")
 

@@ -46,7 +46,7 @@ _STALLED = frozenset(
 )
 
 
-def stalled(reason: Reason) -> bool:
+def stalled(reason: str) -> bool:
     """Tell whether only a change of YAML helps (kstatus: `Stalled`)."""
     return reason in _STALLED
 

@@ -18,12 +18,11 @@ from partita.models import (
 from partita.pods.job import pod_name
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
 from partita.scheduling.lifecycle import Plan
-from partita.scheduling.reasons import Reason, Why, stalled
+from partita.scheduling.reasons import Why, stalled
 
 __all__ = ["Place", "job_status", "merge_diff", "takes_back"]
 
 _MAX_MESSAGE = 4096
-_REASONS = frozenset(Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _conditions(
         )
         if "Failed" in present:
             put("Failed", holds=False, why="Retried")
-    blocked = phase is Phase.QUEUED and reason in _REASONS and stalled(Reason(reason))
+    blocked = phase is Phase.QUEUED and stalled(reason)
     if blocked or "Stalled" in present:
         put(
             "Stalled",

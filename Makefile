@@ -29,7 +29,7 @@ demo: $(RUNTIME) ## Watch jobs share simulated GPUs through the real operator, w
 	@$(BIN)/partita demo $(ARGS)
 
 test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %)
-	@$(PY) -m pytest --numprocesses 2 --dist worksteal --cov $(ARGS)
+	@$(PY) -m pytest --cov --numprocesses 2 --dist worksteal $(ARGS)
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
 	@$(BUILD) apiserver manifests

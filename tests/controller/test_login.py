@@ -14,18 +14,13 @@ import yaml
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import incluster_config
 
-from partita.controller.login import log_in
+from partita.controller.login import connection, log_in
 from partita.kube.connect import access_of, connect
 
 
 async def connection_of(api: ApiClient) -> kopf.ConnectionInfo:
-    """What kopf is told when it logs in."""
-    registry = kopf.OperatorRegistry()
-    log_in(registry, partial(access_of, api))
-    (handler,) = registry._activities.get_all_handlers()
-    found = await handler.fn()
-    assert isinstance(found, kopf.ConnectionInfo)
-    return found
+    """What kopf's session is made of when it logs in."""
+    return connection(await access_of(api))
 
 
 @pytest.fixture
@@ -54,14 +49,37 @@ async def test_in_a_pod_it_needs_no_dns(token: Path):
     assert found.as_http_headers() == {"Authorization": "Bearer first"}
 
 
-async def test_it_has_the_token_of_the_day(token: Path, monkeypatch: pytest.MonkeyPatch):
+def tomorrow(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have another token in the file, and the client look there again."""
     later = datetime.now() + timedelta(hours=1)  # noqa: DTZ005 - the client's own clock
+    token.write_text("second")
+    clock = SimpleNamespace(now=lambda: later)
+    module = SimpleNamespace(datetime=clock, timedelta=timedelta)
+    monkeypatch.setattr(incluster_config, "datetime", module)
+
+
+async def test_it_has_the_token_of_the_day(token: Path, monkeypatch: pytest.MonkeyPatch):
     async with connect() as api:
-        token.write_text("second")  # noqa: ASYNC240 - a small file
-        clock = SimpleNamespace(now=lambda: later)
-        module = SimpleNamespace(datetime=clock, timedelta=timedelta)
-        monkeypatch.setattr(incluster_config, "datetime", module)
+        tomorrow(token, monkeypatch)
         assert (await connection_of(api)).token == "second"
+
+
+async def test_what_was_refused_is_known_again_until_it_changes(
+    token: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """kopf gives up on what it knows as refused; a session that is new it would try for ever."""
+    registry = kopf.OperatorRegistry()
+    async with connect() as api:
+        log_in(registry, partial(access_of, api), lambda _: None)
+        (handler,) = registry._activities.get_all_handlers()
+        first = await handler.fn()
+        assert await handler.fn() == first
+        tomorrow(token, monkeypatch)
+        second = await handler.fn()
+    assert second != first
+    assert second.aiohttp_session.headers["Authorization"] == "Bearer second"
+    for found in (first, second):
+        await found.aiohttp_session.close()
 
 
 async def test_with_a_kubeconfig_it_goes_where_that_says(tmp_path: Path):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,42 @@ async def test_what_went_while_a_watch_had_a_gap_is_found_out(
         await system.history.until(lambda: goes.body is None and goes.pod() is None)
         proxy.remove(dark)
         await heir.succeeds()
+
+
+async def test_where_nothing_is_left_after_a_gap_nothing_stays_booked(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    """kopf tells of what is in its new list: of an empty one it tells nothing."""
+
+    def lists(request: Request, *, kopf: bool) -> bool:
+        return (
+            request.kind == "GET sharedgpujobs"
+            and not request.target.name
+            and not request.is_watch
+            and request.agent.startswith("kopf/") is kopf
+        )
+
+    async def happens(fault: Fault, times: int) -> None:
+        async with asyncio.timeout(20):
+            while fault.happened < times:
+                await asyncio.sleep(0.02)
+
+    async with FaultProxy(api_server) as proxy, system.nodes(1):
+        ours = proxy.inject(partial(lists, kopf=False), times=None, delay=0.01)
+        async with system.operator(proxy.write_kubeconfig(tmp_path)):
+            partition = await system.partition()
+            goes = await system.job("goes", partition, gpuMemory="30Gi", sim=LONG)
+            await goes.runs()
+            await happens(ours, 2)  # to begin with, and for what kopf listed at its start
+            dark = proxy.inject(partial(lists, kopf=True), times=None, answer=unavailable())
+            expired = Expired(410, "Expired", "too old resource version")
+            proxy.inject(watches("sharedgpujobs"), answer=expired)
+            proxy.drop_watches(watches("sharedgpujobs"))
+            await happens(dark, 1)
+            await goes.delete()
+            await system.history.until(lambda: goes.body is None)
+            proxy.remove(dark)
+            await system.settle()
 
 
 async def test_a_pod_that_the_cluster_does_not_admit_is_told_and_tried_again(

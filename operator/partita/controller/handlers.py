@@ -1,37 +1,29 @@
 """kopf's handlers. They only translate: take the object into the state."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import kopf
 
-from partita.controller.feeds import Apply, feeds
+from partita.controller.feeds import Apply
 from partita.kube.client import Kind
-from partita.scheduling.state import State
 
 __all__ = ["register"]
 
 
-def register(
-    registry: kopf.OperatorRegistry, state: State, relisted: Callable[[Kind], None]
-) -> None:
-    """Have the watches of all kinds feed the state.
+def register(registry: kopf.OperatorRegistry, feeds: Mapping[Kind, Apply]) -> None:
+    """Have the watches of kinds feed the state.
 
     Parameters
     ----------
-    relisted
-        Told each kind of which kopf made a new list: that closes a gap in its watch, in which
-        objects may have gone without an event.
+    feeds
+        What takes in the objects of each kind.
     """
-    for kind, apply in feeds(state).items():
-        _watch(registry, kind, apply, relisted)
+    for kind, apply in feeds.items():
+        _watch(registry, kind, apply)
 
 
-def _watch(
-    registry: kopf.OperatorRegistry, kind: Kind, apply: Apply, relisted: Callable[[Kind], None]
-) -> None:
+def _watch(registry: kopf.OperatorRegistry, kind: Kind, apply: Apply) -> None:
     @kopf.on.event(kind.group, kind.version, kind.plural, id=kind.plural, registry=registry)
     async def handler(event: Any, **_: Any) -> None:
         apply(event["object"], deleted=event["type"] == "DELETED")
-        if event["type"] is None:
-            relisted(kind)

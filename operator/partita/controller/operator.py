@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ import structlog
 from partita.collector import collect_rarely
 from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.definitions import wait_for_definitions
-from partita.controller.feeds import feeds
+from partita.controller.feeds import Apply, feeds
 from partita.controller.handlers import register
 from partita.controller.health import Readiness, serve_health
 from partita.controller.image import own_image
@@ -30,7 +30,7 @@ from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
 from partita.controller.unremembered import NoDiffs, NoMemories, NoProgress
-from partita.kube.client import PAGE, PODS, Kind, Kube
+from partita.kube.client import JOBS, PAGE, PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
 from partita.kube.events import Events
@@ -186,9 +186,14 @@ async def _lead(
     )
     statuses = PartitionStatuses(kube, state, overview)
     resync = Resync(kube, state, SELECTORS)
-    registry = kopf.OperatorRegistry()
-    register(registry, state, resync.relisted)
-    log_in(registry, access)
+    others = feeds(state)
+    jobs = {JOBS: others.pop(JOBS)}
+
+    async def watch_jobs() -> None:
+        # They are read and told of once more then. Of thousands that takes seconds, for which
+        # neither the first of them nor news of the GPUs is to wait.
+        if not await _stopped_before(_begun(loop), stop):
+            await _watch(jobs, resync, access, stop)
 
     collect_rarely()
     metrics.lead(loop.runner)
@@ -205,7 +210,8 @@ async def _lead(
                 loop.run(),
             )
         ]
-        group.create_task(_watch(registry, loop, stop))
+        group.create_task(_watch(others, resync, access, stop))
+        group.create_task(watch_jobs())
         log.info("ready")
         await stop.wait()
         for task in siblings:
@@ -218,13 +224,22 @@ async def _begun(loop: Loop) -> None:
             await loop.begun()
 
 
-async def _watch(registry: kopf.OperatorRegistry, loop: Loop, stop: asyncio.Event) -> None:
-    """Have kopf tell of all that changes, until it is to stop.
+async def _watch(
+    feeds: Mapping[Kind, Apply],
+    resync: Resync,
+    access: Callable[[], Awaitable[Access]],
+    stop: asyncio.Event,
+) -> None:
+    """Have kopf tell of all that changes, until it is to stop."""
 
-    It begins by reading and telling of everything once more. Of thousands of jobs that takes
-    seconds, for which none of them is to wait for its GPU.
-    """
-    await _stopped_before(_begun(loop), stop)
+    def listed(path: str) -> None:
+        for kind in feeds:
+            if path.endswith(kind.path()):
+                resync.relisted(kind)
+
+    registry = kopf.OperatorRegistry()
+    register(registry, feeds)
+    log_in(registry, access, listed)
     # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
     # that is younger than itself, whoever made it.
     tasks = await kopf.spawn_tasks(

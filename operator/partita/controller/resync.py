@@ -16,7 +16,7 @@ from partita.scheduling.state import State
 __all__ = ["Resync"]
 
 SETTLE = 1.0
-"""Seconds after the last object of kopf's list before ours is made."""
+"""Seconds after the last page of kopf's list before ours is made."""
 RETRY_AFTER = 5.0
 """Seconds before a list that failed is tried again."""
 
@@ -39,7 +39,7 @@ class Resync:
         return not self._failed
 
     def relisted(self, kind: Kind) -> None:
-        """Have a kind compared once its list is through."""
+        """Have a kind compared, once its list is through: kopf has got a page of it."""
         self._schedule(kind, SETTLE)
 
     async def run(self) -> None:

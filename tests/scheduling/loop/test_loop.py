@@ -14,7 +14,16 @@ from partita.scheduling.loop import cycles as cycles_module
 from partita.scheduling.loop import loop as loop_module
 from partita.scheduling.loop.loop import Loop
 from partita.scheduling.state import State
-from scheduling.builders import GIB, START, a_state, job_body, partition_body, server_body, take
+from scheduling.builders import (
+    GIB,
+    START,
+    a_state,
+    gpus_up,
+    job_body,
+    partition_body,
+    server_body,
+    take,
+)
 
 JOBS = 20
 
@@ -44,6 +53,11 @@ class World:
             self.meanwhile()
         self.looked.append(uid)
         return self._look(uid, now)
+
+    def has_a_gpu(self) -> None:
+        """Give the partition one that is ready."""
+        for body in gpus_up(server_body()):
+            take(self.state, body)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -107,6 +121,7 @@ async def test_it_has_begun_once_what_was_there_is_decided_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()
+    world.has_a_gpu()
     decided = asyncio.Event()
 
     async def cycle(*_: object, **__: object) -> CycleResult:
@@ -119,6 +134,28 @@ async def test_it_has_begun_once_what_was_there_is_decided_on(
         await world.loop.begun()
         assert decided.is_set()
         assert len(world.looked) == JOBS
+
+
+async def test_where_jobs_wait_it_has_begun_once_there_is_a_gpu_to_decide_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    gpus: list[int] = []
+    cycled = asyncio.Event()
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        gpus.append(len(world.state.servers))
+        cycled.set()
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with world.running(), asyncio.timeout(10):
+        begun = asyncio.create_task(world.loop.begun())
+        await cycled.wait()
+        world.has_a_gpu()
+        await begun
+    assert gpus[0] == 0
+    assert gpus[-1] == 1
 
 
 async def test_it_has_begun_where_there_is_nothing() -> None:

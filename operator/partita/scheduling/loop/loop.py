@@ -23,6 +23,7 @@ from partita.scheduling.loop.commit import Committer
 from partita.scheduling.loop.cycles import Cycles
 from partita.scheduling.loop.statuses import StatusWriter
 from partita.scheduling.runner import PolicyRunner
+from partita.scheduling.snapshot import gpus_of
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
 
@@ -110,14 +111,24 @@ class Loop:
             self._tasks.create_task(self._statuses.run())
             while True:
                 await self._pass()
-                self._begun.set()
+                if not self._begun.is_set() and self._can_decide():
+                    self._begun.set()
                 self._tell_some()
                 await self._wait()
 
     async def begun(self) -> None:
-        """Wait until what was there at the start has been decided on, and is booked."""
+        """Wait until what was there at the start has been decided on, and is booked.
+
+        Nothing can be decided of jobs that wait before a first GPU is ready.
+        """
         await self._begun.wait()
         await self._cycles.rest()
+
+    def _can_decide(self) -> bool:
+        now, partitions = self._now(), self._state.partitions.values()
+        return not any(self.jobs.waiting.values()) or any(
+            gpus_of(partition, self._state, now) for partition in partitions
+        )
 
     async def _pass(self) -> None:
         """Look at what changed, and start the cycles that this asks for."""

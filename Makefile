@@ -11,6 +11,10 @@ UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
 
+# Where Python may not keep what it compiled, each of the many programs that tests and benchmarks
+# start compiles for seconds what the image holds compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean

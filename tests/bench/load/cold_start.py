@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from bench.load.figures import Figure
 from bench.load.stage import Key, Stage, Tell, job_for, on_stage, partition_of
 from bench.scale.meters import usage
@@ -22,6 +26,7 @@ def cold_start(jobs: int, tell: Tell) -> list[Figure]:
     The first start finds a partition without GPUs, and jobs that nobody has looked at. Before the
     second all jobs that wait have been told why, and one that ran has ended while nobody was there.
     """
+    _compile()
     keys = [("crowd", f"job-{n}") for n in range(jobs)]
 
     async def play(stage: Stage) -> list[Figure]:
@@ -49,6 +54,13 @@ def cold_start(jobs: int, tell: Tell) -> list[Figure]:
         ]
 
     return on_stage(play, gpus=GPUS, namespaces=["crowd"], tell=tell)
+
+
+def _compile() -> None:
+    """Have Python keep the operator compiled, as its image does (`tools/bytecode.py`)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", "import partita.controller.operator"]
+    subprocess.run(command, env=environment, check=True)
 
 
 async def _first_pod(stage: Stage, name: str, pid: int, known: int) -> list[Figure]:

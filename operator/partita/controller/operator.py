@@ -186,14 +186,14 @@ async def _lead(
     )
     statuses = PartitionStatuses(kube, state, overview)
     resync = Resync(kube, state, SELECTORS)
-    others = feeds(state)
-    jobs = {JOBS: others.pop(JOBS)}
+    early = feeds(state)
+    late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
 
-    async def watch_jobs() -> None:
-        # They are read and told of once more then. Of thousands that takes seconds, for which
-        # neither the first of them nor news of the GPUs is to wait.
+    async def watch_late() -> None:
+        # kopf begins by reading and telling of everything once more. Of thousands that takes
+        # seconds, for which neither the first of them nor news of the GPUs is to wait.
         if not await _stopped_before(_begun(loop), stop):
-            await _watch(jobs, resync, access, stop)
+            await _watch(late, resync, access, stop)
 
     collect_rarely()
     metrics.lead(loop.runner)
@@ -210,8 +210,8 @@ async def _lead(
                 loop.run(),
             )
         ]
-        group.create_task(_watch(others, resync, access, stop))
-        group.create_task(watch_jobs())
+        group.create_task(_watch(early, resync, access, stop))
+        group.create_task(watch_late())
         log.info("ready")
         await stop.wait()
         for task in siblings:

@@ -1,166 +1,27 @@
 """One scheduling cycle from queue to placements, under policies good, bad and mad."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.models import GPUPartition
-from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
+from partita.scheduling.cycle import placements_of, run_cycle
 from partita.scheduling.reasons import Reason
-from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.state import State
-from partita_policies import Job, Parameters, Placement, Snapshot
-from partita_policies.room import Room
+from partita_policies import Placement, Snapshot
 from scheduling.builders import (
     DELETING,
     GIB,
     a_partition,
-    a_state,
     allocation,
-    at,
-    gpus_up,
     job_body,
     namespace_body,
     server_body,
     take,
 )
-
-NOW = at(100)
-Decide = Callable[[Snapshot], Sequence[Placement]]
-
-
-class Scripted:
-    """A policy that does as the test says."""
-
-    parameters: ClassVar[type[Parameters]] = Parameters
-
-    def __init__(self, decide: Decide) -> None:
-        self.decide = decide
-
-
-def runner(decide: Decide | None = None, monkeypatch: Any = None, **spec: Any) -> PolicyRunner:
-    made = PolicyRunner(PolicySpec(**spec), budget=30.0)
-    if decide is not None:
-        made._charge.policy = Scripted(decide)
-    return made
-
-
-def first_fit(snapshot: Snapshot) -> list[Placement]:
-    """Start whatever fits, in queue order, also from behind what does not."""
-    return _greedy(snapshot, snapshot.jobs)
-
-
-def last_first(snapshot: Snapshot) -> list[Placement]:
-    """Serve the queue from its end: as unfair as can be."""
-    return _greedy(snapshot, reversed(snapshot.jobs))
-
-
-def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
-    room, placements = Room(snapshot.gpus), []
-    for job in jobs:
-        where = room.first_fit(job)
-        if where is not None:
-            room.take(job, where)
-            placements.append(Placement(job.id, where))
-    return placements
-
-
-class World:
-    """One partition whose jobs start at once and end when told."""
-
-    def __init__(self, *servers: dict[str, Any], decide: Decide | None = None, **spec: Any) -> None:
-        spec = {"sharing": {"memoryReservePercent": 0}, **spec}
-        self.state: State = a_state(*gpus_up(*(servers or (server_body(),))))
-        self.partition: GPUPartition = a_partition(**spec)
-        self.memory = Memory(runner(decide))
-        self.waiting: dict[str, Job] = {}
-        self.released: dict[str, set[str]] = {}
-        self._age = 0.0
-
-    def submit(
-        self, name: str, memory: int = 8, *, namespace: str = "team-a", **fields: Any
-    ) -> Job:
-        self._age += 1.0
-        body = job_body(name, namespace=namespace, priority=fields.get("priority", 0))
-        self.state.apply_job(body)
-        fields.setdefault("submitted", self._age)
-        job = Job(f"uid-{name}", f"{namespace}/{name}", namespace, memory=memory * GIB, **fields)
-        self.waiting[job.id] = job
-        return job
-
-    def report(self, server: str, **change: Any) -> None:
-        old = self.state.servers[server]
-        spec = {
-            "partition": old.spec.partition,
-            "maxJobs": old.spec.max_jobs,
-            "mode": old.spec.mode,
-        }
-        ledger = {uid: a.dump() for uid, a in old.status.allocations.items()}
-        ledger = change.pop("allocations", ledger)
-        body = server_body(server, node=old.status.node, allocations=ledger, **{**spec, **change})
-        self.state.apply_server(body)
-
-    def end(self, *names: str) -> None:
-        for server in self.state.servers_of("shared"):
-            ledger = {
-                uid: a.dump()
-                for uid, a in server.status.allocations.items()
-                if uid not in {f"uid-{name}" for name in names}
-            }
-            self.report(server.metadata.name, allocations=ledger)
-
-    async def cycle(self) -> CycleResult:
-        result = await run_cycle(
-            self.partition,
-            self.state,
-            waiting=self.waiting,
-            released=self.released,
-            memory=self.memory,
-            now=NOW,
-        )
-        for job, where in result.placed:
-            self.waiting.pop(job.id, None)
-            for server in where:
-                self._book(server, job, result)
-        self.check()
-        return result
-
-    def _book(self, server: str, job: Job, result: CycleResult) -> None:
-        old = self.state.servers[server].status.allocations
-        ledger = {uid: a.dump() for uid, a in old.items()}
-        memory = result.booked[server].memory if job.alone else job.memory
-        ledger[job.id] = allocation(
-            job.name.partition("/")[2], namespace=job.namespace, memory=memory,
-            slots=job.slots, clients=job.clients, alone=job.alone,
-        )  # fmt: skip
-        self.report(server, allocations=ledger)
-
-    def check(self) -> None:
-        """Hold the invariants."""
-        for server in self.state.servers_of("shared"):
-            jobs = server.status.allocations.values()
-            assert sum(a.memory for a in jobs) <= server.status.memory
-            assert sum(a.slots for a in jobs) <= server.spec.max_jobs
-            assert sum(a.clients for a in jobs) <= 48
-            assert not any(a.alone for a in jobs) or len(jobs) == 1
-
-    def running(self, server: str = "shared-0") -> set[str]:
-        ledger = self.state.servers[server].status.allocations.values()
-        return {a.name for a in ledger}
-
-
-def started(result: CycleResult) -> list[str]:
-    return [job.name.partition("/")[2] for job, _ in result.placed]
-
-
-def reasons(result: CycleResult) -> dict[str, Reason]:
-    return {uid.removeprefix("uid-"): why.reason for uid, why in result.why.items()}
+from scheduling.cycles import NOW, Decide, World, first_fit, reasons, runner, started
 
 
 class TestPlacing:
@@ -328,167 +189,6 @@ class TestMeanwhile:
         result = await world.cycle()
         assert reasons(result) == {"two": Reason.POLICY_WAITS}
         assert [job.id for job in result.order] == ["uid-two"]
-
-
-class TestAging:
-    @pytest.mark.parametrize("limit", [1, 3])
-    async def test_nobody_is_passed_over_more_often_than_allowed(self, limit: int):
-        """A policy that always serves the youngest; 8 GiB end and come in each cycle."""
-        world = World(decide=last_first, policy={"maxBypasses": limit})
-        world.submit("filler", 32)
-        await world.cycle()
-        world.submit("large", 20)
-        passed = 0
-        for n in range(limit + 3):
-            world.submit(f"small-{n}", 8, submitted=99.0 + n)
-            result = await world.cycle()
-            passed += bool(started(result))
-            world.end(f"small-{n}")
-        assert passed == limit
-        assert reasons(result)["large"] is Reason.GPU_HELD
-        world.end("filler")
-        assert "large" in started(await world.cycle())
-
-    async def test_the_bypasses_are_shown_to_the_policy(self):
-        seen = []
-        world = World(decide=lambda s: (seen.append(s.jobs[0].bypasses), last_first(s))[1])
-        world.submit("large", 60)
-        for n in range(3):
-            world.submit(f"small-{n}", 8, submitted=50.0 + n)
-            await world.cycle()
-        assert seen == [0, 1, 2]
-
-    async def test_no_gpu_is_held_for_a_job_that_its_quota_keeps_waiting(self):
-        quota = [{"namespace": "team-a", "memory": "10Gi"}]
-        world = World(policy={"maxBypasses": 1}, quotas=quota)
-        world.submit("alone", 0, alone=True)
-        world.memory.aging.bypasses["uid-alone"] = 99
-        world.submit("other", 8, namespace="team-b")
-        result = await world.cycle()
-        assert started(result) == ["other"]
-        assert reasons(result) == {"alone": Reason.QUOTA_EXCEEDED}
-
-    async def test_a_job_served_first_is_checked_again_after_the_policy_has_thought(self):
-        world = World(
-            server_body(), server_body("shared-1"), policy={"maxBypasses": 1}, decide=first_fit
-        )
-        world.submit("aged", 30)
-        world.memory.aging.bypasses["uid-aged"] = 99
-        world.submit("other", 30)
-
-        def loses(snapshot: Snapshot) -> list[Placement]:
-            world.report("shared-0", memory="8Gi")
-            return first_fit(snapshot)
-
-        world.memory.runner = runner(loses)
-        result = await world.cycle()
-        assert started(result) == ["other"]
-        assert "uid-aged" in result.why
-
-
-def busy(*priorities: int, memory: int = 10) -> World:
-    """A GPU full of jobs `low-0`, `low-1`, ... of these priorities."""
-    world = World(preemption="LowerPriority")
-    for n, priority in enumerate(priorities):
-        world.submit(f"low-{n}", memory, priority=priority)
-        ledger = {
-            uid: a.dump() for uid, a in world.state.servers["shared-0"].status.allocations.items()
-        }
-        ledger[f"uid-low-{n}"] = allocation(f"low-{n}", memory=memory * GIB, since=at(n))
-        world.report("shared-0", allocations=ledger)
-    world.waiting.clear()
-    return world
-
-
-def victims(result: CycleResult) -> set[str]:
-    return {victim.job.removeprefix("uid-") for victim, _ in result.preempted}
-
-
-class TestPreemption:
-    async def test_the_lowest_and_youngest_goes_and_its_place_is_held(self):
-        world = busy(0, 1, 0, 0)
-        world.submit("high", 10, priority=5)
-        result = await world.cycle()
-        assert (victims(result), started(result)) == ({"low-3"}, [])
-        assert result.why["uid-high"].message == (
-            "shared-0 is held for it until enough is given back"
-        )
-
-    async def test_a_victim_does_not_get_its_place_back_first(self):
-        world = busy(0, 0, 0, 0)
-        world.submit("high", 10, priority=5)
-        await world.cycle()
-        world.submit("again", 10)
-        again = await world.cycle()
-        assert (started(again), victims(again)) == ([], set())
-        world.end("low-3")
-        result = await world.cycle()
-        assert started(result) == ["high"]
-        assert world.memory.nominated == {}
-        assert victims(await world.cycle()) == set()
-
-    async def test_nobody_of_the_same_or_a_higher_priority_is_ended(self):
-        world = busy(5, 5, 6, 7)
-        world.submit("high", 10, priority=5)
-        assert victims(await world.cycle()) == set()
-
-    async def test_nobody_is_ended_where_it_would_not_help(self):
-        world = busy(9, 9, 9, 0)
-        world.submit("high", 30, priority=5)
-        assert victims(await world.cycle()) == set()
-
-    async def test_nobody_is_ended_for_a_job_that_fits(self):
-        world = busy(0, 0, 0)
-        world.submit("high", 10, priority=5)
-        result = await world.cycle()
-        assert (victims(result), started(result)) == (set(), ["high"])
-
-    async def test_a_job_that_nothing_helps_does_not_block_a_smaller_one(self):
-        world = busy(9, 9, 0, 0)
-        world.submit("too-large", 30, priority=5)
-        world.submit("high", 10, priority=5)
-        assert victims(await world.cycle()) == {"low-3"}
-
-    async def test_nobody_is_ended_for_a_job_over_its_quota(self):
-        world = busy(0, 0, 0, 0)
-        world.partition = a_partition(
-            preemption="LowerPriority", sharing={"memoryReservePercent": 0},
-            quotas=[{"namespace": "team-a", "memory": "40Gi"}],
-        )  # fmt: skip
-        world.submit("high", 10, priority=5)
-        assert victims(await world.cycle()) == set()
-
-    async def test_never_means_never(self):
-        world = busy(0, 0, 0, 0)
-        world.partition = a_partition(sharing={"memoryReservePercent": 0})
-        world.submit("high", 10, priority=5)
-        assert victims(await world.cycle()) == set()
-
-    async def test_a_job_started_in_this_cycle_is_no_victim_of_it(self):
-        world = busy(9, 9)
-        world.submit("high", 30, priority=5)
-        world.submit("low", 20)
-        result = await world.cycle()
-        assert (victims(result), started(result)) == (set(), ["low"])
-        assert victims(await world.cycle()) == set()
-
-    async def test_a_nomination_that_came_to_nothing_is_dropped(self):
-        world = busy(0, 0, 0, 0)
-        world.submit("high", 10, priority=5)
-        await world.cycle()
-        world.report("shared-0", memory="8Gi")
-        world.end("low-3")
-        await world.cycle()
-        assert world.memory.nominated == {}
-
-    async def test_a_nominated_job_that_is_gone_frees_the_gpu(self):
-        world = busy(0, 0, 0, 0)
-        world.submit("high", 10, priority=5)
-        await world.cycle()
-        world.waiting.clear()
-        world.end("low-3")
-        world.submit("other", 10)
-        assert started(await world.cycle()) == ["other"]
 
 
 class TestShadows:

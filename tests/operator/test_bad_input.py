@@ -15,8 +15,7 @@ import pytest
 
 from support.history import GROUP_PATH
 from support.operator import System, container, env_of
-
-LONG = {"duration": "1h"}
+from support.queues import LONG
 
 
 @pytest.fixture(autouse=True)

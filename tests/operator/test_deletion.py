@@ -6,8 +6,7 @@ import pytest
 
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, Job, System
-
-LONG = {"duration": "1h"}
+from support.queues import LONG
 
 
 async def running_job(system: System, partition: str, name: str = "train", **spec: object) -> Job:

@@ -9,11 +9,8 @@ import pytest
 
 from partita.models.base import parse_time
 from partita.scheduling import attempts
-from support.history import GROUP_PATH
 from support.operator import GIB, System, env_of
-
-LONG = {"duration": "1h"}
-"""A program that does not end while a test runs."""
+from support.queues import LONG
 
 
 def seconds_between(earlier: str, later: str) -> float:
@@ -180,94 +177,6 @@ async def test_a_failed_program_is_started_again_only_after_a_pause_which_is_tol
         assert seconds_between(one["startTime"], two["bookedTime"]) > 0.5
 
 
-async def test_only_the_job_that_ran_out_of_memory_ends_and_comes_back_larger(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        neighbours = [
-            await system.job(f"neighbour-{i}", partition, gpuMemory="8Gi", sim=LONG)
-            for i in range(2)
-        ]
-        for neighbour in neighbours:
-            await neighbour.runs()
-        job = await system.job(
-            "hungry",
-            partition,
-            gpuMemory="4Gi",
-            retry={"limit": 0, "outOfMemory": {"limit": 3, "growthPercent": 50}},
-            sim={"memory": "2Gi,7Gi"},
-        )
-        status = await job.succeeds()
-        assert job.outcomes == ["OutOfMemory", "OutOfMemory", "Succeeded"]
-        assert job.memories == ["4Gi", "6Gi", "9Gi"]
-        assert "out of memory" in status["attempts"][0]["message"]
-        assert env_of(job.made(2))["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=6144M"
-        for neighbour in neighbours:
-            assert neighbour.outcomes == [""]
-            assert neighbour.status["phase"] == "Running"
-
-
-async def test_a_job_that_runs_out_of_memory_too_often_has_failed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "hungry",
-            partition,
-            gpuMemory="4Gi",
-            retry={"outOfMemory": {"limit": 1, "growthPercent": 10}},
-            sim={"memory": "30Gi"},
-        )
-        status = await job.fails()
-        assert job.outcomes == ["OutOfMemory", "OutOfMemory"]
-        assert status["reason"] == "OutOfMemory"
-        assert "retry.outOfMemory.limit: 1" in status["message"]
-
-
-@pytest.mark.parametrize("mode", ["MPS", "Exclusive"])
-async def test_a_job_that_runs_out_of_a_whole_gpu_has_failed_and_says_what_to_do(
-    system: System, mode: str
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"mode": mode})
-        job = await system.job("huge", partition, gpuMemory="37Gi", sim={"memory": "41Gi"})
-        status = await job.fails()
-        assert status["reason"] == "OutOfMemory"
-        assert job.memories[-1] == "38092Mi"
-        assert "has no more to give on one GPU: make it use less" in status["message"]
-
-
-async def test_a_program_that_is_killed_above_its_booking_needs_what_it_took(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"mode": "TimeSlicing"})
-        job = await system.job(
-            "greedy",
-            partition,
-            gpuMemory="4Gi",
-            retry={"limit": 0},
-            sim={"memory": "7Gi", "exit_code": "137"},
-        )
-        await job.fails()
-        assert job.outcomes == ["OutOfMemory", "Failed"]
-        assert job.memories == ["4Gi", "7885Mi"]
-
-
-async def test_growth_ends_at_the_largest_gpu(system: System) -> None:
-    async with system.running(1, memory=8 * GIB):
-        partition = await system.partition(sharing={"memoryReservePercent": 0})
-        job = await system.job(
-            "hungry",
-            partition,
-            gpuMemory="6Gi",
-            retry={"outOfMemory": {"growthPercent": 900}},
-            sim={"memory": "7Gi"},
-        )
-        await job.succeeds()
-        assert job.memories == ["6Gi", "8Gi"]
-
-
 async def test_a_job_over_its_deadline_is_ended_and_has_failed(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
@@ -353,67 +262,6 @@ async def test_the_expected_duration_orders_the_shortest_first(system: System) -
         for job in jobs:
             await job.succeeds()
         assert system.started() == ["blocker", "for-5m", "for-10m", "for-20m"]
-
-
-async def profile(system: System, application: str, *memory: str) -> None:
-    body = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "ApplicationProfile",
-        "metadata": {"name": application},
-        "spec": {
-            "application": application,
-            "measurements": [
-                {
-                    "duration": "60s",
-                    "environment": {"product": "NVIDIA A100-SXM4-40GB"},
-                    "steps": [{"gpuMemory": amount, "gpuUtilization": 50} for amount in memory],
-                }
-            ],
-        },
-    }
-    path = f"{GROUP_PATH}/namespaces/{system.namespace}/applicationprofiles"
-    (await system.api.post(path, body)).ok()
-
-
-async def test_a_job_without_memory_takes_it_from_its_application_s_history(
-    system: System,
-) -> None:
-    await profile(system, "resnet", "2Gi", "10Gi")
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job("train", partition, application="resnet")
-        await job.succeeds()
-        assert job.memories == ["11Gi"]  # a tenth more than the peak
-
-
-async def test_a_job_without_memory_or_history_runs_alone(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        new = await system.job("new", partition, application="unheard-of", sim=LONG)
-        await new.runs()
-        small = await system.job("small", partition, gpuMemory="1Gi")
-        await small.waits("GPUNotIdle", "a job that must be alone")
-        second = await system.job("second", partition, application="unheard-of")
-        await second.waits("GPUNotIdle", "an idle GPU")
-        (server,) = system.servers(partition)
-        assert server["status"]["allocations"][new.uid]["alone"]
-        await new.delete()
-        await small.succeeds()
-        await second.succeeds()
-
-
-async def test_a_job_that_learns_its_memory_while_it_waits_no_longer_wants_to_be_alone(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        blocker = await system.job("blocker", partition, gpuMemory="4Gi", sim=LONG)
-        await blocker.runs()
-        job = await system.job("train", partition, application="resnet")
-        await job.waits("GPUNotIdle")
-        await profile(system, "resnet", "2Gi")
-        await job.succeeds()
-        assert blocker.outcomes == [""]
 
 
 async def test_a_deleted_job_s_pod_ends_and_its_booking_is_given_back(system: System) -> None:

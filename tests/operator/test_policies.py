@@ -19,8 +19,8 @@ from partita_policies.dqn.served import KIND
 from partita_policies.registry import available
 from support.history import GROUP_PATH
 from support.operator import Job, System, condition
+from support.queues import LONG
 
-LONG = {"duration": "1h"}
 MODULE = """
 import threading
 from partita_policies.types import Parameters, Placement

@@ -33,8 +33,8 @@ from support.proxy import (
     watches,
     writes,
 )
+from support.queues import LONG
 
-LONG = {"duration": "1h"}
 Behind = Callable[..., AbstractAsyncContextManager[FaultProxy]]
 
 

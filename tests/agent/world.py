@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from agent.kubelet import Kubelet
+from agent.kubelet import Kubelet, health_of
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.daemon import Wrapper
 from partita.agent.main import Agent
@@ -26,7 +26,7 @@ from partita.models import SharingMode
 from support.api import Api
 from support.clusters import ApiServer
 
-__all__ = ["Node", "condition"]
+__all__ = ["Node", "condition", "healths", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 DEADLINE = 45
@@ -309,3 +309,19 @@ async def node_for_test(
     made = Node(api, server, namespace, gpus)
     yield made
     await made.close()
+
+
+async def serve(node: Node, mode: str = "MPS") -> None:
+    await node.create(mode)
+    node.start_agent()
+    if mode == "MPS":
+        node.start_mps()
+    await node.is_ready()
+
+
+async def healths(node: Node) -> set[str]:
+    asked = await node.kubelet.registered()
+    watch = node.kubelet.watch(asked.endpoint)
+    found = set(health_of(await watch.read()).values())
+    watch.cancel()
+    return found

@@ -1,0 +1,52 @@
+"""A node with the whole agent, in which what waits for seconds waits for less."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agent.world import Node, node_for_test
+from gpu.fake import FakeGPUs
+from partita.agent import daemon, device_plugin, gpu_watch, main, mps_watch, report, setup
+from partita.agent import threads as threads_module
+from partita.agent.health import XidKind
+from support.api import Api
+from support.clusters import ApiServer
+from support.crds import install_crds
+
+_INSTALLED: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for seconds waits for less."""
+    monkeypatch.setattr(main, "POLL_EVERY", 0.2)
+    monkeypatch.setattr(main, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(main, "REPORT_EVERY", 0.05)
+    monkeypatch.setattr(main, "SET_UP_AGAIN", 0.1)
+    monkeypatch.setattr(report, "NUMBERS_EVERY", 0.1)
+    monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
+    monkeypatch.setattr(device_plugin, "_POLL", 0.05)
+    monkeypatch.setattr(daemon, "_POLL", 0.05)
+    monkeypatch.setattr(daemon, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(daemon, "_END_DEADLINE", 1.0)
+    monkeypatch.setattr(threads_module, "_AFTER_ERROR", 0.1)
+    monkeypatch.setattr(threads_module, "_EVENT_WAIT", 50)
+    monkeypatch.setattr(setup, "_LOCK_TRIES", 3)
+    monkeypatch.setattr(mps_watch, "RESTART_AFTER", 1.0)
+    monkeypatch.setattr(mps_watch, "TOLD_FOR", 1.0)
+    monkeypatch.setattr(gpu_watch, "QUIET", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
+
+
+@pytest.fixture
+async def node(
+    api: Api, api_server: ApiServer, namespace: str, fake_gpus: FakeGPUs
+) -> AsyncIterator[Node]:
+    if api_server.url not in _INSTALLED:
+        await install_crds(api)
+        _INSTALLED.add(api_server.url)
+    body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
+    async with node_for_test(api, api_server, namespace, fake_gpus) as made:
+        yield made

@@ -1,0 +1,253 @@
+"""The whole agent, on a fake GPU, with a kubelet and an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from functools import partial
+
+import pytest
+
+from agent.world import Node, condition, ended, serve
+from gpu.fake import FakeGPUs
+from partita.agent import main, setup
+from partita.agent import threads as threads_module
+from partita.agent.mps import ControlDaemon
+from support.api import Api
+from support.clusters import ApiServer
+
+
+async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: Node):
+    await serve(node)
+    job = await node.book("job", 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    mps = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
+    await node.kill_agent()
+    assert program.poll() is None
+    assert node.gpus.mode() == 3
+    node.start_agent()
+    await node.is_ready()
+    other = await node.book("other", 1000)
+    other.run("alloc:200", "forever")
+    await node.until(lambda b: b["status"]["mps"] == {"state": "Ready", "clients": 2})
+    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) == mps
+    assert program.poll() is None
+
+
+async def test_an_agent_that_finds_its_mps_hung_has_it_mended(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    await serve(node)
+    await node.kill_agent()
+    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(setup, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    monkeypatch.setattr(main, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    node.start_agent()
+    await node.says("MPSHung", "Faulted", "True")
+    await node.is_ready()
+    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
+
+
+async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):
+    await serve(node)
+    await node.stop_agent()
+    assert node.gpus.mode() == 3
+    assert (node.pipes / "control").exists()
+    assert condition(await node.body(), "Ready")[0] == "True"
+
+
+async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
+    await serve(node)
+    (node.paths.shm() / "left").write_text("by a client")
+    path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
+    await node.api.delete(path, {"gracePeriodSeconds": 0})
+    await node.stop_agent()
+    assert node.gpus.mode() == 0
+    body = await node.body()
+    assert condition(body, "Ready") == ("False", "AgentStopped")
+    assert body["status"]["mps"] == {"state": "Stopped", "clients": 0}
+    assert not node.pipes.exists()
+    assert not list(node.kubelet.plugins.glob("partita-*"))
+    await node.stop_mps()
+    assert list(node.paths.run.iterdir()) == []
+
+
+async def test_what_the_api_server_cannot_tell_at_first_it_is_asked_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    answers = [True, None]
+
+    async def slow(self: main.Agent) -> bool | None:
+        return answers.pop()
+
+    await serve(node)
+    monkeypatch.setattr(main.Agent, "_pod_goes", slow)
+    await node.stop_agent()
+    await node.stop_mps()
+    assert list(node.paths.run.iterdir()) == []
+
+
+async def test_a_pod_that_may_come_back_finds_its_shared_memory_where_it_was(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    async def unknown(self: main.Agent) -> None:
+        pass
+
+    await serve(node)
+    monkeypatch.setattr(main.Agent, "_pod_goes", unknown)
+    await node.stop_agent()
+    assert node.gpus.mode() == 0
+    assert [path.name for path in node.paths.shm().iterdir()] == []
+
+
+async def test_a_kubelet_that_restarts_learns_of_the_slots_again(node: Node):
+    await serve(node)
+    await node.kubelet.stop()
+    (node.kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
+    await node.says("NotRegistered")
+    await node.kubelet.start()
+    await node.is_ready()
+    assert len(node.kubelet.registrations) >= 2
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"mig": 1}, "MIGEnabled"),
+        ({"capability_major": 6}, "GPUTooOld"),
+        ({"denied": 1}, "ComputeModeRefused"),
+        ({"lost": 1}, "GPULost"),
+    ],
+)
+async def test_a_gpu_that_cannot_be_served_says_why_and_is_served_when_it_can(
+    node: Node, figures, reason: str
+):
+    node.gpus.add(0, **figures)
+    await node.create()
+    node.start_mps()
+    node.start_agent()
+    await node.says(reason)
+    node.gpus.add(0, **dict.fromkeys(figures))
+    await node.is_ready()
+
+
+async def test_without_a_driver_it_says_so_and_waits_for_one(node: Node):
+    (node.gpus.folder / "driver").unlink()
+    await node.create()
+    node.start_mps()
+    node.start_agent()
+    await node.says("NoDriver")
+    node.gpus.install_driver("470.82.01")
+    body = await node.says("DriverTooOld")
+    assert body["status"]["driverVersion"] == "470.82.01"
+    node.gpus.install_driver()
+    await node.is_ready()
+
+
+async def test_a_gpu_that_somebody_else_uses_is_left_to_them(node: Node):
+    await node.create()
+    stranger = node.gpus.run("alloc:10", "forever")
+    await asyncio.to_thread(node.gpus.until, lambda: stranger.pid in node.gpus.pids())
+    node.start_agent()
+    node.start_mps()
+    body = await node.says("GPUInUse")
+    ready = next(c for c in body["status"]["conditions"] if c["type"] == "Ready")
+    assert str(stranger.pid) in ready["message"]
+    assert node.gpus.mode() == 0
+    assert not (node.pipes / "control").exists()
+    stranger.kill()
+    await node.is_ready()
+
+
+async def test_two_agents_on_one_gpu_are_one_too_many(
+    node: Node, api: Api, api_server: ApiServer, namespace: str, fake_gpus: FakeGPUs
+):
+    await serve(node)
+    second = Node(api, api_server, namespace, fake_gpus)
+    await second.create()
+    try:
+        second.start_agent()
+        body = await second.says("AgentElsewhere")
+        assert "two may not serve one GPU" in str(body["status"]["conditions"])
+        assert condition(await node.body(), "Ready")[0] == "True"
+    finally:
+        await second.close()
+    assert not second.paths.agent_lock.exists(), "it leaves nothing"
+    assert node.paths.agent_lock.exists()
+
+
+async def test_a_directory_that_cannot_be_written_is_told(node: Node):
+    await node.create()
+    node.paths.run.write_text("a file where a directory should be")
+    node.start_agent()
+    await node.says("DirectoryNotWritable")
+    node.paths.run.unlink()
+    node.start_mps()
+    await node.is_ready()
+
+
+async def test_two_gpus_of_a_node_have_an_agent_each(
+    node: Node, api: Api, api_server: ApiServer, namespace: str, fake_gpus: FakeGPUs
+):
+    await serve(node)
+    fake_gpus.add(1)
+    second = Node(api, api_server, namespace, fake_gpus, gpu=1)
+    second.kubelet.folder = node.kubelet.folder
+    await second.create()
+    try:
+        second.start_agent()
+        second.start_mps()
+        await second.is_ready()
+        one, other = (await node.book("one", 1000)), (await second.book("other", 1000))
+        one.run("alloc:100", "forever")
+        other.run("alloc:200", "forever")
+        await node.until(lambda b: one.used(b).get("peakMemory") == "400Mi")
+        body = await second.until(lambda b: other.used(b).get("peakMemory") == "200Mi")
+        assert one.uid not in body["status"]["usage"]["jobs"]
+    finally:
+        await second.close()
+
+
+async def test_a_driver_that_does_not_answer_is_told_and_forgiven(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(main, "SILENT_AFTER", 0.5)
+    monkeypatch.setattr(threads_module, "WITHIN", 0.5)
+    await serve(node)
+    node.gpus.add(0, hang=1)
+    body = await node.says("NVMLHangs")
+    assert condition(body, "Faulted")[0] == "False"
+    node.gpus.add(0, hang=None)
+    await node.is_ready()
+
+
+async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
+    await node.create()
+    common = {
+        "PARTITA_SERVER": node.name,
+        "PARTITA_RUN_DIRECTORY": str(node.paths.run),
+        "PARTITA_KUBELET_DIRECTORY": str(node.kubelet.folder),
+        "PARTITA_NODE": "node-a",
+        "PARTITA_POD": node.name,
+        "PARTITA_NAMESPACE": node.namespace,
+        "PARTITA_MAX_JOBS": "4",
+        "KUBECONFIG": str(node.kubeconfig),
+    }
+    agent = node.gpus.start(sys.executable, "-m", "partita", "agent", **common)
+    mps = node.gpus.start(sys.executable, "-m", "partita", "agent", "mps", **common)
+    await node.is_ready()
+    assert node.gpus.mode() == 3
+    path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
+    await node.api.delete(path, {"gracePeriodSeconds": 0})
+    for process in (agent, mps):
+        process.terminate()
+    for process in (agent, mps):
+        code, said, _ = await ended(process)
+        assert (code, "Traceback" in said) == (0, False), said
+    assert node.gpus.mode() == 0
+    assert condition(await node.body(), "Ready") == ("False", "AgentStopped")
+    assert list(node.paths.run.iterdir()) == []

@@ -1,0 +1,151 @@
+"""Faults of GPU and MPS beside the whole agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from agent.world import Node, condition, ended, healths, serve
+from partita.agent.mps import ControlDaemon, ServerState
+
+
+async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
+    await serve(node)
+    jobs = [await node.book(f"job-{n}", 1000) for n in range(2)]
+    neighbour = jobs[0].run("alloc:100", "forever")
+    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
+    neighbour.send_signal(signal.SIGSTOP)  # it ignores the error, and so the fault lasts
+    jobs[1].run("alloc:100", "fault")
+    body = await node.says("MPSFault", "Faulted", "True")
+    assert body["status"]["mps"]["state"] == "Faulted"
+    assert condition(body, "Ready") == ("False", "MPSFault")
+    assert await healths(node) == {"Unhealthy"}
+    for job in jobs:
+        await job.ends("Failed", 1)
+        await job.release()
+    neighbour.send_signal(signal.SIGCONT)
+    body = await node.is_ready()
+    assert condition(body, "Faulted")[0] == "False"
+    assert condition(body, "Ready")[1] == "Recovered"
+    late = await node.book("late", 1000)
+    assert (await ended(late.run("alloc:100")))[0] == 0
+
+
+async def test_a_fault_whose_victims_end_at_once_is_told_nevertheless(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    """When MPS is asked all is well again: its clients have left."""
+    monkeypatch.setattr(ControlDaemon, "look", looks_well)
+    await serve(node)
+    jobs = [await node.book(f"job-{n}", 1000) for n in range(2)]
+    neighbour = jobs[0].run("alloc:100", "forever")
+    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
+    jobs[1].run("alloc:100", "fault")
+    assert (await ended(neighbour))[0] == 1
+    await node.says("MPSFault", "Faulted", "True")
+    for job in jobs:
+        await job.release()
+    await node.is_ready()
+
+
+async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(node: Node):
+    await serve(node)
+    job = await node.book("job", 1000)
+    program = job.run("alloc:100", "fault")
+    assert (await ended(program))[0] == 1
+    body = await node.says("MPSFault")
+    assert condition(body, "Faulted")[0] != "True"
+    await job.release()
+    await node.is_ready()
+
+
+async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
+    await serve(node)
+    jobs = [await node.book(f"job-{n}", 1000) for n in range(2)]
+    jobs[0].run("alloc:100", "forever")
+    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
+    with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
+        file.write("[Server 17] Server encountered a fatal exception\n")
+    body = await node.says("MPSFault", "Faulted", "True")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
+    assert "fatal exception" in message
+    for job in jobs:
+        await job.release()
+    await node.is_ready()
+
+
+@pytest.mark.parametrize("mode", ["TimeSlicing", "Exclusive"])
+async def test_a_programs_own_fault_is_nobody_elses_without_mps(node: Node, mode: str):
+    await serve(node, mode)
+    node.gpus.xid(31)
+    node.gpus.xid(62)
+    body = await node.says("XidError", "Faulted", "True")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
+    assert "Xid 62" in message
+
+
+async def looks_well(control: ControlDaemon, server: int) -> tuple[ServerState, list[int]]:
+    return ServerState.ACTIVE, await control.clients(server)
+
+
+async def test_a_control_daemon_that_is_killed_is_replaced(node: Node):
+    await serve(node)
+    job = await node.book("job", 1000)
+    job.run("alloc:100", "forever")
+    await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
+    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    await node.until(lambda b: condition(b, "Faulted")[0] == "True")
+    await job.release()
+    await node.is_ready()
+    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
+
+
+async def test_a_control_daemon_that_hangs_is_replaced(node: Node):
+    await serve(node)
+    assert node.agent is not None
+    assert node.agent._mps is not None
+    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
+    node.agent._mps.control = replace(node.agent._mps.control, deadline=0.3)
+    os.kill(pid, signal.SIGSTOP)
+    await node.says("MPSHung", "Faulted", "True")
+    await node.is_ready()
+    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
+
+
+async def test_a_control_daemon_that_talks_nonsense_is_not_taken_for_a_healthy_one(node: Node):
+    await serve(node)
+    node.gpus.mps(garbage=1)
+    body = await node.says("MPSHung", "Faulted", "True")
+    assert body["status"]["mps"]["state"] == "Faulted"
+    node.gpus.mps()
+    await node.is_ready()
+
+
+async def test_an_xid_faults_the_gpu_and_quiet_heals_it(node: Node):
+    await serve(node)
+    node.gpus.xid(62)
+    body = await node.says("XidError", "Faulted", "True")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
+    assert "Xid 62" in message
+    await node.is_ready()
+
+
+async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: Node):
+    await serve(node)
+    job = await node.book("job", 1000)
+    job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    node.gpus.add(0, lost=1)
+    await node.says("GPULost", "Faulted", "True")
+    (node.gpus.folder / "gpu-0.mode").write_text("0")  # a reset forgets it
+    node.gpus.add(0, lost=None)
+    await job.release()
+    await node.is_ready()
+    assert node.gpus.mode() == 3
+    again = await node.book("again", 1000)
+    again.run("alloc:200", "forever")
+    await node.until(lambda b: again.used(b).get("peakMemory") == "500Mi")

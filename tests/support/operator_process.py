@@ -171,6 +171,7 @@ def _forge() -> None:
 
 
 def _operate(order: dict[str, Any]) -> None:
+    from partita.controller.ending import alone
     from partita.controller.logs import configure_logs
     from partita.controller.operator import run_operator
     from partita.controller.settings import OperatorSettings
@@ -185,7 +186,8 @@ def _operate(order: dict[str, Any]) -> None:
         configure_logs()
         if order["clock"] and ctypes.CDLL(None).follow_clock(order["clock"].encode()):
             raise OSError(order["clock"])  # noqa: TRY301
-        asyncio.run(run_operator(OperatorSettings(**order["settings"]), order["kubeconfig"]))
+        settings = OperatorSettings(**order["settings"])
+        asyncio.run(alone(run_operator(settings, order["kubeconfig"])))
         status = 0
     except Exception as error:  # noqa: BLE001 - the process ends with it
         sys.stderr.write(f"operator ended: {error!r}\n")

@@ -136,6 +136,7 @@ def command(
     import asyncio
 
     from partita.cli.cluster import explained
+    from partita.controller.ending import alone
     from partita.controller.logs import configure_logs
     from partita.controller.operator import run_operator
     from partita.controller.settings import OperatorSettings
@@ -154,7 +155,7 @@ def command(
         record_limit=record_limit,
     )
     with explained(), _lives(trace=trace) as on_status:
-        asyncio.run(run_operator(settings, kubeconfig, on_status))
+        asyncio.run(alone(run_operator(settings, kubeconfig, on_status)))
 
 
 @contextmanager

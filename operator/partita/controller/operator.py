@@ -17,6 +17,7 @@ import structlog
 from partita.collector import collect_rarely
 from partita.constants import GROUP, LABEL_COMPONENT
 from partita.controller.definitions import wait_for_definitions
+from partita.controller.ending import end
 from partita.controller.feeds import Apply, feeds
 from partita.controller.handlers import register
 from partita.controller.health import Readiness, serve_health
@@ -46,9 +47,6 @@ __all__ = ["run_operator"]
 
 T = TypeVar("T")
 OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
-
-CANCEL_AGAIN = 1.0
-"""Seconds for which a task of kopf's may take to end before it is told again."""
 
 WATCH_WITHIN = 5.0
 """Most seconds for which what is there at the start goes before all that changes."""
@@ -253,12 +251,7 @@ async def _watch(
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        left = set(tasks)
-        while left:
-            # Again and again: asyncio.wait_for() of Python 3.11 can swallow a cancellation.
-            for task in left:
-                task.cancel()
-            _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN)
+        await end(lambda: tasks)
         stop.set()
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:

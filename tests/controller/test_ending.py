@@ -1,0 +1,52 @@
+"""What kopf leaves in the event loop ends, whatever waits for what."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from partita.controller import ending
+from partita.controller.ending import alone
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "CANCEL_AGAIN", 0.05)
+
+
+async def like_a_watch_of_kopf(over: list[str]) -> None:
+    """Once cancelled, wait for what began only then, as `kopf.queueing.watcher` does."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        closing = asyncio.create_task(asyncio.Event().wait())  # who would set it is gone, too
+        while not closing.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(closing)
+        over.append("watch")
+
+
+def test_what_waits_for_what_was_cancelled_ends_too() -> None:
+    over: list[str] = []
+    left = []
+
+    async def work() -> None:
+        left.append(asyncio.create_task(like_a_watch_of_kopf(over)))
+        await asyncio.sleep(0)
+
+    asyncio.run(alone(work()))
+    assert over == ["watch"]
+
+
+def test_a_failure_is_told_once_all_has_ended() -> None:
+    over: list[str] = []
+    left = []
+
+    async def work() -> None:
+        left.append(asyncio.create_task(like_a_watch_of_kopf(over)))
+        await asyncio.sleep(0)
+        raise ValueError("the lease is lost")
+
+    with pytest.raises(ValueError, match="the lease is lost"):
+        asyncio.run(alone(work()))
+    assert over == ["watch"]

@@ -8,6 +8,9 @@ import pytest
 from partita.controller import ending
 from partita.controller.ending import alone
 
+_left: set[asyncio.Task[None]] = set()
+"""The event loop itself keeps no task from being collected."""
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,27 +29,25 @@ async def like_a_watch_of_kopf(over: list[str]) -> None:
         over.append("watch")
 
 
+async def leave_one(over: list[str]) -> None:
+    """Do some work that leaves a task behind."""
+    _left.add(asyncio.create_task(like_a_watch_of_kopf(over)))
+    await asyncio.sleep(0)
+
+
 def test_what_waits_for_what_was_cancelled_ends_too() -> None:
     over: list[str] = []
-    left = []
-
-    async def work() -> None:
-        left.append(asyncio.create_task(like_a_watch_of_kopf(over)))
-        await asyncio.sleep(0)
-
-    asyncio.run(alone(work()))
+    asyncio.run(alone(leave_one(over)))
     assert over == ["watch"]
 
 
 def test_a_failure_is_told_once_all_has_ended() -> None:
     over: list[str] = []
-    left = []
 
-    async def work() -> None:
-        left.append(asyncio.create_task(like_a_watch_of_kopf(over)))
-        await asyncio.sleep(0)
+    async def fail() -> None:
+        await leave_one(over)
         raise ValueError("the lease is lost")
 
     with pytest.raises(ValueError, match="the lease is lost"):
-        asyncio.run(alone(work()))
+        asyncio.run(alone(fail()))
     assert over == ["watch"]

@@ -67,34 +67,28 @@ async def scrape(port: int) -> Scrape:
         return Scrape(await answer.text())
 
 
-async def scrape_until(port: int, holds: Callable[[Scrape], Any]) -> Scrape:
-    """Scrape until a page is so; the operator may have to start first."""
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(aiohttp.ClientConnectionError):
-                seen = await scrape(port)
-                if holds(seen):
-                    return seen
-            await asyncio.sleep(0.02)
-
-
-async def scrape_until_right(port: int, check: Callable[[Scrape], None]) -> None:
+async def scrape_until(port: int, check: Callable[[Scrape], None]) -> Scrape:
     """Scrape until a check finds nothing wrong; fail with what it found last.
 
-    The cluster shows a write before its writer has the answer, and a decision is counted as asked
-    for while the policy still thinks: a single page may be of that moment.
+    The operator may have to start first. The cluster shows a write before its writer has the
+    answer, and a decision is counted as asked for while the policy still thinks: a single page may
+    be of that moment.
     """
-    wrong: AssertionError | None = None
+    wrong = AssertionError("no page was had")
     try:
         async with asyncio.timeout(20):
             while True:
-                try:
-                    return check(await scrape(port))
-                except AssertionError as error:
-                    wrong = error
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    page = await scrape(port)
+                    try:
+                        check(page)
+                    except AssertionError as error:
+                        wrong = error
+                    else:
+                        return page
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        raise wrong or AssertionError("no page was had") from None
+        raise wrong from None
 
 
 def check_jobs(page: Scrape, used: int, **here: str) -> None:
@@ -182,7 +176,7 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
             check_policy(page, **here)
             assert page.names() == every_name() - {"partita_unrecorded_decisions_total"}
 
-        await scrape_until_right(port, check)
+        await scrape_until(port, check)
         await system.settle()
 
 
@@ -203,7 +197,7 @@ async def test_one_that_waits_for_the_lease_reports_no_queue(
             api_server.kubeconfig, tmp_path / "log", identity="second", health_port=waits
         )
         try:
-            page = await scrape_until(waits, lambda p: p.value("partita_leader") == 0)
+            page = await scrape_until(waits, lambda p: p.tells("partita_leader", 0))
             assert page.names() == {"partita_leader", "partita_build_info"}
             assert page.value("process_resident_memory_bytes")
 
@@ -211,7 +205,7 @@ async def test_one_that_waits_for_the_lease_reports_no_queue(
                 page.tells("partita_leader", 1)
                 page.tells("partita_jobs", 1, partition=partition, phase="Running")
 
-            await scrape_until_right(leads, check_leader)
+            await scrape_until(leads, check_leader)
         finally:
             await second.stop()
         await system.settle()

@@ -35,7 +35,7 @@ class Scripted:
         self.decide = decide
 
 
-def runner(decide: Decide | None = None, monkeypatch: Any = None, **spec: Any) -> PolicyRunner:
+def runner(decide: Decide | None = None, **spec: Any) -> PolicyRunner:
     made = PolicyRunner(PolicySpec(**spec), budget=30.0)
     if decide is not None:
         made._charge.policy = Scripted(decide)

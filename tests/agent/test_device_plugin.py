@@ -87,7 +87,7 @@ async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_n
         watch.cancel()
 
 
-async def test_a_container_gets_the_pipes_and_the_shared_memory(kubelet: Kubelet):
+async def test_a_container_gets_the_pipes_and_keeps_its_own_shared_memory(kubelet: Kubelet):
     async with serving(kubelet, slots()) as (plugin,):
         asked = await kubelet.registered()
         await plugin.tell(healthy=True)
@@ -96,7 +96,6 @@ async def test_a_container_gets_the_pipes_and_the_shared_memory(kubelet: Kubelet
         for container in answer.container_responses:
             assert {(m.container_path, m.host_path, m.read_only) for m in container.mounts} == {
                 (f"/run/partita/{UUID}/pipe", f"/run/partita/{UUID}/pipe", False),
-                ("/dev/shm", "/run/partita/shm/gpus-0", False),
             }
             assert not container.cdi_devices
             assert not container.envs

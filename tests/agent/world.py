@@ -132,7 +132,6 @@ class Node:
 
     def start_mps(self) -> None:
         """Start the Pod's other container."""
-        self.paths.shm().mkdir(parents=True, exist_ok=True)  # kubelet makes it, to mount it
         self._stop_mps = asyncio.Event()
         self._tasks.append(
             asyncio.create_task(Wrapper(self.paths, self._stop_mps).run(), name="mps")

@@ -18,7 +18,7 @@ import structlog
 
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.models import SharingMode
-from partita.pods.directories import pipe_directory, shm_directory
+from partita.pods.directories import pipe_directory
 from partita.pods.grant import DeviceInjection, device_resource
 
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
@@ -80,17 +80,21 @@ class Slots:
     def container(self) -> api.ContainerAllocateResponse:
         """Say what a container gets with a slot.
 
-        The pipes are mounted under the path that its variables name, the shared memory where
-        CUDA looks for it; both are writable, for a client makes files in them.
+        The pipe directory is mounted under the path that its variables name, and writable, because
+        a client makes files in it.
+
+        `/dev/shm` is not mounted: each Pod keeps its own, bounded and of mode 1777, and no tenant
+        sees the files of another. Clients of Volta and later GPUs, the only ones that the agent
+        shares by MPS, do not need the server's. The server maps anonymous memory ("Created
+        anonymous shared memory region" in its log, bottlerocket-kernel-kit pull 415) and hands it
+        over through the pipe directory. kubernetes-sigs/dra-driver-nvidia-gpu issue 974 shows the
+        difference: while its daemon did not have the clients' /dev/shm, MPS worked on a T4 (Turing)
+        and failed on a P4 (Pascal).
         """
         mounts = []
         if self.mode is SharingMode.MPS:
             pipes = pipe_directory(self.uuid)
-            shm = shm_directory(self.server)
-            mounts = [
-                api.Mount(container_path=pipes, host_path=pipes),
-                api.Mount(container_path="/dev/shm", host_path=shm),  # noqa: S108 - the client's
-            ]
+            mounts = [api.Mount(container_path=pipes, host_path=pipes)]
         # The name that `nvidia-ctk cdi generate` gives a GPU by default:
         # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
         name = f"nvidia.com/gpu={self.uuid}"

@@ -337,8 +337,7 @@ class Agent:
     async def _farewell(self) -> None:
         """Give the GPU back if the Pod goes; an agent that only restarts leaves all as it is."""
         await self.jobs.close()
-        pod_goes = self._claimed is not None and await self._pod_goes()
-        if self._claimed is not None and pod_goes is not False:
+        if self._claimed is not None and await self._pod_goes() is not False:
             self.health.note(Source.SETUP, Trouble("AgentStopped", "the GPU is given back"))
             if self._mps is not None:
                 self._mps.state, self._mps.clients = "Stopped", 0
@@ -348,9 +347,6 @@ class Agent:
                 close_library()
             except AgentError as error:
                 self._log.error("the GPU was not given back", why=str(error))
-            # An API server that is busy may be able to tell by now.
-            if pod_goes or await self._pod_goes():
-                self._claim.remove_shared()
             await self._reporter.report(self.picture(), time.monotonic())
             self._log.info("the GPU is given back")
 

@@ -54,10 +54,6 @@ class Paths:
         """As `partita.pods.directories.log_directory`."""
         return self.gpu(uuid) / "log"
 
-    def shm(self) -> Path:
-        """As `partita.pods.directories.shm_directory`."""
-        return self.run / "shm" / self.server
-
 
 @dataclass(frozen=True, slots=True)
 class Handover:

@@ -140,9 +140,6 @@ class Claim:
     async def give_back(self, gpu: GPU) -> None:
         """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
 
-        The shared memory directory stays: it is mounted, and `remove_shared` is for when the Pod
-        goes for certain.
-
         Raises
         ------
         AgentError
@@ -154,21 +151,10 @@ class Claim:
                 Handover("", 0, old.agent, old.restarts).write(paths.handover)
                 await _gone(paths.pipes(old.uuid))
                 shutil.rmtree(paths.gpu(old.uuid), ignore_errors=True)
-                _clear(paths.shm())
             paths.handover.unlink(missing_ok=True)
         finally:
             await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
             self._given_back = True
-
-    def remove_shared(self) -> None:
-        """Remove the directory that MPS and its clients have as shared memory.
-
-        containerd makes it anew, empty, for a Pod that somebody deleted by force while it started;
-        then it stays until the next server of that name goes, or the node starts anew.
-        """
-        shared = self._settings.paths.shm()
-        _remove(shared)
-        _remove(shared.parent)
 
     def release(self) -> None:
         """Give the locks back; their files, too, where nothing of ours goes on without us."""
@@ -178,13 +164,6 @@ class Claim:
                 lock.release(remove=over)
         if over:
             _remove(self._settings.paths.handover.parent)
-
-
-def _clear(directory: Path) -> None:
-    """Remove what clients left in a directory."""
-    for left in directory.glob("*"):
-        with suppress(OSError):
-            left.unlink()
 
 
 def _remove(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where MPS keeps its pipes, logs and shared memory: the agent makes these, the clients use them.
+"""Where MPS keeps its pipes and logs: the agent makes these, the clients use them.
 
 The pipe directory must be the same for the daemon and its clients (`CUDA_MPS_PIPE_DIRECTORY` in
 https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html), so the agent's
@@ -7,7 +7,7 @@ device plugin mounts it under the same path in the job's containers.
 
 from typing import Final
 
-__all__ = ["RUN_DIRECTORY", "log_directory", "pipe_directory", "shm_directory"]
+__all__ = ["RUN_DIRECTORY", "log_directory", "pipe_directory"]
 
 RUN_DIRECTORY: Final = "/run/partita"
 """On the node, and under the same path in every container that sees a part of it."""
@@ -21,12 +21,3 @@ def pipe_directory(uuid: str) -> str:
 def log_directory(uuid: str) -> str:
     """Directory of the control daemon's and the server's logs."""
     return f"{RUN_DIRECTORY}/{uuid}/log"
-
-
-def shm_directory(server: str) -> str:
-    """Directory that the daemon and its clients have as `/dev/shm`.
-
-    By the GPUServer's name: it is mounted into the server Pod, whose GPU is known only once it
-    runs.
-    """
-    return f"{RUN_DIRECTORY}/shm/{server}"

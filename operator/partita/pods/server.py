@@ -27,7 +27,7 @@ from partita.constants import (
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import GPUSelector
-from partita.pods.directories import RUN_DIRECTORY, shm_directory
+from partita.pods.directories import RUN_DIRECTORY
 from partita.pods.job import RUNTIME_CLASS
 
 __all__ = ["ServerPodSettings", "build_server_pod"]
@@ -90,7 +90,6 @@ def build_server_pod(
     ]
     if mode is SharingMode.MPS:
         containers.insert(0, _mps(server, settings))
-        volumes.append(_host_path("shm", shm_directory(name)))
     spec: dict[str, Any] = {
         "serviceAccountName": settings.service_account,
         "restartPolicy": "Always",
@@ -187,7 +186,6 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
         },
         "volumeMounts": [
             {"name": "run", "mountPath": RUN_DIRECTORY},
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - shared with the clients
         ],
     }
 

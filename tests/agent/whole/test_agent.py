@@ -62,7 +62,6 @@ async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):
 
 async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     await serve(node)
-    (node.paths.shm() / "left").write_text("by a client")
     path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
     await node.api.delete(path, {"gracePeriodSeconds": 0})
     await node.stop_agent()
@@ -76,22 +75,7 @@ async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     assert list(node.paths.run.iterdir()) == []
 
 
-async def test_what_the_api_server_cannot_tell_at_first_it_is_asked_again(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-):
-    answers = [True, None]
-
-    async def slow(self: main.Agent) -> bool | None:
-        return answers.pop()
-
-    await serve(node)
-    monkeypatch.setattr(main.Agent, "_pod_goes", slow)
-    await node.stop_agent()
-    await node.stop_mps()
-    assert list(node.paths.run.iterdir()) == []
-
-
-async def test_a_pod_that_may_come_back_finds_its_shared_memory_where_it_was(
+async def test_what_the_api_server_cannot_tell_does_not_keep_the_gpu(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
     async def unknown(self: main.Agent) -> None:
@@ -100,8 +84,9 @@ async def test_a_pod_that_may_come_back_finds_its_shared_memory_where_it_was(
     await serve(node)
     monkeypatch.setattr(main.Agent, "_pod_goes", unknown)
     await node.stop_agent()
+    await node.stop_mps()
     assert node.gpus.mode() == 0
-    assert [path.name for path in node.paths.shm().iterdir()] == []
+    assert list(node.paths.run.iterdir()) == []
 
 
 async def test_a_kubelet_that_restarts_learns_of_the_slots_again(node: Node):

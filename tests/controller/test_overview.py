@@ -187,3 +187,13 @@ class TestPolicies:
         assert conditions(status)["PolicyHealthy"] == (
             "False", "FallbackDecides", "policy sjf raised KeyError: 3",
         )  # fmt: skip
+
+
+def test_of_a_thousand_gpus_in_trouble_as_many_are_named_as_a_condition_holds():
+    names = [f"{'a' * 47}-{number}" for number in range(1000)]
+    unready = [server_body(name, conditions={"Ready": "False"}) for name in names]
+    status = overview(a_state(*unready), a_partition(gpus=1000))
+    for kind in ("Ready", "Degraded"):
+        message = conditions(status)[kind][2]
+        assert len(message) == 32768
+        assert message.endswith("...")

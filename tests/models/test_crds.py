@@ -46,6 +46,34 @@ def test_the_files_repeat_themselves_rather_than_refer_to_themselves():
     assert not any(re.search(r"[&*]id\d", crd.render(definition)) for definition in CRDS.values())
 
 
+def missing_bounds(node):
+    """Name the keywords without which a value of this schema could be as large as a request."""
+    if "enum" in node or node.get("x-kubernetes-preserve-unknown-fields"):
+        return []
+    numbers = ["minimum", "maximum"]
+    wanted = {"integer": numbers, "number": numbers, "array": ["maxItems"], "string": ["maxLength"]}
+    if node.get("x-kubernetes-int-or-string"):
+        # The upper bound of an amount that is asked for is a rule: it also holds for texts.
+        words = ["maxLength", *([] if node.get("x-kubernetes-validations") else numbers)]
+    elif node.get("format") == "date-time":
+        words = ["pattern"]
+    elif "additionalProperties" in node:
+        words = ["maxProperties"]
+    else:
+        words = wanted.get(node.get("type", ""), [])
+    return [word for word in words if word not in node]
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_every_field_is_bounded(kind):
+    unbounded = {
+        path: missing
+        for path, node in fields(kind).items()
+        if path not in {".apiVersion", ".kind", ".metadata"} and (missing := missing_bounds(node))
+    }
+    assert unbounded == {}
+
+
 @pytest.mark.parametrize("kind", CRDS)
 def test_every_field_has_a_description(kind):
     undescribed = [

@@ -3,11 +3,14 @@
 The suite runs on the embedded server and on a real kube-apiserver alike.
 """
 
+import asyncio
+from datetime import UTC, timedelta
+
 import pytest
 
 from models.objects import BOUNDS, GROUP_VERSION, RULES, job, partition, profile, server
 from partita.models import crd
-from partita.models.base import parse_memory
+from partita.models.base import parse_duration, parse_memory, parse_time
 
 pytestmark = pytest.mark.usefixtures("partita_kinds")
 
@@ -196,6 +199,57 @@ async def test_a_quantity_that_the_api_server_takes_the_models_read(api, collect
     body = job(gpuMemory=amount)
     assert (await api.post(collection(body), body, dryRun="All")).status == 201
     assert parse_memory(amount) > 0
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        *("8Ei", "1e19", "1e30", "1e99", "9223372036854775807", 9223372036854775807),
+        *("1e2147483647", "1E+999999999", "9" * 400),
+    ],
+)
+async def test_a_quantity_that_is_too_large_is_refused_by_both_at_once(api, collection, amount):
+    body = job(gpuMemory=amount)
+    async with asyncio.timeout(10):  # a real API server hung on the exponents
+        refused = await api.post(collection(body), body, dryRun="All")
+    assert "spec.gpuMemory" in [field for field, _ in causes(refused)]
+    with pytest.raises(ValueError, match="is too large: write an amount below 8Ei"):
+        parse_memory(amount)
+
+
+async def test_the_largest_quantity_is_read(api, collection):
+    for amount in ("9223372036854775806", 9223372036854775806, "7.999999999Ei"):
+        body = job(gpuMemory=amount)
+        (await api.post(collection(body), body, dryRun="All")).ok()
+        assert parse_memory(amount) > 7 << 60
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "0000-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+        "3000-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-14:00",
+        "2026-01-01T00:00:00+99:99",
+        "2026-01-01T00:00:00x12Z",
+        "2026-01-01t00:00:00z",
+    ],
+)
+async def test_a_time_that_cannot_be_reckoned_with_is_refused(api, collection, time):
+    body = server(drainSince=time)
+    refused = await api.post(collection(body), body, dryRun="All")
+    assert "spec.drainSince" in [field for field, _ in causes(refused)]
+
+
+@pytest.mark.parametrize(
+    "time", ["1000-01-01T00:00:00+14:59", "2999-12-31T23:59:59.999999999-14:59"]
+)
+async def test_the_first_and_the_last_time_can_be_reckoned_with(api, collection, time):
+    body = server(drainSince=time)
+    (await api.post(collection(body), body, dryRun="All")).ok()
+    longest = timedelta(seconds=parse_duration("9999999h9999999h9999999h9999999h"))
+    assert (parse_time(time) + longest).astimezone(UTC) > parse_time(time)
 
 
 @pytest.mark.parametrize("amount", ["", "Gi", "1ki", "1K", "4 Gi", "0x1", "1e", "٤", "1.2.3"])

@@ -148,6 +148,19 @@ class TestTimes:
         )  # fmt: skip
         assert not plan(job, around(), NOW).expire
 
+    @pytest.mark.parametrize("seconds_given", [2**31 - 1, 10**12, 10**18])
+    def test_a_time_that_is_never_reached_changes_nothing(self, seconds_given: int):
+        """An object may be older than the bound that its definition has now."""
+        times = {"activeDeadlineSeconds": seconds_given, "ttlSecondsAfterFinished": seconds_given}
+        job = a_job(**times)
+        pod = a_pod(status=pod_status("Running", started=at(5)))
+        made = plan(job, around(pod, booked=1), NOW)
+        assert made.phase is Phase.RUNNING
+        assert made.wake is not None
+        assert made.wake.year >= at(0).year + 68
+        made = plan(job, around(a_pod(status=ended(0)), booked=1), NOW)
+        assert (made.phase, made.expire) == (Phase.SUCCEEDED, False)
+
     def test_without_a_time_to_live_it_stays(self):
         job = with_attempts(attempt(1, Outcome.SUCCEEDED), phase=Phase.SUCCEEDED)
         made = plan(job, around(), NOW + timedelta(days=400))

@@ -13,6 +13,7 @@ from partita.models import (
     SharedGPUJob,
     set_condition,
 )
+from partita.models.base import clipped
 from partita.models.partition import (
     Capacity,
     GPUSummary,
@@ -147,7 +148,7 @@ def _conditions(
             type=kind,
             status="True" if holds else "False",
             reason=reason,
-            message=message,
+            message=clipped(message),
             observed_generation=partition.metadata.generation,
         )
         conditions = set_condition(conditions, new, now)

@@ -26,7 +26,9 @@ __all__ = [
     "Amount",
     "Condition",
     "Conditions",
+    "Count",
     "Duration",
+    "LabelValue",
     "ListedQuantity",
     "Model",
     "ObjectMeta",
@@ -35,10 +37,15 @@ __all__ = [
     "Resource",
     "Shared",
     "Time",
+    "Total",
+    "Word",
+    "at_most",
+    "clipped",
     "format_duration",
     "format_memory",
     "format_time",
     "keyed_by",
+    "later",
     "mebibytes",
     "parse_duration",
     "parse_memory",
@@ -50,6 +57,9 @@ __all__ = [
 ]
 
 MEBI = 1 << 20
+QUANTITY_LIMIT = (1 << 63) - 1
+"""No quantity reaches it. Kubernetes takes every larger one for this one (`maxAllowed` in
+k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not tell them apart."""
 
 _SUFFIXES = {
     "": Decimal(1),
@@ -83,6 +93,8 @@ def parse_memory(value: object) -> int:
         https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
     """
     if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= QUANTITY_LIMIT:
+            raise ValueError(_too_large(value))
         return value
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -90,11 +102,15 @@ def parse_memory(value: object) -> int:
     number, exponent, suffix = match.groups()
     try:
         amount = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
-        if abs(amount) >= 1 << 63:
-            raise ValueError(f"{value!r} is too large: a quantity is below 8Ei")
-        return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+        if abs(amount) < QUANTITY_LIMIT:
+            return int(amount.to_integral_value(rounding="ROUND_CEILING"))
     except ArithmeticError as error:
-        raise ValueError(f"{value!r} is too large: a quantity is below 8Ei") from error
+        raise ValueError(_too_large(value)) from error
+    raise ValueError(_too_large(value))
+
+
+def _too_large(value: object) -> str:
+    return f"{value!r} is too large: write an amount below 8Ei, such as 4Gi"
 
 
 def format_memory(value: int) -> str:
@@ -142,6 +158,9 @@ def parse_time(value: object) -> datetime:
         value = datetime.fromisoformat(value)
     if not isinstance(value, datetime):
         raise ValueError(f"{value!r} is no time")  # noqa: TRY004 - pydantic wants a ValueError
+    if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
+        years = f"the years {_FIRST_YEAR} to {_LAST_YEAR}"
+        raise ValueError(f"{value} is out of range: write a time of {years}")
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -150,12 +169,42 @@ def format_time(value: datetime) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _above_zero(text: str) -> JsonDict:
-    """Return the CEL rule on a quantity that is this text."""
+def later(time: datetime, seconds: float) -> datetime:
+    """Return the time so many seconds later, or the last that there is."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=time.tzinfo)
+
+
+def _in_range(text: str) -> JsonDict:
+    """Return the CEL rule on a quantity that is this text.
+
+    The exponent has two digits at most: to compare 1e2147483647 the API server would write out all
+    these digits, and hang.
+    """
     return {
-        "rule": f"isQuantity({text}) && quantity({text}).isGreaterThan(quantity('0'))",
-        "message": "must be an amount of memory above zero: write one such as 512Mi or 4Gi",
+        "rule": f"{text}.matches('^[+0-9.]{{1,24}}([eE][+-]?[0-9]{{1,2}}|[numkKMGTPE]i?)?$') && "
+        f"isQuantity({text}) && quantity({text}).isGreaterThan(quantity('0')) && "
+        f"quantity({text}).isLessThan(quantity('{QUANTITY_LIMIT}'))",
+        "message": "must be an amount of memory above zero and below 8Ei: "
+        "write one such as 512Mi or 4Gi",
     }
+
+
+def _measured(digits: int) -> JsonDict:
+    """Return the schema of an amount of so many digits at most, whatever its unit.
+
+    Without a rule in CEL: such amounts stand in long lists and in every write of a status.
+    """
+    fraction = "([.][0-9]{1,9})?"
+    units = [f"[0-9]{{1,{digits}}}{fraction}"]
+    for power, unit in enumerate("kMGTPE", start=1):
+        left, letter = digits - 3 * power, "[kK]" if unit == "k" else unit
+        if left > 0:
+            units.append(f"[0-9]{{1,{left}}}{fraction}{letter}i?")
+    limits: JsonDict = {"minimum": 0, "maximum": 10**digits - 1}
+    return {**_INT_OR_STRING, **limits, "pattern": f"^({'|'.join(units)})$", "maxLength": 32}
 
 
 _DURATION_RULE = {
@@ -163,26 +212,55 @@ _DURATION_RULE = {
     "message": "must be a duration: write one such as 90s, 20m or 1h30m",
 }
 
-_INT_OR_STRING = {
+_FIRST_YEAR, _LAST_YEAR = 1000, 2999
+"""With the longest duration added (4,566 years) a time is one that Python can hold."""
+_TIME_PATTERN = (
+    r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
+    r"(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$"
+)
+"""Of what Kubernetes takes for a date-time, what every client can read: neither the year 0, nor an
+offset of 99 hours (`IsDateTime` in k8s.io/kube-openapi/pkg/validation/strfmt/time.go)."""
+
+_INT_OR_STRING: JsonDict = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
 }
+
+GPU_DIGITS = 14
+"""Of an amount of memory of one GPU: below 100 TB, which is 300 times the largest GPU of 2026."""
+TOTAL_DIGITS = 18
+"""Of an amount of all GPUs of a partition, which are 10,000 at most: below 1 EB."""
 
 Amount = Annotated[
     int,
     BeforeValidator(parse_memory),
     Field(ge=0),
     PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema(_INT_OR_STRING),
+    WithJsonSchema(_measured(GPU_DIGITS)),
 ]
-"""An amount of memory that was measured or booked, in bytes; on the wire a quantity."""
+"""An amount of memory that was measured or booked on one GPU, in bytes; on the wire a quantity."""
+
+Total = Annotated[
+    int,
+    BeforeValidator(parse_memory),
+    Field(ge=0),
+    PlainSerializer(format_memory, return_type=str),
+    WithJsonSchema(_measured(TOTAL_DIGITS)),
+]
+"""An amount of memory, of many GPUs or of data, in bytes; on the wire a quantity."""
 
 Quantity = Annotated[
     int,
     BeforeValidator(parse_memory),
     Field(gt=0),
     PlainSerializer(format_memory, return_type=str),
-    WithJsonSchema({**_INT_OR_STRING, "x-kubernetes-validations": [_above_zero("string(self)")]}),
+    WithJsonSchema(
+        {
+            **_INT_OR_STRING,
+            "maxLength": 32,
+            "x-kubernetes-validations": [_in_range("string(self)")],
+        }
+    ),
 ]
 """An amount of memory that is asked for, in bytes and above zero; on the wire a quantity."""
 
@@ -192,11 +270,11 @@ ListedQuantity = Annotated[
     Field(gt=0),
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(
-        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_above_zero("self")]}
+        {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_in_range("self")]}
     ),
 ]
 """A `Quantity` in a list: always a text. The API server multiplies the cost of a rule by the
-longest list and the longest value, and an int-or-string may be as long as a request."""
+longest list and the longest value, and takes an int-or-string to be as long as a request."""
 
 Duration = Annotated[
     float,
@@ -212,12 +290,31 @@ Time = Annotated[
     datetime,
     BeforeValidator(parse_time),
     PlainSerializer(format_time, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": _TIME_PATTERN}),
 ]
 
 
 Shared = Annotated[str, AfterValidator(intern)]
 """A text that stands in many objects, or often in one: in memory it is there once."""
+
+
+def at_most(**limits: int) -> JsonDict:
+    """Return the schema extension of a bound that the API server alone enforces.
+
+    An object that is older than the bound can still be read.
+    """
+    return {**limits}
+
+
+Count = Annotated[int, Field(json_schema_extra=at_most(minimum=0, maximum=2**53 - 1))]
+"""A number of things; the bound is the last whole number that every reader of JSON keeps."""
+
+LabelValue = Annotated[str, Field(json_schema_extra=at_most(maxLength=63))]
+"""The value of a label:
+https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set."""
+
+Word = Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))]
+"""A name, of whatever kind; Kubernetes' longest have 253 characters."""
 
 
 def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
@@ -329,6 +426,17 @@ class Resource(Model):
         return f"{GROUP}/{VERSION}"
 
 
+_LONGEST_MESSAGE = 32768
+"""Of a condition, as in `metav1.Condition`."""
+
+
+def clipped(message: str) -> str:
+    """Cut a message, such as one that names thousands of GPUs, to what a condition may hold."""
+    end = "..."
+    fits = len(message) <= _LONGEST_MESSAGE
+    return message if fits else message[: _LONGEST_MESSAGE - len(end)] + end
+
+
 class Condition(Model):
     """One aspect of an object's state, as in Kubernetes' own conditions."""
 
@@ -338,15 +446,17 @@ class Condition(Model):
     """Whether it holds."""
     reason: Annotated[Shared, Field(max_length=1024)] = ""
     """A word for programs: why it holds or not."""
-    message: Annotated[Shared, Field(max_length=32768)] = ""
+    message: Annotated[Shared, Field(max_length=_LONGEST_MESSAGE)] = ""
     """A sentence for people: why, and what to do."""
     last_transition_time: Time | None = None
     """When `status` last changed."""
-    observed_generation: int | None = None
+    observed_generation: Count | None = None
     """The `metadata.generation` that it speaks of."""
 
 
-Conditions = Annotated[tuple[Condition, ...], Field(json_schema_extra=keyed_by("type"))]
+Conditions = Annotated[
+    tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})
+]
 
 
 def set_condition(

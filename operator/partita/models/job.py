@@ -12,12 +12,15 @@ from partita.models.base import (
     ATOMIC,
     Amount,
     Conditions,
+    Count,
     Duration,
     Model,
     Quantity,
     Resource,
     Shared,
     Time,
+    Word,
+    at_most,
     keyed_by,
     rule,
     rules,
@@ -37,6 +40,16 @@ __all__ = [
     "SharedGPUJobSpec",
     "SharedGPUJobStatus",
 ]
+
+
+MAX_SECONDS = 2**31 - 1
+"""68 years, the most that a Pod's activeDeadlineSeconds may be (`ValidatePodSpec` in
+pkg/apis/core/validation/validation.go)."""
+
+Words = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItems=64))]
+"""One for each GPU of a job."""
+Neighbours = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItems=64 * 128))]
+"""Jobs on the same GPUs, at most 128 on each."""
 
 
 class Framework(StrEnum):
@@ -145,9 +158,13 @@ class SharedGPUJobSpec(Model):
     """The framework, whose own memory limit is then set as well."""
     retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry()
     """How often it is started again."""
-    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    active_deadline_seconds: (
+        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
+    ) = None
     """Seconds after its first start at which it is ended and has failed."""
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
+    ttl_seconds_after_finished: (
+        Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
+    ) = None
     """Seconds after its end at which the job is deleted; unset keeps it."""
     template: PackedTemplate
     """The Pod to run; a change takes effect with the next start."""
@@ -156,38 +173,38 @@ class SharedGPUJobSpec(Model):
 class Assignment(Model):
     """Where the job runs."""
 
-    servers: tuple[Shared, ...] = ()
+    servers: Words = ()
     """GPUServers on which it is booked."""
-    gpus: tuple[Shared, ...] = ()
+    gpus: Words = ()
     """UUIDs of the GPUs."""
-    node: Shared = ""
+    node: Word = ""
     """The node."""
     memory: Amount
     """GPU memory booked on each GPU (bytes, as a quantity)."""
-    thread_percent: int = 100
+    thread_percent: Percent = 100
     """Percent of each GPU's threads."""
-    pod: Shared
+    pod: Word
     """The Pod."""
-    attempt: int
+    attempt: Count
     """The attempt."""
-    beside: tuple[Shared, ...] = ()
+    beside: Neighbours = ()
     """Jobs that shared the GPU when it was placed."""
 
 
 class Attempt(Model):
     """One start of the job."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
     """Counts from 1."""
-    pod: Shared = ""
+    pod: Word = ""
     """The Pod."""
-    node: Shared = ""
+    node: Word = ""
     """The node."""
-    gpus: tuple[Shared, ...] = ()
+    gpus: Words = ()
     """UUIDs of the GPUs."""
-    servers: tuple[Shared, ...] = ()
+    servers: Words = ()
     """GPUServers on which it was booked."""
-    beside: tuple[Shared, ...] = ()
+    beside: Neighbours = ()
     """Jobs that shared the GPU when it was placed."""
     memory: Amount = 0
     """GPU memory booked (bytes, as a quantity)."""
@@ -205,7 +222,9 @@ class Attempt(Model):
     """When it ended."""
     outcome: Outcome | None = None
     """How it ended; unset while it runs."""
-    exit_code: int | None = None
+    exit_code: (
+        Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
+    ) = None
     """Exit code of the program."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
     """What it said last."""
@@ -216,7 +235,7 @@ class SharedGPUJobStatus(Model):
 
     model_config = ConfigDict(json_schema_extra=ATOMIC)
 
-    observed_generation: int | None = None
+    observed_generation: Count | None = None
     """The `metadata.generation` that this status speaks of."""
     phase: Phase | None = None
     """Where it stands."""
@@ -224,14 +243,19 @@ class SharedGPUJobStatus(Model):
     """A word for programs: why it waits, or how it ended."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
     """A sentence for people: why it waits, or how it ended."""
-    queue_position: Annotated[int, Field(ge=1)] | None = None
+    queue_position: (
+        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
+    ) = None
     """Its place in the partition's queue, counted from 1; refreshed every few seconds."""
     conditions: Conditions = ()
     """`Scheduled`: it holds a GPU. `Stalled`: only a change of YAML helps. `Complete`, `Failed`:
     it has come to this end."""
     assignment: Assignment | None = None
     """Where it runs."""
-    attempts: Annotated[tuple[Attempt, ...], Field(json_schema_extra=keyed_by("number"))] = ()
+    attempts: Annotated[
+        tuple[Attempt, ...],
+        Field(json_schema_extra={**keyed_by("number"), **at_most(maxItems=1000)}),
+    ] = ()
     """Its starts, the first ones and the last ones where there were very many."""
     start_time: Time | None = None
     """When it first started."""
@@ -239,11 +263,15 @@ class SharedGPUJobStatus(Model):
     """When it came to its end."""
     peak_memory: Amount | None = None
     """Most GPU memory used in any attempt (bytes, as a quantity)."""
-    bypasses: Annotated[int, Field(ge=0)] | None = None
+    bypasses: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] | None = (
+        None
+    )
     """Cycles that started jobs from behind it."""
     retry: Annotated[str, Field(max_length=256)] = ""
     """The value of the annotation `partita.dev/retry` that has been dealt with."""
-    retried_after: Annotated[int, Field(ge=1)] | None = None
+    retried_after: (
+        Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
+    ) = None
     """The attempt after which somebody had it retried; the limits count from there."""
 
 

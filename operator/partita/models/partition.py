@@ -9,12 +9,17 @@ from partita.constants import MAX_PARTITION_NAME
 from partita.models.base import (
     Amount,
     Conditions,
+    Count,
     Duration,
+    LabelValue,
     ListedQuantity,
     Model,
     Quantity,
     Resource,
     Shared,
+    Total,
+    Word,
+    at_most,
     keyed_by,
     rule,
     rules,
@@ -82,7 +87,9 @@ class Toleration(Model):
     """The taint's value, for operator Equal."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; unset matches every effect."""
-    toleration_seconds: int | None = None
+    toleration_seconds: (
+        Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
+    ) = None
     """Seconds for which a NoExecute taint is tolerated; unset is for ever."""
 
 
@@ -152,7 +159,7 @@ class Quota(Model):
     """The namespace."""
     memory: ListedQuantity | None = None
     """Most GPU memory that its jobs hold at the same time (bytes, as a quantity)."""
-    jobs: Annotated[int, Field(ge=0)] | None = None
+    jobs: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = None
     """Most jobs that it runs at the same time."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its share in the queue's order, relative to other namespaces of the partition."""
@@ -185,7 +192,9 @@ class GPUPartitionSpec(Model):
 
     gpus: Annotated[int, Field(ge=0, le=10000)]
     """How many whole GPUs to carve out; `kubectl scale` changes it."""
-    node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    node_selector: Annotated[dict[str, LabelValue], Field(max_length=32)] = Field(
+        default_factory=dict
+    )
     """Labels of the nodes whose GPUs may be taken."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
     """Taints of the GPU nodes: the server Pods tolerate them, and the jobs' Pods."""
@@ -226,69 +235,69 @@ class GPUPartitionSpec(Model):
 class Capacity(Model):
     """An amount of GPUs, memory and jobs."""
 
-    gpus: int = 0
+    gpus: Count = 0
     """Number of GPUs."""
-    memory: Amount = 0
+    memory: Total = 0
     """GPU memory (bytes, as a quantity)."""
-    jobs: int = 0
+    jobs: Count = 0
     """Number of jobs."""
 
 
 class QueueStatus(Model):
     """How many jobs of the partition there are."""
 
-    queued: int = 0
+    queued: Count = 0
     """Jobs that wait."""
-    running: int = 0
+    running: Count = 0
     """Jobs that hold GPU memory."""
-    suspended: int = 0
+    suspended: Count = 0
     """Jobs that are suspended."""
 
 
 class PolicyStatus(Model):
     """The policy in charge."""
 
-    active: str = ""
+    active: Word = ""
     """The policy that decided in the last cycle."""
-    cycles: int = 0
+    cycles: Count = 0
     """Cycles decided since the policy was last changed."""
-    fallbacks: int = 0
+    fallbacks: Count = 0
     """Cycles of these in which the fallback decided."""
-    rejected: int = 0
+    rejected: Count = 0
     """Placements of these that the guard refused."""
 
 
 class ShadowStatus(Model):
     """What a shadow policy would have done, since it was added."""
 
-    name: str
+    name: Word
     """The policy."""
-    cycles: int = 0
+    cycles: Count = 0
     """Cycles in which it decided."""
-    agreed: int = 0
+    agreed: Count = 0
     """Cycles of these in which its placements were those of the policy in charge."""
-    placements: int = 0
+    placements: Count = 0
     """Placements that it would have made."""
-    failures: int = 0
+    failures: Count = 0
     """Cycles in which it failed or overran its time."""
-    message: str = ""
+    message: Annotated[str, Field(json_schema_extra=at_most(maxLength=4096))] = ""
     """Its last failure."""
 
 
 class GPUSummary(Model):
     """One carved GPU in short."""
 
-    name: str
+    name: Word
     """Its GPUServer."""
-    node: str = ""
+    node: Word = ""
     """The node that it is on."""
-    product: str = ""
+    product: Word = ""
     """The GPU's product."""
     memory: Amount = 0
     """Memory that may be booked (bytes, as a quantity)."""
     allocated: Amount = 0
     """Memory that is booked (bytes, as a quantity)."""
-    jobs: int = 0
+    jobs: Count = 0
     """Jobs on it."""
     state: Literal[
         "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
@@ -300,12 +309,12 @@ class GPUSummary(Model):
 class GPUPartitionStatus(Model):
     """What there is."""
 
-    observed_generation: int | None = None
+    observed_generation: Count | None = None
     """The `metadata.generation` that this status speaks of."""
     conditions: Conditions = ()
     """`Ready`: all GPUs may take jobs. `Progressing`: GPUs come or go. `Degraded`: something is
     wrong. `PolicyHealthy`: the policy in charge decides."""
-    gpus: int = 0
+    gpus: Count = 0
     """GPUs that may take jobs."""
     capacity: Capacity | None = None
     """What may be booked."""
@@ -315,9 +324,15 @@ class GPUPartitionStatus(Model):
     """How many jobs there are."""
     policy: PolicyStatus | None = None
     """The policy in charge."""
-    shadow: Annotated[tuple[ShadowStatus, ...], Field(json_schema_extra=keyed_by("name"))] = ()
+    shadow: Annotated[
+        tuple[ShadowStatus, ...],
+        Field(json_schema_extra={**keyed_by("name"), **at_most(maxItems=64)}),
+    ] = ()
     """What the shadow policies would have done."""
-    gpu_summary: Annotated[tuple[GPUSummary, ...], Field(json_schema_extra=keyed_by("name"))] = ()
+    gpu_summary: Annotated[
+        tuple[GPUSummary, ...],
+        Field(json_schema_extra={**keyed_by("name"), **at_most(maxItems=20000)}),
+    ] = ()
     """The GPUs, one by one."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from partita.models.base import Amount, Duration, Model, Resource
+from partita.models.base import Amount, Count, Duration, Model, Resource, Total, Word, at_most
 
 __all__ = [
     "ApplicationProfile",
@@ -38,15 +38,15 @@ class ProfileStep(Model):
 class Environment(Model):
     """Where it was measured."""
 
-    node: str = ""
+    node: Word = ""
     """The node."""
-    product: str = ""
+    product: Word = ""
     """The GPU's product."""
-    architecture: str = ""
+    architecture: Word = ""
     """The GPU's architecture."""
     memory: Amount = 0
     """The GPU's memory (bytes, as a quantity)."""
-    sm_count: int = 0
+    sm_count: Count = 0
     """Streaming multiprocessors."""
     pcie_bandwidth: Amount = 0
     """PCIe bandwidth (bytes per second, as a quantity)."""
@@ -59,7 +59,7 @@ class Measurement(Model):
     """Where it was measured."""
     duration: Duration
     """Length of a run."""
-    runs: Annotated[int, Field(ge=1)] = 1
+    runs: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """Runs that went into it."""
     steps: Annotated[tuple[ProfileStep, ...], Field(min_length=1, max_length=256)]
     """Use over equal time steps of the run."""
@@ -77,9 +77,12 @@ class ApplicationProfileSpec(Model):
     """Its name, as in a SharedGPUJob's `spec.application`."""
     type: Annotated[str, Field(max_length=63)] = ""
     """What kind it is, such as HPC or ML."""
-    input_size: Amount | None = None
+    input_size: Total | None = None
     """Size of its input (bytes, as a quantity)."""
-    input_parameters: Annotated[dict[str, str], Field(max_length=64)] = Field(default_factory=dict)
+    input_parameters: Annotated[
+        dict[str, Annotated[str, Field(json_schema_extra=at_most(maxLength=4096))]],
+        Field(max_length=64),
+    ] = Field(default_factory=dict)
     """Parameters of its input."""
     measurements: Annotated[tuple[Measurement, ...], Field(max_length=32)] = ()
     """The profile, one for each GPU product."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from partita.models.base import Model, rule, rules
+from partita.models.base import LabelValue, Model, rule, rules
 
 __all__ = ["LabelSelector", "LabelSelectorRequirement"]
 
@@ -32,7 +32,7 @@ class LabelSelectorRequirement(Model):
     """The label's key."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label's value relates to `values`."""
-    values: Annotated[tuple[str, ...], Field(max_length=100)] = ()
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=100)] = ()
     """The values; empty for Exists and DoesNotExist."""
 
     def matches(self, labels: dict[str, str]) -> bool:
@@ -52,7 +52,9 @@ class LabelSelectorRequirement(Model):
 class LabelSelector(Model):
     """Selects objects by their labels; an empty selector selects all."""
 
-    match_labels: Annotated[dict[str, str], Field(max_length=100)] = Field(default_factory=dict)
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
     """Labels that must have exactly these values."""
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=100)] = ()
     """Requirements that must all hold."""

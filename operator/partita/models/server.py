@@ -13,6 +13,8 @@ from partita.models.base import (
     Model,
     Resource,
     Time,
+    Word,
+    at_most,
     rule,
     rules,
 )
@@ -59,19 +61,19 @@ class GPUServerSpec(Model):
 class Allocation(Model):
     """What one job has booked."""
 
-    namespace: str
+    namespace: Word
     """The job's namespace."""
-    name: str
+    name: Word
     """The job's name."""
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
     """The attempt that it is booked for."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads."""
-    slots: Annotated[int, Field(ge=1)] = 1
+    slots: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """Devices of the agent's device plugin."""
-    clients: Annotated[int, Field(ge=1)] = 1
+    clients: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """MPS client processes."""
     alone: bool = False
     """Nothing else may be booked beside it."""
@@ -84,7 +86,7 @@ class MPSStatus(Model):
 
     state: Literal["Starting", "Ready", "Faulted", "Stopped"] = "Starting"
     """What it answers."""
-    clients: Annotated[int, Field(ge=0)] = 0
+    clients: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
     """Client processes connected."""
 
 
@@ -106,26 +108,28 @@ class Usage(Model):
     """GPU memory in use (bytes, as a quantity)."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
     """GPU utilisation, percent."""
-    jobs: dict[str, JobUsage] = Field(default_factory=dict, json_schema_extra=ATOMIC)
+    jobs: dict[str, JobUsage] = Field(
+        default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
+    )
     """Use by job UID."""
 
 
 class GPUServerStatus(Model):
     """What the agent reports, and what the operator has booked."""
 
-    node: str = ""
+    node: Word = ""
     """The node that the GPU is on."""
-    uuid: str = ""
+    uuid: Word = ""
     """The GPU's UUID as NVML gives it."""
-    product: str = ""
+    product: Word = ""
     """The GPU's product."""
     memory: Amount = 0
     """The GPU's whole memory (bytes, as a quantity)."""
-    sm_count: Annotated[int, Field(ge=0)] = 0
+    sm_count: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
     """Streaming multiprocessors."""
     pcie_bandwidth: Amount = 0
     """PCIe bandwidth (bytes per second, as a quantity)."""
-    driver_version: str = ""
+    driver_version: Word = ""
     """NVIDIA's driver."""
     mps: MPSStatus | None = None
     """The MPS control daemon; unset in the other modes."""
@@ -133,7 +137,9 @@ class GPUServerStatus(Model):
     """What is used."""
     conditions: Conditions = ()
     """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
-    allocations: dict[str, Allocation] = Field(default_factory=dict, json_schema_extra=ATOMIC)
+    allocations: dict[str, Allocation] = Field(
+        default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
+    )
     """The ledger: what is booked, by job UID. Only the operator writes it."""
 
     def condition(self, kind: str) -> Condition | None:

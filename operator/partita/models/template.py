@@ -41,10 +41,12 @@ _TEMPLATE = {
             "properties": {
                 key: {
                     "type": "object",
-                    "additionalProperties": {"type": "string"},
+                    "maxProperties": 1000,
+                    "additionalProperties": {"type": "string", "maxLength": longest},
                     "description": f"The Pods' {key}.",
                 }
-                for key in ("labels", "annotations")
+                # As Kubernetes: all annotations together have 256 KiB.
+                for key, longest in (("labels", 63), ("annotations", 1 << 18))
             },
         },
         "spec": {

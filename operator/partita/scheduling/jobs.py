@@ -18,6 +18,7 @@ from partita.models import (
     SharedGPUJobStatus,
     SharingMode,
 )
+from partita.models.base import later
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.known import Known, Refusal
 from partita.scheduling.lifecycle import Plan, plan
@@ -295,7 +296,7 @@ class Jobs:
             return None
         partition = self._state.partitions.get(found.spec.partition)
         wait = partition.spec.drain_timeout if partition else DEFAULT_DRAIN
-        return since + timedelta(seconds=wait)
+        return later(since, wait)
 
     def wake_at(self, uid: str) -> datetime | None:
         """When the job is to be looked at again though nothing has changed."""

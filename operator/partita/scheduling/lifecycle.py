@@ -14,11 +14,11 @@ count from there.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from partita.constants import ANNOTATION_RETRY
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.models.base import seconds_since
+from partita.models.base import later, seconds_since
 from partita.scheduling.attempts import (
     Ending,
     Surroundings,
@@ -258,7 +258,7 @@ def _deadline(job: SharedGPUJob, start_time: datetime | None) -> datetime | None
     seconds = job.spec.active_deadline_seconds
     if seconds is None or start_time is None:
         return None
-    return start_time + timedelta(seconds=seconds)
+    return later(start_time, seconds)
 
 
 def _too_long(job: SharedGPUJob) -> str:
@@ -326,7 +326,7 @@ def _finished(
     ttl = job.spec.ttl_seconds_after_finished
     if ttl is not None and job.metadata.deletion_timestamp is None:
         expire = written and seconds_since(completed, now) >= ttl
-        wake = None if expire else completed + timedelta(seconds=ttl)
+        wake = None if expire else later(completed, ttl)
     return replace(
         base,
         phase=phase,

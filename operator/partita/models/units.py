@@ -1,0 +1,147 @@
+"""Amounts of memory, lengths of time and times: read from text, written, reckoned with."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+__all__ = [
+    "MEBI",
+    "QUANTITY_LIMIT",
+    "format_duration",
+    "format_memory",
+    "format_time",
+    "later",
+    "mebibytes",
+    "parse_duration",
+    "parse_memory",
+    "parse_time",
+    "seconds_since",
+]
+
+MEBI = 1 << 20
+QUANTITY_LIMIT = (1 << 63) - 1
+"""No quantity reaches it. Kubernetes takes every larger one for this one (`maxAllowed` in
+k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not tell them apart."""
+
+_FIRST_YEAR, _LAST_YEAR = 1000, 2999
+"""With the longest duration added (4,566 years) a time is one that Python can hold."""
+
+_SUFFIXES = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{s: Decimal(1000) ** i for i, s in enumerate("kMGTPE", start=1)},
+    **{f"{s}i": Decimal(1024) ** i for i, s in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE])?)"
+)
+# At most 7 digits: even four parts of them, added to a time, make a time that Python can hold.
+_DURATION_PART = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
+_DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}){{1,4}}")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def parse_memory(value: object) -> int:
+    """Read a Kubernetes quantity as bytes, rounded up.
+
+    Parameters
+    ----------
+    value
+        `4Gi`, `512Mi`, `1e9`, a number of bytes, ...
+
+    Raises
+    ------
+    ValueError
+        If it is no quantity. The grammar is that of
+        https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= QUANTITY_LIMIT:
+            raise ValueError(_too_large(value))
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is no quantity: write an amount such as 4Gi or 512Mi")
+    number, exponent, suffix = match.groups()
+    try:
+        amount = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+        if abs(amount) < QUANTITY_LIMIT:
+            return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+    except ArithmeticError as error:
+        raise ValueError(_too_large(value)) from error
+    raise ValueError(_too_large(value))
+
+
+def _too_large(value: object) -> str:
+    return f"{value!r} is too large: write an amount below 8Ei, such as 4Gi"
+
+
+def format_memory(value: int) -> str:
+    """Write bytes as a quantity: whole gibibytes, else mebibytes, else bytes."""
+    for suffix, unit in (("Gi", 1 << 30), ("Mi", MEBI), ("Ki", 1 << 10)):
+        if value and value % unit == 0:
+            return f"{value // unit}{suffix}"
+    return str(value)
+
+
+def mebibytes(value: int) -> str:
+    """Write bytes as mebibytes, rounded up: the unit in which MPS limits memory."""
+    return f"{-(-value // MEBI)}Mi"
+
+
+def parse_duration(value: object) -> float:
+    """Read `90s`, `20m` or `1h30m` as seconds.
+
+    Raises
+    ------
+    ValueError
+        If it is no such duration.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, str) or _DURATION.fullmatch(value) is None:
+        raise ValueError(f"{value!r} is no duration: write one such as 90s, 20m or 1h30m")
+    return sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds as the largest units that hold them exactly, milliseconds at the least."""
+    milliseconds = round(seconds * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_time(value: object) -> datetime:
+    """Read an RFC 3339 time; one without an offset is taken as UTC."""
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value!r} is no time")  # noqa: TRY004 - pydantic wants a ValueError
+    if not _FIRST_YEAR <= value.year <= _LAST_YEAR:
+        years = f"the years {_FIRST_YEAR} to {_LAST_YEAR}"
+        raise ValueError(f"{value} is out of range: write a time of {years}")
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def format_time(value: datetime) -> str:
+    """Write a time with microseconds, as Kubernetes' MicroTime is."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def later(time: datetime, seconds: float) -> datetime:
+    """Return the time so many seconds later, or the last that there is."""
+    try:
+        return time + timedelta(seconds=seconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=time.tzinfo)
+
+
+def seconds_since(start: datetime | None, now: datetime) -> float:
+    """Seconds from a time that another clock may have written; never negative."""
+    return max(0.0, (now - start) / timedelta(seconds=1)) if start else 0.0

@@ -66,6 +66,7 @@ def partition_spec(name: str) -> Body:
         "policy": policy,
         "sharing": {"mode": plan.mode},
         "preemption": plan.preemption,
+        "maxPriority": 10,
         "drainTimeout": "3s",
     }
 

@@ -182,6 +182,11 @@ RULES = [
 # What is refused by the schema alone, and the field that is blamed.
 BOUNDS = [
     (partition(gpus=-1), "spec.gpus"),
+    (partition(maxPriority=1_000_001), "spec.maxPriority"),
+    (
+        partition(quotas=[{"namespace": "vision", "maxPriority": -1_000_001}]),
+        "spec.quotas[0].maxPriority",
+    ),
     (partition(gpus="two"), "spec.gpus"),
     (partition(sharing={"mode": "MIG"}), "spec.sharing.mode"),
     (partition(sharing={"memoryReservePercent": 51}), "spec.sharing.memoryReservePercent"),

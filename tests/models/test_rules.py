@@ -150,6 +150,8 @@ async def test_a_short_partition_gets_every_default(api, collection):
         },
         "policy": {"name": "sjf", "fallback": "fifo", "maxBypasses": 100},
         "preemption": "Never",
+        "preemptionGracePeriod": "1m",
+        "maxPriority": 0,
         "deviceInjection": "Auto",
         "drainTimeout": "10m",
     }

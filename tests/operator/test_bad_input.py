@@ -66,7 +66,9 @@ async def test_memory_larger_than_any_gpu_is_told_with_the_largest_and_blocks_no
     system: System,
 ) -> None:
     async with system.running(1):
-        partition = await system.partition(policy={"parameters": {"backfill": False}})
+        partition = await system.partition(
+            policy={"parameters": {"backfill": False}}, maxPriority=100
+        )
         await system.ready(partition)
         job = await system.job("huge", partition, gpuMemory="400Gi", priority=100)
         await job.waits("NeverFits", "needs 400.0 GiB", "the largest GPU", "37.2 GiB")

@@ -21,7 +21,7 @@ async def test_a_higher_priority_goes_first_and_the_older_first_among_equals(
     system: System,
 ) -> None:
     async with system.running(1):
-        partition = await system.partition()
+        partition = await system.partition(maxPriority=10)
         blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
         await blocker.runs()
         jobs = [

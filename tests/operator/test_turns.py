@@ -12,7 +12,7 @@ async def test_a_job_of_higher_priority_ends_lower_ones_where_the_partition_allo
     system: System,
 ) -> None:
     async with system.running(1):
-        partition = await system.partition(preemption="LowerPriority")
+        partition = await system.partition(preemption="LowerPriority", maxPriority=10)
         low = await system.job(
             "low", partition, gpuMemory="20Gi", priority=1, retry={"limit": 0}, sim=LONG
         )
@@ -38,7 +38,7 @@ async def test_jobs_of_the_same_priority_end_nobody(system: System) -> None:
 
 async def test_nobody_is_ended_where_the_partition_does_not_allow_it(system: System) -> None:
     async with system.running(1):
-        partition = await system.partition()
+        partition = await system.partition(maxPriority=10)
         blocker, job = await blocked(system, partition, "train", gpuMemory="4Gi", priority=9)
         await job.waits("InsufficientMemory")
         assert blocker.outcomes == [""]

@@ -63,6 +63,7 @@ def read_grant(case: Path) -> Grant:
         mode=SharingMode(raw["mode"]),
         oversubscription=raw.get("oversubscription", False),
         device_injection=raw.get("deviceInjection", "Auto"),
+        yields=raw.get("yields", False),
     )
 
 

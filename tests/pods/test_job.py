@@ -96,8 +96,8 @@ def test_nothing_is_added_that_pod_security_restricted_forbids():
     for framework in Framework:
         for mode in SharingMode:
             for injection in ("Auto", "CDI", "RuntimeClass"):
-                job = a_job(template=template, framework=framework, priority=-1)
-                grant = a_grant(mode=mode, device_injection=injection)
+                job = a_job(template=template, framework=framework)
+                grant = a_grant(mode=mode, device_injection=injection, yields=True)
                 assert restricted_violations(build_job_pod(job, grant).manifest) == set()
 
 

@@ -66,7 +66,7 @@ class World:
     """One partition whose jobs start at once and end when told."""
 
     def __init__(self, *servers: dict[str, Any], decide: Decide | None = None, **spec: Any) -> None:
-        spec = {"sharing": {"memoryReservePercent": 0}, **spec}
+        spec = {"sharing": {"memoryReservePercent": 0}, "maxPriority": 100, **spec}
         self.state: State = a_state(*gpus_up(*(servers or (server_body(),))))
         self.partition: GPUPartition = a_partition(**spec)
         self.memory = Memory(runner(decide))

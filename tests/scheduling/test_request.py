@@ -64,6 +64,21 @@ class TestAmounts:
         assert (job.slots, job.gpus, job.alone, job.priority) == (1, 1, False, -2)
         assert (job.duration, job.profile) == (None, None)
 
+    @pytest.mark.parametrize(
+        ("caps", "priority"),
+        [
+            ({}, 0),
+            ({"maxPriority": 5}, 5),
+            ({"maxPriority": 9}, 7),
+            ({"maxPriority": 5, "quotas": [{"namespace": "team-a", "maxPriority": 6}]}, 6),
+            ({"maxPriority": 5, "quotas": [{"namespace": "team-a", "maxPriority": -2}]}, -2),
+            ({"maxPriority": 5, "quotas": [{"namespace": "team-a", "jobs": 1}]}, 5),
+            ({"maxPriority": 5, "quotas": [{"namespace": "team-b", "maxPriority": 6}]}, 5),
+        ],
+    )
+    def test_a_priority_counts_up_to_the_cap(self, caps: dict[str, Any], priority: int):
+        assert request({"priority": 7}, caps).priority == priority
+
     def test_memory_is_booked_in_whole_mebibytes(self):
         assert request({"gpuMemory": 1000}).memory == MEBI
 

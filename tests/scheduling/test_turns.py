@@ -117,6 +117,14 @@ class TestPreemption:
         world.submit("high", 10, priority=5)
         assert victims(await world.cycle()) == set()
 
+    async def test_a_running_job_is_protected_by_its_effective_priority_alone(self):
+        world = busy(9, 9, 9, 9)
+        spec = {"preemption": "LowerPriority", "sharing": {"memoryReservePercent": 0}}
+        quota = {"namespace": "team-b", "maxPriority": 5}
+        world.partition = a_partition(quotas=[quota], **spec)
+        world.submit("high", 10, namespace="team-b", priority=5)
+        assert victims(await world.cycle()) == {"low-3"}
+
     async def test_nobody_is_ended_where_it_would_not_help(self):
         world = busy(9, 9, 9, 0)
         world.submit("high", 30, priority=5)

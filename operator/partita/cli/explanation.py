@@ -70,6 +70,8 @@ def _facts(job: SharedGPUJob) -> Table:
         table.add_row("Beside", ", ".join(place.beside) or "nobody when it started")
     threads = f", {spec.thread_percent} % of the threads" if spec.thread_percent else ""
     urgent = f", priority {spec.priority}" if spec.priority else ""
+    if status.effective_priority is not None:
+        urgent += f" (counts as {status.effective_priority}: the partition's maxPriority)"
     table.add_row("Asks for", asks(spec.gpu_memory, spec.slice, spec.gpus) + threads + urgent)
     if status.peak_memory:
         table.add_row("Used", f"{gib(status.peak_memory)} GiB at most")

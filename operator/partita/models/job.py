@@ -25,7 +25,7 @@ from partita.models.base import (
     rule,
     rules,
 )
-from partita.models.partition import Name, Percent
+from partita.models.partition import Name, Percent, Priority
 from partita.models.template import PackedTemplate
 
 __all__ = [
@@ -150,8 +150,10 @@ class SharedGPUJobSpec(Model):
     """Name of one of the partition's fixed sizes, instead of gpuMemory and threadPercent."""
     expected_duration: Duration | None = None
     """How long it runs on an idle GPU; unset takes it from the application's history."""
-    priority: Annotated[int, Field(ge=-1000000, le=1000000)] = 0
-    """Higher goes first. Below zero its kernels also yield to its neighbours' (MPS)."""
+    priority: Priority = 0
+    """Higher goes first, but at most the partition's `maxPriority` (or that of the namespace's
+    quota) counts, which is 0 by default. Below zero its kernels also yield to its neighbours'
+    (MPS)."""
     suspend: bool = False
     """Do not run it now; a running one is ended and queued again on resume."""
     framework: Framework = Framework.NONE
@@ -249,7 +251,7 @@ class SharedGPUJobStatus(Model):
     """Its place in the partition's queue, counted from 1; refreshed every few seconds."""
     conditions: Conditions = ()
     """`Scheduled`: it holds a GPU. `Stalled`: only a change of YAML helps. `Complete`, `Failed`:
-    it has come to this end."""
+    it has come to this end. `PriorityCapped`: it asks for a higher priority than it may have."""
     assignment: Assignment | None = None
     """Where it runs."""
     attempts: Annotated[
@@ -267,6 +269,9 @@ class SharedGPUJobStatus(Model):
         None
     )
     """Cycles that started jobs from behind it."""
+    effective_priority: Priority | None = None
+    """The priority that it is treated as having, where the partition's `maxPriority` or that of
+    the namespace's quota is below `spec.priority`; unset where `spec.priority` counts."""
     retry: Annotated[str, Field(max_length=256)] = ""
     """The value of the annotation `partita.dev/retry` that has been dealt with."""
     retried_after: (

@@ -46,6 +46,7 @@ __all__ = [
 
 Name = Annotated[Shared, Field(min_length=1, max_length=63)]
 Percent = Annotated[int, Field(ge=1, le=100)]
+Priority = Annotated[int, Field(ge=-1000000, le=1000000)]
 
 
 class SharingMode(StrEnum):
@@ -163,6 +164,8 @@ class Quota(Model):
     """Most jobs that it runs at the same time."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its share in the queue's order, relative to other namespaces of the partition."""
+    max_priority: Priority | None = None
+    """Highest priority that its jobs may have, instead of the partition's `maxPriority`."""
 
 
 class GPUPartitionSpec(Model):
@@ -217,6 +220,12 @@ class GPUPartitionSpec(Model):
     preemption: Literal["Never", "LowerPriority"] = "Never"
     """`LowerPriority`: a job that does not fit ends running jobs of lower priority; they are
     queued again, and it does not count as their failure."""
+    preemption_grace_period: Duration = 60.0
+    """Longest time that the Pod of a preempted job has to terminate. Its own
+    `terminationGracePeriodSeconds` applies where that is shorter. Less than 1s counts as 1s."""
+    max_priority: Priority = 0
+    """Highest priority that a job may have; a job that asks for more is treated as having this
+    one. A quota's `maxPriority` is for its namespace."""
     device_injection: Literal["Auto", "CDI", "RuntimeClass"] = "Auto"
     """How the GPU's device files reach a job's containers: `CDI` by the device plugin's answer,
     `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
@@ -230,6 +239,12 @@ class GPUPartitionSpec(Model):
     def quota(self, namespace: str) -> Quota | None:
         """Return the quota of this namespace."""
         return next((q for q in self.quotas if q.namespace == namespace), None)
+
+    def priority_cap(self, namespace: str) -> int:
+        """Return the highest priority that jobs of this namespace may have."""
+        quota = self.quota(namespace)
+        own = quota.max_priority if quota else None
+        return self.max_priority if own is None else own
 
 
 class Capacity(Model):

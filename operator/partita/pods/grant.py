@@ -46,6 +46,8 @@ class Grant:
     """How the GPU's device files reach the containers."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of the GPUs' nodes, which the Pod has to tolerate as well."""
+    yields: bool = False
+    """Whether its kernels yield to its neighbours': its effective priority is below zero."""
 
     def __post_init__(self) -> None:
         if not self.uuids or len(self.uuids) != len(self.servers):

@@ -68,7 +68,7 @@ def build_job_pod(job: SharedGPUJob, grant: Grant) -> JobPod:
     template = spec.template.unpack()
     if problems := template_problems(template):
         raise TemplateError("; ".join(problems))
-    ours = environment(spec.framework, grant, processes=spec.processes, yields=spec.priority < 0)
+    ours = environment(spec.framework, grant, processes=spec.processes, yields=grant.yields)
     build = _Build(grant, ours)
     pod_spec = build.spec(template)
     annotations = {

@@ -316,6 +316,8 @@ class Jobs:
         if job is None or known is None or known.plan is None:
             return None
         made = known.plan
+        partition = self._state.partitions.get(job.spec.partition)
+        cap = partition.spec.priority_cap(job.metadata.namespace) if partition else None
         status = job_status(
             job,
             made,
@@ -324,6 +326,7 @@ class Jobs:
             why=known.why if made.phase is Phase.QUEUED and made.wants_gpu else None,
             position=known.position,
             bypasses=known.bypasses,
+            priority_cap=cap,
         )
         if _same(status, job.status):
             if known.shown is None:

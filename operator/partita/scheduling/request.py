@@ -182,7 +182,7 @@ def resolve(
         slots=slots,
         clients=spec.processes if mps else 1,
         alone=exclusive or asked is None,
-        priority=spec.priority,
+        priority=min(spec.priority, partition.spec.priority_cap(job.metadata.namespace)),
         duration=duration,
         submitted=created.timestamp() if created else 0.0,
         profile=to_profile(spec.application or "", measurement) if measurement else None,

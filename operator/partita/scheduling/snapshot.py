@@ -1,7 +1,8 @@
 """What a partition looks like to a policy: its GPUs that may take jobs, and its queue."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Literal
 
 from partita.constants import MPS_MAX_CLIENTS
@@ -53,14 +54,21 @@ def _selected(server: GPUServer, partition: GPUPartition) -> bool:
 
 def gpus_of(partition: GPUPartition, state: State, now: datetime) -> tuple[policy.GPU, ...]:
     """Return the GPUs of a partition that may take jobs, with what is booked on them."""
+    cap = cache(partition.spec.priority_cap)
     return tuple(
-        _gpu(server, partition, state, now)
+        _gpu(server, partition, state, now, cap)
         for server in state.servers_of(partition.metadata.name)
         if server_state(server, partition, state) == "Ready"
     )
 
 
-def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime) -> policy.GPU:
+def _gpu(
+    server: GPUServer,
+    partition: GPUPartition,
+    state: State,
+    now: datetime,
+    cap: Callable[[str], int],
+) -> policy.GPU:
     status = server.status
     mps = server.spec.mode is SharingMode.MPS
     max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
@@ -73,11 +81,13 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
-        bookings=tuple(_bookings(server, state, now)),
+        bookings=tuple(_bookings(server, state, now, cap)),
     )
 
 
-def _bookings(server: GPUServer, state: State, now: datetime) -> list[policy.Booking]:
+def _bookings(
+    server: GPUServer, state: State, now: datetime, cap: Callable[[str], int]
+) -> list[policy.Booking]:
     bookings = []
     for uid, allocation in server.status.allocations.items():
         job = state.jobs.get(uid)
@@ -95,7 +105,7 @@ def _bookings(server: GPUServer, state: State, now: datetime) -> list[policy.Boo
                 slots=allocation.slots,
                 clients=allocation.clients,
                 alone=allocation.alone,
-                priority=job.spec.priority if job else 0,
+                priority=min(job.spec.priority if job else 0, cap(allocation.namespace)),
                 elapsed=seconds_since(allocation.since, now),
                 duration=expected or (measured.duration if measured else None),
                 profile=to_profile(application, measured) if measured else None,

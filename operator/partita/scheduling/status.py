@@ -44,6 +44,7 @@ def job_status(
     why: Why | None = None,
     position: int | None = None,
     bypasses: int = 0,
+    priority_cap: int | None = None,
 ) -> SharedGPUJobStatus:
     """Write down where a job stands.
 
@@ -57,6 +58,8 @@ def job_status(
         Its place in the queue, if it waits.
     bypasses
         Cycles that passed it over.
+    priority_cap
+        The highest priority that it may have; None when its partition is not known.
     """
     waiting = plan.phase is Phase.QUEUED
     reason, message = plan.reason, plan.message
@@ -72,13 +75,18 @@ def job_status(
         )
     peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
     message = message[:_MAX_MESSAGE]
+    effective = job.status.effective_priority
+    if priority_cap is not None and not plan.phase.finished:
+        effective = priority_cap if priority_cap < job.spec.priority else None
     return SharedGPUJobStatus(
         observed_generation=job.metadata.generation,
         phase=plan.phase,
         reason=reason,
         message=message,
         queue_position=position if waiting else None,
-        conditions=_conditions(job, plan.phase, reason, message, now),
+        conditions=_with_cap(
+            job, effective, _conditions(job, plan.phase, reason, message, now), now
+        ),
         assignment=assignment,
         attempts=tuple(_cut(a) for a in plan.attempts),
         start_time=plan.start_time,
@@ -87,6 +95,7 @@ def job_status(
         bypasses=bypasses or None if waiting else None,
         retry=plan.retry,
         retried_after=plan.retried_after,
+        effective_priority=effective,
     )
 
 
@@ -154,6 +163,31 @@ def _conditions(
             said=message if blocked else "",
         )
     return conditions
+
+
+def _with_cap(
+    job: SharedGPUJob, effective: int | None, conditions: tuple[Condition, ...], now: datetime
+) -> tuple[Condition, ...]:
+    """Say in the conditions whether the job asks for a higher priority than it may have."""
+    if effective is None and all(c.type != "PriorityCapped" for c in conditions):
+        return conditions
+    new = Condition(
+        type="PriorityCapped",
+        status="False" if effective is None else "True",
+        reason="WithinMaxPriority" if effective is None else "AboveMaxPriority",
+        message="" if effective is None else _capped(job, effective),
+        observed_generation=job.metadata.generation,
+    )
+    return set_condition(conditions, new, now)
+
+
+def _capped(job: SharedGPUJob, effective: int) -> str:
+    return (
+        f"spec.priority {job.spec.priority} counts as {effective}, the highest priority that "
+        f"partition {job.spec.partition} allows namespace {job.metadata.namespace}: write "
+        f"priority: {effective}, or have an administrator raise the partition's maxPriority or "
+        "the maxPriority of the namespace's quota"
+    )
 
 
 def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:

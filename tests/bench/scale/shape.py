@@ -64,12 +64,12 @@ def least_seconds(classes: tuple[JobClass, ...]) -> float:
 
 
 def partition(name: str) -> dict[str, Any]:
-    """Return a GPUPartition of one GPU; all but the places are defaults."""
+    """Return a GPUPartition of one GPU that takes the priorities above."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "GPUPartition",
         "metadata": {"name": name},
-        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": CAPACITY}},
+        "spec": {"gpus": 1, "maxPriority": 200, "sharing": {"maxJobsPerGPU": CAPACITY}},
     }
 
 

@@ -172,7 +172,7 @@ class Committer:
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
             return
-        grant = _grant(attempt, booked, servers, partition)
+        grant = _grant(job, attempt, booked, servers, partition)
         # One that ended meanwhile, by whoever leads now, must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, booked)):
             created = await self.pods.create(job, grant, self._now())
@@ -286,6 +286,7 @@ class Committer:
 
 
 def _grant(
+    job: SharedGPUJob,
     attempt: int,
     booked: dict[str, Allocation],
     servers: Sequence[GPUServer],
@@ -304,4 +305,5 @@ def _grant(
         oversubscription=partition.spec.sharing.oversubscription,
         device_injection=partition.spec.device_injection,
         tolerations=partition.spec.tolerations,
+        yields=min(job.spec.priority, partition.spec.priority_cap(job.metadata.namespace)) < 0,
     )

@@ -76,8 +76,9 @@ class Loop:
         self.jobs = Jobs(state)
         self._committer = Committer(kube, state, self.jobs, events, now=now)
         self._statuses = StatusWriter(
-            kube, state, self._status_refused, self._status_outdated, on_status
+            kube, state, self._status_refused, self._status_outdated, self._status_written
         )
+        self._on_status = on_status
         self._deleting: set[str] = set()
         self._untold: set[str] = set()
         """Jobs that were looked at and whose status was not compared with that yet."""
@@ -288,6 +289,13 @@ class Loop:
     def _status_outdated(self, uid: str) -> None:
         self.jobs.status_outdated(uid)
         self._state.dirty.jobs(uid)
+
+    def _status_written(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        capped = next((c for c in status.conditions if c.type == "PriorityCapped"), None)
+        told = job.status.effective_priority == status.effective_priority
+        if capped is not None and capped.status == "True" and not told:
+            self._events.warn(job, "PriorityCapped", capped.message)
+        self._on_status(job, status)
 
     def _set_timer(self, uid: str) -> None:
         at = self.jobs.wake_at(uid)

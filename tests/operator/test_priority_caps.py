@@ -1,0 +1,76 @@
+"""The highest priority that a job may have: who may set it, and what a job above it is told."""
+
+from __future__ import annotations
+
+from support.operator import Job, System, env_of
+from support.queues import LONG, blocked
+
+
+def capped(job: Job) -> tuple[str, str, str]:
+    """Status, reason and message of the condition PriorityCapped."""
+    (found,) = [c for c in job.status["conditions"] if c["type"] == "PriorityCapped"]
+    return found["status"], found["reason"], found.get("message", "")
+
+
+async def test_a_priority_above_the_cap_ends_nobody_and_the_job_is_told(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(preemption="LowerPriority")
+        victim = await system.job("victim", partition, gpuMemory="30Gi", sim=LONG)
+        await victim.runs()
+        greedy = await system.job("greedy", partition, gpuMemory="30Gi", priority=1_000_000)
+        await greedy.waits("InsufficientMemory")
+        await greedy.until(lambda s: s.get("effectivePriority") == 0)
+        status, reason, message = capped(greedy)
+        assert (status, reason) == ("True", "AboveMaxPriority")
+        assert message == (
+            f"spec.priority 1000000 counts as 0, the highest priority that partition {partition} "
+            f"allows namespace {system.namespace}: write priority: 0, or have an administrator "
+            "raise the partition's maxPriority or the maxPriority of the namespace's quota"
+        )
+        await system.history.until(
+            lambda: ("PriorityCapped", message) in system.history.events("greedy"),
+            what=lambda: system.history.events("greedy"),
+        )
+        assert victim.outcomes == [""]
+        await victim.delete()
+        await greedy.succeeds()
+
+
+async def test_a_higher_cap_takes_effect_at_once(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(preemption="LowerPriority")
+        victim = await system.job("victim", partition, gpuMemory="30Gi", sim=LONG)
+        await victim.runs()
+        urgent = await system.job("urgent", partition, gpuMemory="30Gi", priority=5, sim=LONG)
+        await urgent.until(lambda s: s.get("effectivePriority") == 0)
+        quota = {"namespace": system.namespace, "maxPriority": 5}
+        (await system.change_partition(partition, quotas=[quota])).ok()
+        await urgent.runs()
+        assert victim.outcomes == ["Preempted"]
+        await urgent.until(lambda s: "effectivePriority" not in s)
+        assert capped(urgent) == ("False", "WithinMaxPriority", "")
+
+
+async def test_a_quota_s_cap_below_zero_makes_all_jobs_of_its_namespace_yield(
+    system: System,
+) -> None:
+    async with system.running(1):
+        quota = {"namespace": system.namespace, "maxPriority": -1}
+        partition = await system.partition(quotas=[quota])
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert env_of(job.made())["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+        assert job.status["effectivePriority"] == -1
+
+
+async def test_the_queue_s_order_is_that_of_the_effective_priorities(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(maxPriority=5)
+        blocker, *jobs = await blocked(system, partition)
+        for name, priority in (("older", 5), ("younger", 1_000_000)):
+            jobs.append(await system.job(name, partition, gpuMemory="30Gi", priority=priority))
+            await jobs[-1].waits("InsufficientMemory")
+        await blocker.delete()
+        for job in jobs:
+            await job.succeeds()
+        assert system.started() == ["blocker", "older", "younger"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from partita.embedded.nodes.scheduler import Room, Wants
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.pods import ServerPodSettings, build_server_pod
 from pods.builders import GI, containers_of, env_of, shape_errors
@@ -63,15 +64,61 @@ def test_the_agent_is_told_what_it_serves(mode):
 def test_the_least_memory_is_compared_in_mebibytes_with_the_node_s_label(memory, above):
     pod = build(gpuSelector={"minMemory": memory})
     required = pod["spec"]["affinity"]["nodeAffinity"]
-    (term,) = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert term["matchExpressions"] == [
-        {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": [above]}
-    ]
+    for term in required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]:
+        assert {"key": "nvidia.com/gpu.memory", "operator": "Gt", "values": [above]} in (
+            term["matchExpressions"]
+        )
 
 
 def test_without_a_selector_any_gpu_will_do():
     spec = build()["spec"]
-    assert not {"affinity", "nodeSelector", "tolerations", "runtimeClassName"} & set(spec)
+    assert not {"nodeSelector", "runtimeClassName"} & set(spec)
+    for term in node_terms(spec):
+        assert {e["key"] for e in term["matchExpressions"]} == {"nvidia.com/gpu.deploy.client"}
+
+
+def node_terms(spec: dict) -> list[dict]:
+    """Return the terms of the required node affinity."""
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return required["nodeSelectorTerms"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "may_run"),
+    [
+        ({}, True),
+        ({"nvidia.com/gpu.deploy.client": "true"}, True),
+        ({"nvidia.com/gpu.deploy.client": "paused-for-driver-upgrade"}, False),
+        ({"nvidia.com/gpu.deploy.client": "false"}, False),
+    ],
+)
+def test_it_keeps_off_nodes_that_gpu_clients_must_leave(labels, may_run):
+    wants = Wants(affinity=node_terms(build()["spec"]))
+    assert Room("node", labels=labels).takes(wants) is may_run
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_only_an_exclusive_partition_whose_jobs_may_need_several_gpus_is_packed(mode):
+    affinity = build(mode)["spec"]["affinity"].get("podAffinity", {})
+    if mode is not SharingMode.EXCLUSIVE:
+        assert not affinity
+        return
+    (term,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    mates = term["podAffinityTerm"]
+    assert mates["topologyKey"] == "kubernetes.io/hostname"
+    labels = build(mode)["metadata"]["labels"]
+    assert mates["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert mates["labelSelector"]["matchLabels"]["partita.dev/partition"] == "a100"
+
+
+def test_it_outlives_an_unreachable_node_and_does_not_come_back_to_a_cordoned_one():
+    own = {"key": "own", "operator": "Exists"}
+    tolerations = build(tolerations=[own])["spec"]["tolerations"]
+    assert own in tolerations
+    effects = {t["key"]: t.get("effect") for t in tolerations}
+    assert effects["node.kubernetes.io/not-ready"] == "NoExecute"
+    assert effects["node.kubernetes.io/unreachable"] == "NoExecute"
+    assert "node.kubernetes.io/unschedulable" not in effects
 
 
 def test_an_agent_that_may_administer_does_not_forbid_escalation():

@@ -28,6 +28,7 @@ from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import GPUSelector
 from partita.pods.directories import RUN_DIRECTORY
+from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job import RUNTIME_CLASS
 
 __all__ = ["ServerPodSettings", "build_server_pod"]
@@ -37,11 +38,32 @@ _DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 """Where kubelet tells which devices a Pod got."""
 
-_LABEL_PRODUCT: Final = "nvidia.com/gpu.product"
 _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
-"""Product, and memory in MiB: labels of GPU feature discovery,
-https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md,
-"Generated Labels"."""
+"""Memory in MiB: a label of GPU feature discovery, as `LABEL_PRODUCT`."""
+_LABEL_HOST: Final = "kubernetes.io/hostname"
+
+_AGENT_MEMORY: Final = "96Mi"
+"""Above the 75.1 MB that it was measured to have (docs/performance.md, "The agent"). A container
+above its request is among the first that kubelet ends when a node runs out of memory."""
+_MPS_MEMORY: Final = "128Mi"
+"""38.2 MB of the program that keeps the daemon running (measured, the same page), about 50 MiB of
+the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and,
+as an assumption, some for the control daemon."""
+
+_TOLERATIONS: Final = tuple(
+    {"key": f"node.kubernetes.io/{problem}", "operator": "Exists", "effect": "NoExecute"}
+    for problem in ("not-ready", "unreachable")
+)
+"""Of what a DaemonSet's Pods tolerate
+(https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/, "Taints and tolerations"),
+what keeps a running Pod. A node that does not answer for more than five minutes may still run jobs;
+to delete the Pod would end their MPS server as soon as the node answers again. The others are about
+where a new Pod may start, and are left out: on a cordoned node (`unschedulable`) it would take back
+the GPU that a drain has just freed, and on a node under memory, disk or PID pressure no job could
+start (under the latter two kubelet would not admit the Pod itself)."""
+
+_PACKING_WEIGHT: Final = 100
+"""The largest that Kubernetes allows."""
 _DRIVER_CAPABILITIES: Final = "compute,utility"
 """CUDA and MPS, and NVML: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
 latest/docker-specialized.html, "Driver Capabilities"."""
@@ -96,6 +118,8 @@ def build_server_pod(
         "hostPID": True,
         "containers": containers,
         "volumes": volumes,
+        "affinity": _affinity(server, partition),
+        "tolerations": [*(t.dump() for t in partition.spec.tolerations), *_TOLERATIONS],
     }
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
@@ -103,16 +127,6 @@ def build_server_pod(
         spec["runtimeClassName"] = RUNTIME_CLASS
     if partition.spec.node_selector:
         spec["nodeSelector"] = dict(partition.spec.node_selector)
-    if partition.spec.tolerations:
-        spec["tolerations"] = [t.dump() for t in partition.spec.tolerations]
-    if requirements := _requirements(partition.spec.gpu_selector):
-        spec["affinity"] = {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": requirements}]
-                }
-            }
-        }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -156,7 +170,7 @@ def _agent(
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
         "resources": {
-            "requests": {"cpu": "10m", "memory": "64Mi", GPU_RESOURCE: "1"},
+            "requests": {"cpu": "10m", "memory": _AGENT_MEMORY, GPU_RESOURCE: "1"},
             "limits": {GPU_RESOURCE: "1"},
         },
         "securityContext": _root(*_AGENT_CAPABILITIES[server.spec.mode]),
@@ -178,7 +192,7 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
             _value("NVIDIA_VISIBLE_DEVICES", "all"),
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": _MPS_MEMORY}},
         # The daemon starts a server under each client's user, and hands it its files.
         "securityContext": {
             **_root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
@@ -197,6 +211,36 @@ def _identity(server: GPUServer) -> list[dict[str, Any]]:
     ]
 
 
+def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
+    """Say on which nodes the Pod may be, and which it prefers.
+
+    Exclusive partitions are packed: only there may a job ask for several GPUs, and they must be on
+    one node. In the other modes each job has one GPU, and more nodes give the jobs more CPU and
+    host memory, and lose fewer of them with a node, so the choice is left to the scheduler.
+    """
+    fit = _requirements(partition.spec.gpu_selector)
+    terms = [{"matchExpressions": [*fit, client]} for client in CLIENTS_MAY_RUN]
+    affinity: dict[str, Any] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+        }
+    }
+    if server.spec.mode is SharingMode.EXCLUSIVE:
+        mates = {LABEL_COMPONENT: COMPONENT_SERVER, LABEL_PARTITION: server.spec.partition}
+        affinity["podAffinity"] = {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "weight": _PACKING_WEIGHT,
+                    "podAffinityTerm": {
+                        "labelSelector": {"matchLabels": mates},
+                        "topologyKey": _LABEL_HOST,
+                    },
+                }
+            ]
+        }
+    return affinity
+
+
 def _requirements(selector: GPUSelector) -> list[dict[str, Any]]:
     """Turn the selector into node requirements; a node has one kind of GPU as a rule.
 
@@ -205,7 +249,7 @@ def _requirements(selector: GPUSelector) -> list[dict[str, Any]]:
     requirements: list[dict[str, Any]] = []
     if selector.products:
         requirements.append(
-            {"key": _LABEL_PRODUCT, "operator": "In", "values": list(selector.products)}
+            {"key": LABEL_PRODUCT, "operator": "In", "values": list(selector.products)}
         )
     if selector.min_memory is not None:
         least = -(-selector.min_memory // MEBI)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.embedded.nodes.scheduler import CORDON, Room, Wants, place
+from partita.embedded.nodes.scheduler import CORDON, Room, Wants, place, why_not
 
 GPU = "nvidia.com/gpu"
 ONE = Wants({GPU: 1})
@@ -21,6 +21,16 @@ def hold(nodes: dict[str, Room], wants: Wants = ONE) -> str:
         return ""
     room.used.update(wants.resources)
     return room.name
+
+
+def test_it_is_said_why_no_node_takes_a_pod() -> None:
+    nodes = rooms(a=1, b=0)
+    nodes["c"] = Room("c", taints=[CORDON], capacity={GPU: 1})
+    wants = Wants({GPU: 1}, node_selector={"zone": "b"})
+    assert why_not(wants, nodes.values()) == (
+        f"0/3 nodes are available: 1 Insufficient {GPU}, 1 node(s) didn't match Pod's node "
+        "affinity/selector, 1 node(s) were unschedulable."
+    )
 
 
 def test_pods_go_where_most_is_left() -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Container
 from datetime import datetime
 
+from partita.controller.hindrances import Stuck, hindrance, stuck_servers
 from partita.models import (
     Condition,
     GPUPartition,
@@ -29,10 +30,16 @@ from partita.scheduling.state import State
 __all__ = ["partition_status", "waits"]
 
 _TROUBLE = {"Faulted", "Unready", "Mismatched"}
+_MAX_MESSAGE = 300
+"""Characters of why a GPU takes no jobs: a partition may have thousands of GPUs."""
 
 
 def partition_status(
-    partition: GPUPartition, state: State, runner: PolicyRunner | None, now: datetime
+    partition: GPUPartition,
+    state: State,
+    runner: PolicyRunner | None,
+    now: datetime,
+    problem: str = "",
 ) -> GPUPartitionStatus:
     """Write down how a partition stands.
 
@@ -40,6 +47,8 @@ def partition_status(
     ----------
     runner
         Its policies; None before the first cycle.
+    problem
+        Why its GPUs could not be set up; empty if they could.
     """
     name = partition.metadata.name
     servers = state.servers_of(name)
@@ -50,7 +59,9 @@ def partition_status(
     queued = sum(waits(job, holding) for job in state.jobs_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
-        conditions=_conditions(partition, summary, runner, now),
+        conditions=_conditions(
+            partition, summary, runner, now, stuck_servers(partition, state, problem)
+        ),
         gpus=len(ready),
         capacity=Capacity(
             gpus=len(summary),
@@ -83,6 +94,7 @@ def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:
     allocations = server.status.allocations.values()
+    stands = server_state(server, partition, state)
     return GPUSummary(
         name=server.metadata.name,
         node=server.status.node,
@@ -90,8 +102,14 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
         memory=bookable(server.status.memory, partition),
         allocated=sum(a.memory for a in allocations),
         jobs=len(allocations),
-        state=server_state(server, partition, state),
+        state=stands,
+        message=hindrance(server, partition, stands, state)[:_MAX_MESSAGE],
     )
+
+
+def _told(gpu: GPUSummary) -> str:
+    """Say how a GPU stands, and why."""
+    return f"{gpu.name} is {gpu.state}" + (f" ({gpu.message})" if gpu.message else "")
 
 
 def _policy(partition: GPUPartition, runner: PolicyRunner | None) -> PolicyStatus:
@@ -132,11 +150,12 @@ def _conditions(
     summary: tuple[GPUSummary, ...],
     runner: PolicyRunner | None,
     now: datetime,
+    stuck: Stuck | None,
 ) -> tuple[Condition, ...]:
     wanted = partition.spec.gpus
     states = Counter(gpu.state for gpu in summary)
-    trouble = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state in _TROUBLE]
-    drained = [f"{gpu.name} is {gpu.state}" for gpu in summary if gpu.state == "Drained"]
+    trouble = [_told(gpu) for gpu in summary if gpu.state in _TROUBLE]
+    drained = [_told(gpu) for gpu in summary if gpu.state == "Drained"]
     staying = len(summary) - states["Draining"]
     starting = states["Starting"] + max(0, wanted - staying)
     moving = starting + states["Draining"]
@@ -155,13 +174,21 @@ def _conditions(
 
     all_ready = states["Ready"] == wanted and not moving and not trouble
     count = f"{states['Ready']} of {wanted} GPUs are ready"
+    said_of_pods = [stuck.message] if stuck else []
     if trouble:
         why = "GPUsUnready"
+    elif stuck:
+        why = stuck.reason
     elif all_ready:
         why = "AllGPUsReady"
     else:
         why = next((s for s in ("Drained", "Draining") if states[s]), "Starting")
-    put("Ready", holds=all_ready, reason=why, message="; ".join([count, *trouble, *drained]))
+    put(
+        "Ready",
+        holds=all_ready,
+        reason=why,
+        message="; ".join([count, *trouble, *drained, *said_of_pods]),
+    )
     said = f"{starting} GPUs start, {states['Draining']} are given back"
     put(
         "Progressing",
@@ -170,11 +197,11 @@ def _conditions(
         message=said if moving else "",
     )
     failure = (runner.failure or runner.problem) if runner else ""
-    degraded = trouble + ([failure] if failure else [])
+    degraded = [*trouble, *said_of_pods, *([failure] if failure else [])]
     put(
         "Degraded",
         holds=bool(degraded),
-        reason="GPUsUnready" if trouble else "PolicyFailed" if failure else "AsExpected",
+        reason=why if trouble or stuck else "PolicyFailed" if failure else "AsExpected",
         message="; ".join(degraded),
     )
     if runner is not None:

@@ -319,6 +319,8 @@ class GPUSummary(Model):
     ] = "Starting"
     """Whether it may take jobs. `Draining`: it is given back. `Drained`: somebody wants it to take
     no jobs for a while (the GPUServer's `drainSince`)."""
+    message: Annotated[str, Field(json_schema_extra=at_most(maxLength=512))] = ""
+    """Why it takes no jobs, where that is known."""
 
 
 class GPUPartitionStatus(Model):

@@ -226,7 +226,7 @@ class State:
         old = self.nodes.get(node.name)
         self._apply_view(self.nodes, node.name, node, deleted=deleted)
         new = self.nodes.get(node.name)
-        if old and new and (old.ready, old.schedulable) == (new.ready, new.schedulable):
+        if old and new and _node_outlook(old) == _node_outlook(new):
             return
         for name, server in self.servers.items():
             pod = self.server_pods.get(name)
@@ -354,6 +354,11 @@ def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
         }
         meta["annotations"] = {ANNOTATION_JOB_UID: item.job_uid}
     return {"metadata": meta}
+
+
+def _node_outlook(node: NodeView) -> tuple[object, ...]:
+    """All that decides whether GPUs of a node take jobs, and whether they are given back."""
+    return node.ready, node.schedulable, node.maintenance
 
 
 def _outlook(server: GPUServer) -> tuple[object, ...]:

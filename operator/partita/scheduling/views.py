@@ -15,11 +15,16 @@ from partita.constants import (
     LABEL_SERVER,
 )
 from partita.models.base import parse_memory
+from partita.pods.gpu_operator import maintenance
 from partita.pods.outcome import PodOutcome, read_outcome
 
 __all__ = ["NamespaceView", "NodeView", "PodView"]
 
 Json = dict[str, Any]
+
+_GOING = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"})
+"""Taints by which cluster-autoscaler (utils/taints) and Karpenter (pkg/apis/v1) announce that they
+drain a node; neither of them cordons it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +105,26 @@ class NodeView:
     version: int
     ready: bool
     schedulable: bool
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def maintenance(self) -> str:
+        """The label that asks GPU clients to leave the node; empty if none does."""
+        return maintenance(self.labels)
 
     @classmethod
     def parse(cls, body: Json) -> Self:
         """Read a Node."""
         conditions = (body.get("status") or {}).get("conditions") or []
+        spec = body.get("spec") or {}
+        taints = {taint.get("key") for taint in spec.get("taints") or []}
         return cls(
             name=body["metadata"]["name"],
             uid=body["metadata"]["uid"],
             version=int(body["metadata"]["resourceVersion"]),
             ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
-            schedulable=not (body.get("spec") or {}).get("unschedulable", False),
+            schedulable=not (spec.get("unschedulable") or taints & _GOING),
+            labels=dict(body["metadata"].get("labels") or {}),
         )
 
 

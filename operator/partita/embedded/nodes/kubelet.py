@@ -12,8 +12,15 @@ from partita.embedded.nodes.agent import Agent, Cluster
 from partita.embedded.nodes.api import ApiError
 from partita.embedded.nodes.gpu import Mode
 from partita.embedded.nodes.node import Device, Machine
-from partita.embedded.nodes.pods import BadPodError, Exit, SimulatedPod, parse_pod, pod_status
-from partita.embedded.nodes.scheduler import Wants, place
+from partita.embedded.nodes.pods import (
+    BadPodError,
+    Exit,
+    SimulatedPod,
+    parse_pod,
+    pod_status,
+    unschedulable,
+)
+from partita.embedded.nodes.scheduler import Wants, place, why_not
 
 __all__ = ["PODS", "Kubelets"]
 
@@ -135,6 +142,11 @@ class Kubelets:
         if room is not None:
             del self._waiting[pod.uid]
             self._admit(pod, self._cluster.machines[room.name])
+        elif (why := why_not(pod.wants, rooms)) != pod.unschedulable:
+            pod.unschedulable = why
+            self._cluster.tasks.create_task(
+                self._call("PATCH", f"{pod.path}/status", unschedulable(pod, why))
+            )
         return room is not None
 
     def _retry(self) -> None:

@@ -30,7 +30,16 @@ from partita.embedded.nodes.gpu import GIB, Mode, Work
 from partita.embedded.nodes.scheduler import Wants
 from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
 
-__all__ = ["BadPodError", "Exit", "Server", "SimulatedPod", "Task", "parse_pod", "pod_status"]
+__all__ = [
+    "BadPodError",
+    "Exit",
+    "Server",
+    "SimulatedPod",
+    "Task",
+    "parse_pod",
+    "pod_status",
+    "unschedulable",
+]
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -76,6 +85,8 @@ class SimulatedPod:
 
     Attributes
     ----------
+    version
+        Its resource version.
     node
         Node that it is bound to; empty if none.
     for_default_scheduler
@@ -90,6 +101,8 @@ class SimulatedPod:
         Whether somebody wants it gone.
     ended
         Whether it has ended.
+    unschedulable
+        Why no node took it, as was written last; empty if nothing was.
     started
         When its containers started, if they run already.
     """
@@ -97,6 +110,7 @@ class SimulatedPod:
     def __init__(self, body: Mapping[str, Any]) -> None:
         meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
         self.uid: str = meta["uid"]
+        self.version: str = meta.get("resourceVersion", "")
         self.namespace: str = meta["namespace"]
         self.name: str = meta["name"]
         self.annotations: Mapping[str, str] = meta.get("annotations") or {}
@@ -110,6 +124,14 @@ class SimulatedPod:
         self.wants = _wants(spec)
         self.deleted = "deletionTimestamp" in meta
         self.ended = status.get("phase") in {"Succeeded", "Failed"}
+        self.unschedulable: str = next(
+            (
+                condition.get("message", "")
+                for condition in status.get("conditions") or ()
+                if (condition["type"], condition["status"]) == ("PodScheduled", "False")
+            ),
+            "",
+        )
         running = status.get("phase") == "Running" and status.get("startTime")
         self.started = parse_time(status["startTime"]) if running else None
 
@@ -218,6 +240,19 @@ def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) ->
         for c in pod.containers
     ]
     return {"metadata": {"uid": pod.uid}, "status": status}
+
+
+def unschedulable(pod: SimulatedPod, why: str) -> Body:
+    """Patch of a Pod that no node takes; refused where it has changed, as when it was bound."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": why,
+        "lastTransitionTime": _second(datetime.now(UTC)),
+    }
+    meta = {"uid": pod.uid, "resourceVersion": pod.version}
+    return {"metadata": meta, "status": {"conditions": [condition]}}
 
 
 def _second(time: datetime) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["CORDON", "Room", "Wants", "place"]
+__all__ = ["CORDON", "Room", "Wants", "place", "why_not"]
 
 CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 """What cordoning a node means to Pods."""
@@ -46,18 +46,34 @@ class Room:
 
     def takes(self, wants: Wants) -> bool:
         """Tell whether a Pod may run here now."""
-        return (
-            all(self.free(name) >= count for name, count in wants.resources.items())
-            and all(self.labels.get(k) == v for k, v in wants.node_selector.items())
-            and (not wants.affinity or any(_holds(t, self.labels) for t in wants.affinity))
-            and all(_tolerated(taint, wants.tolerations) for taint in self.taints)
-        )
+        return not self.refuses(wants)
+
+    def refuses(self, wants: Wants) -> str:
+        """Say why a Pod cannot run here now, in kube-scheduler's words; empty where it can."""
+        for taint in self.taints:
+            if not _tolerated(taint, wants.tolerations):
+                if taint["key"] == CORDON["key"]:
+                    return "node(s) were unschedulable"
+                return f"node(s) had untolerated taint(s) {{{taint['key']}}}"
+        if not all(self.labels.get(k) == v for k, v in wants.node_selector.items()) or (
+            wants.affinity and not any(_holds(t, self.labels) for t in wants.affinity)
+        ):
+            return "node(s) didn't match Pod's node affinity/selector"
+        lacking = (name for name, count in wants.resources.items() if self.free(name) < count)
+        return next((f"Insufficient {name}" for name in lacking), "")
 
 
 def place(wants: Wants, rooms: Iterable[Room]) -> Room | None:
     """Choose the node with the most left of what a Pod wants; None when none takes it."""
     fitting = [room for room in rooms if room.takes(wants)]
     return min(fitting, key=lambda r: (-sum(map(r.free, wants.resources)), r.name), default=None)
+
+
+def why_not(wants: Wants, rooms: Iterable[Room]) -> str:
+    """Say why no node takes a Pod, as kube-scheduler does in the condition PodScheduled."""
+    reasons = Counter(room.refuses(wants) for room in rooms)
+    told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{reasons.total()} nodes are available: {told}."
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:

@@ -98,4 +98,8 @@ def test_only_what_is_bound_to_the_account_is_granted() -> None:
     documents = list(yaml.safe_load_all(text))
     assert granted(documents, "partita-agent") == set()
     roles = {right.role for right in granted(documents, "partita-operator")}
-    assert roles == {"partita-operator", "partita-operator-lease"}
+    assert roles == {
+        "partita-operator",
+        "partita-operator-budgets",
+        "partita-operator-lease",
+    }

@@ -197,3 +197,98 @@ def test_of_a_thousand_gpus_in_trouble_as_many_are_named_as_a_condition_holds():
         message = conditions(status)[kind][2]
         assert len(message) == 32768
         assert message.endswith("...")
+
+
+WORDS = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": WORDS,
+        }
+    ],
+}
+
+
+def pending(server: str, status: dict[str, Any], node: str = "") -> dict[str, Any]:
+    body: dict[str, Any] = server_pod_body(server, node=node, phase="Pending")
+    body["status"] = status
+    return body
+
+
+def labelled(name: str, product: str) -> dict[str, Any]:
+    body: dict[str, Any] = node_body(name)
+    body["metadata"]["labels"] = {"nvidia.com/gpu.product": product}
+    return body
+
+
+def test_server_pods_that_no_node_takes_are_told_with_the_products_that_there_are():
+    state = a_state(
+        labelled("n1", "NVIDIA-H200"),
+        labelled("n2", "NVIDIA-H200"),
+        labelled("n3", "Tesla-T4"),
+        *(server_body(f"shared-{n}", **EMPTY) for n in range(5)),
+        *(pending(f"shared-{n}", UNSCHEDULABLE) for n in range(5)),
+    )
+    status = overview(state, a_partition(gpus=5, gpuSelector={"products": ["NVIDIA-B300"]}))
+    found = conditions(status)
+    assert found["Ready"][:2] == ("False", "Unschedulable")
+    assert found["Degraded"][:2] == ("True", "Unschedulable")
+    assert found["Degraded"][2] == (
+        "shared-0, shared-1, shared-2 and 2 more cannot start: no node takes the Pod: "
+        f"{WORDS} GPU products of the nodes: NVIDIA-H200 (2 nodes), Tesla-T4 (1 node). "
+        "To go on, change spec.gpuSelector.products, add GPUs, free some, or lower spec.gpus"
+    )
+    assert {gpu.message for gpu in status.gpu_summary} == {f"no node takes the Pod: {WORDS}"}
+
+
+def test_nodes_without_the_label_of_their_product_are_told_of():
+    state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", UNSCHEDULABLE))
+    message = conditions(overview(state))["Degraded"][2]
+    assert "No node has the label nvidia.com/gpu.product" in message
+    assert "To go on, add GPUs, free some, or lower spec.gpus" in message
+
+
+def test_a_server_pod_whose_image_cannot_be_pulled_says_so():
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    status = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "agent", "state": {"waiting": waiting}}],
+    }
+    state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", status, "node-1"))
+    found = conditions(overview(state))
+    assert found["Ready"][:2] == ("False", "ServerPodsStuck")
+    assert found["Degraded"][:2] == ("True", "ServerPodsStuck")
+    assert "ImagePullBackOff: Back-off pulling image" in found["Degraded"][2]
+
+
+def test_server_pods_that_the_api_server_refuses_say_so():
+    refused = "create pods partita-servers/shared-0: 403 exceeded quota"
+    status = partition_status(
+        a_partition(), a_state(node_body(), server_body(**EMPTY)), None, at(0), refused
+    )
+    assert conditions(status)["Degraded"] == (
+        "True", "ServerPodsRefused", f"the GPUs could not be set up: {refused}",
+    )  # fmt: skip
+
+
+def test_one_that_just_starts_is_no_trouble():
+    state = a_state(
+        node_body(), server_body(**EMPTY), pending("shared-0", {"phase": "Pending"}, "node-1")
+    )
+    assert conditions(overview(state))["Degraded"][:2] == ("False", "AsExpected")
+
+
+def test_a_cordoned_node_and_one_under_maintenance_are_told_of():
+    cordoned = a_state(node_body(cordoned=True), server_body(), server_pod_body("shared-0"))
+    assert "`kubectl uncordon node-1`" in conditions(overview(cordoned))["Ready"][2]
+    upgrading = node_body()
+    upgrading["metadata"]["labels"] = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
+    drained = server_body(drainSince=format_time(at(0)), drainReason="NodeMaintenance")
+    found = conditions(overview(a_state(upgrading, drained, server_pod_body("shared-0"))))
+    assert found["Ready"][:2] == ("False", "Drained")
+    assert "nvidia.com/gpu-driver-upgrade-state=drain-required" in found["Ready"][2]
+    assert found["Degraded"][0] == "False"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partita.controller.partitions import Partitions
-from partita.kube.client import PODS, SERVERS, Kind
+from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
 from partita.kube.errors import NotFoundError
 from partita.pods.server import ServerPodSettings
 from partita.scheduling.state import State
@@ -22,12 +22,18 @@ class Kube:
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = {pod["metadata"]["name"]: pod for pod in pods}
         self.emptied: list[str] = []
+        self.budgets: list[str] = []
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
         assert (kind, namespace) == (PODS, "partita-system")
         if name not in self.pods:
             raise NotFoundError("get", 404, "no")
         return self.pods[name]
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        assert kind is BUDGETS
+        self.budgets.append(body["metadata"]["name"])
+        return body
 
     async def patch(self, kind: Kind, name: str, _patch: Any, **_options: Any) -> dict[str, Any]:
         assert kind is SERVERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.history import GROUP_PATH
-from support.operator import OPERATOR_NAMESPACE, Job, System
+from support.operator import SERVER_NAMESPACE, Job, System
 from support.queues import LONG
 
 
@@ -66,7 +66,7 @@ async def test_a_deleted_partition_s_jobs_finish_and_its_gpus_are_given_back(
         await job.delete()
         await system.history.until(
             lambda: (
-                not system.servers(partition) and not system.history.all("pods", OPERATOR_NAMESPACE)
+                not system.servers(partition) and not system.history.all("pods", SERVER_NAMESPACE)
             )
         )
 
@@ -107,7 +107,7 @@ async def test_a_server_pod_deleted_by_hand_comes_back_and_its_jobs_too(system: 
         partition = await system.partition()
         job = await running_job(system, partition)
         await shorten(job)
-        path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{partition}-0"
+        path = f"/api/v1/namespaces/{SERVER_NAMESPACE}/pods/{partition}-0"
         (await system.api.delete(path)).ok()
         await job.succeeds()
         assert job.outcomes == ["GPUFault", "Succeeded"]

@@ -21,7 +21,7 @@ from support.api import Api
 from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
 from support.history import GROUP_PATH
-from support.operator import OPERATOR_NAMESPACE, System, prepare_namespace
+from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
@@ -140,7 +140,7 @@ async def test_one_that_waits_for_the_lease_is_ready(
 
 
 async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
-    system: System, namespace: str
+    system: System,
 ) -> None:
     name = system.named("operator")
     containers = [
@@ -155,12 +155,11 @@ async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
     }
     path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods"
     (await system.api.post(path, body)).ok()
-    await prepare_namespace(system.api, namespace, "partita-agent")
     try:
-        async with system.nodes(1), system.operator(identity=name, server_namespace=namespace):
+        async with system.nodes(1), system.operator(identity=name):
             partition = await system.partition()
             await system.ready(partition)
-            pod = system.history.get("pods", f"{partition}-0", namespace)
+            pod = system.history.get("pods", f"{partition}-0", SERVER_NAMESPACE)
             assert pod is not None
             assert {c["image"] for c in pod["spec"]["containers"]} == {"example.org/partita:7"}
             await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")

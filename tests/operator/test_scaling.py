@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from partita.models.base import format_time
-from support.operator import System
+from support.operator import SERVER_NAMESPACE, System
 from support.queues import LONG, blocked
 
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
@@ -53,7 +53,7 @@ async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: Syst
         assert drains.outcomes == [""]
         await drains.delete()
         await system.history.until(lambda: len(system.servers(partition)) == 1)
-        pods = [p["metadata"]["name"] for p in system.history.all("pods", "partita-system")]
+        pods = [p["metadata"]["name"] for p in system.history.all("pods", SERVER_NAMESPACE)]
         assert pods == [f"{partition}-0"]
         assert lasts.outcomes == [""]
 

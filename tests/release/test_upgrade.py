@@ -96,7 +96,7 @@ async def test_jobs_that_run_go_on_and_those_that_wait_start(system: System) -> 
     api, history = system.api, system.history
     pods, jobs = await by_name(api, "pods"), await by_name(api, "sharedgpujobs")
     await upgrade_crds(api)
-    async with system.operator():
+    async with system.operator(server_namespace=OPERATOR_NAMESPACE):
         await system.ready("shared", 2)
         # What waited still waits, and is told so by this operator: there is no room.
         await system.found("rests").change(suspend=False)
@@ -122,7 +122,7 @@ async def test_before_its_crds_it_says_what_they_lack_and_touches_nothing(system
     api = system.api
     kinds = ("pods", "sharedgpujobs", "gpupartitions")
     before = {plural: await by_name(api, plural) for plural in kinds}
-    async with system.operator():
+    async with system.operator(server_namespace=OPERATOR_NAMESPACE):
         async with asyncio.timeout(20):
             while not (
                 said := [e["why"] for e in system.logs if e["event"] == "waiting for the CRDs"]

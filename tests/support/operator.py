@@ -32,6 +32,8 @@ GIB = 1 << 30
 SPEED = 100.0
 """Virtual seconds a second: a job of the default 10 s runs for 0.1 s."""
 OPERATOR_NAMESPACE = "partita-system"
+SERVER_NAMESPACE = "partita-servers"
+"""As `manifests/` have it: only there may the operator write disruption budgets."""
 START_SECONDS = 30
 
 
@@ -200,7 +202,8 @@ class System:
         self, kubeconfig: Path | None = None, **settings: Any
     ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
-        options = OperatorSettings(**{"identity": "suite", **settings})
+        defaults = {"identity": "suite", "server_namespace": SERVER_NAMESPACE}
+        options = OperatorSettings(**{**defaults, **settings})
         kubeconfig = kubeconfig or self._server.kubeconfig_of("partita-operator")
         work = asyncio.create_task(run_operator(options, str(kubeconfig)))
         try:
@@ -398,10 +401,10 @@ async def prepare_namespace(api: Api, name: str, *accounts: str) -> None:
 async def install_kinds(api: Api) -> None:
     """Serve Partita's kinds, and make the operator's namespace."""
     await install_crds(api)
-    meta = {"name": OPERATOR_NAMESPACE}
-    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
-    await api.post("/api/v1/namespaces", body)
-    await prepare_namespace(api, OPERATOR_NAMESPACE, "partita-agent")
+    for name in (OPERATOR_NAMESPACE, SERVER_NAMESPACE):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await api.post("/api/v1/namespaces", body)
+    await prepare_namespace(api, SERVER_NAMESPACE, "partita-agent")
     await _collector_knows(api)
 
 

@@ -27,6 +27,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 
+from support.operator import SERVER_NAMESPACE
+
 __all__ = ["Forge", "OperatorProcess"]
 
 TESTS = Path(__file__).parents[1]
@@ -119,7 +121,7 @@ class Forge:
             "kubeconfig": str(kubeconfig),
             "log": str(log),
             "clock": clock and str(clock),
-            "settings": settings,
+            "settings": {"server_namespace": SERVER_NAMESPACE, **settings},
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()

@@ -119,6 +119,8 @@ def _look_after(
     """Keep the server Pod of a GPU that stays."""
     status = server.status
     if pod is None:
+        if server.spec.drain_reason is not None:
+            return  # its node is under maintenance: see `controller.maintenance`
         if status.uuid and status.allocations:
             return  # the jobs on the old GPU end first: another GPU may take its place
         if status.uuid or status.conditions:

@@ -157,7 +157,6 @@ async def _lead(
         service_account=settings.service_account,
         priority_class=settings.server_priority_class,
     )
-    partitions = Partitions(kube, state, events, pods)
 
     def on_partition(name: str) -> None:
         partitions.changed(name)
@@ -167,7 +166,8 @@ async def _lead(
         found = state.partitions.get(name)
         if found is None:
             return None
-        return partition_status(found, state, loop.runner(name), datetime.now(UTC))
+        problem = partitions.problems.get(name, "")
+        return partition_status(found, state, loop.runner(name), datetime.now(UTC), problem)
 
     def on_decision(result: CycleResult) -> None:
         metrics.tally.decided(result)
@@ -183,6 +183,7 @@ async def _lead(
         on_status=on_status,
     )
     statuses = PartitionStatuses(kube, state, overview)
+    partitions = Partitions(kube, state, events, pods, on_problem=statuses.changed)
     resync = Resync(kube, state, SELECTORS)
     early = feeds(state)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}

@@ -1,14 +1,17 @@
-"""Carries out what `carving` finds, for each partition that changed."""
+"""Carries out what `carving` and `maintenance` find, for each partition that changed."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import structlog
 
 from partita.constants import COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT, LABEL_PARTITION
 from partita.controller.carving import Carving, carve
 from partita.controller.changes import Changes
-from partita.kube.client import PODS, SERVERS, Kube
+from partita.controller.maintenance import is_protected, maintain
+from partita.kube.client import BUDGETS, PODS, SERVERS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -17,6 +20,8 @@ from partita.kube.errors import (
 )
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
+from partita.models.base import format_time
+from partita.pods.budget import budget_name, build_budget
 from partita.pods.server import ServerPodSettings, build_server_pod
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
@@ -28,16 +33,33 @@ RETRY_AFTER = 2.0
 
 
 class Partitions:
-    """Sees to it that each partition has its GPUs."""
+    """Sees to it that each partition has its GPUs.
+
+    Parameters
+    ----------
+    on_problem
+        Told of each partition whose entry in `problems` came, changed or went.
+    """
 
     def __init__(
-        self, kube: Kube, state: State, events: Events, settings: ServerPodSettings
+        self,
+        kube: Kube,
+        state: State,
+        events: Events,
+        settings: ServerPodSettings,
+        on_problem: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._state = state
         self._events = events
         self._settings = settings
+        self._on_problem = on_problem
         self._changes = Changes()
+        self._budgets: dict[str, tuple[str, bool]] = {}
+        """For each GPUServer the UID for which its budget was last written, and whether it is
+        there."""
+        self.problems: dict[str, str] = {}
+        """Why a partition's GPUs could not be set up, by its name."""
         self._log = structlog.get_logger().bind(part="partitions")
 
     def changed(self, name: str) -> None:
@@ -48,14 +70,27 @@ class Partitions:
         """Work for ever."""
         while True:
             for name in await self._changes.take():
+                problem = ""
                 try:
                     await self._reconcile(name)
                 except KubernetesError as error:
-                    self._log.warning("partition not set up", partition=name, error=str(error))
+                    problem = str(error)
+                    self._log.warning("partition not set up", partition=name, error=problem)
                     asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, name)
+                self._note(name, problem)
+
+    def _note(self, name: str, problem: str) -> None:
+        if self.problems.get(name, "") == problem:
+            return
+        if problem:
+            self.problems[name] = problem
+        else:
+            del self.problems[name]
+        self._on_problem(name)
 
     async def _reconcile(self, name: str) -> None:
         partition = self._state.partitions.get(name)
+        await self._maintain(self._state.servers_of(name))
         servers = self._state.servers_of(name)
         todo = carve(partition, servers, self._state.server_pods, self._state.nodes)
         if partition is not None:
@@ -69,6 +104,56 @@ class Partitions:
             await self._reset(server)
         for server in todo.finish:
             await self._finish(server)
+        await self._protect(self._state.servers_of(name))
+
+    async def _maintain(self, servers: Sequence[GPUServer]) -> None:
+        todo = maintain(servers, self._state.server_pods, self._state.nodes)
+        for server in todo.drain:
+            node = self._state.nodes[server.status.node]
+            self._log.info(
+                "draining gpu", gpu=server.metadata.name, node=node.name, label=node.maintenance
+            )
+            now = format_time(datetime.now(UTC))
+            await self._set(server, {"drainSince": now, "drainReason": "NodeMaintenance"})
+        for server in todo.resume:
+            self._log.info("maintenance is over", gpu=server.metadata.name)
+            await self._set(server, {"drainSince": None, "drainReason": None})
+        for pod in todo.leave:
+            await self._delete_pod(pod)
+
+    async def _set(self, server: GPUServer, spec: dict[str, str | None]) -> None:
+        """Change a GPUServer's spec, unless somebody has written to it since."""
+        meta = server.metadata
+        try:
+            body = await self._kube.patch(
+                SERVERS, meta.name, {"spec": spec}, resource_version=meta.resource_version
+            )
+        except (NotFoundError, ConflictError):
+            self.changed(server.spec.partition)
+            return
+        self._state.apply_server(body)
+
+    async def _protect(self, servers: Sequence[GPUServer]) -> None:
+        """Make each server Pod's disruption budget, or remove it."""
+        for server in servers:
+            if server.metadata.deletion_timestamp is not None:
+                self._budgets.pop(server.metadata.name, None)
+                continue  # its budget goes with itself, by ownership
+            pod = self._state.server_pods.get(server.metadata.name)
+            node = self._state.nodes.get(pod.node if pod else server.status.node)
+            await self._set_budget(server, wanted=is_protected(server, node))
+
+    async def _set_budget(self, server: GPUServer, *, wanted: bool) -> None:
+        name, uid = server.metadata.name, server.metadata.uid
+        if self._budgets.get(name) == (uid, wanted):
+            return
+        if wanted:
+            with suppress(AlreadyExistsError):  # an operator before us made it
+                await self._kube.create(BUDGETS, build_budget(server, self._settings.namespace))
+        else:
+            with suppress(NotFoundError):
+                await self._kube.delete(BUDGETS, budget_name(server), self._settings.namespace)
+        self._budgets[name] = uid, wanted
 
     async def _create(self, partition: GPUPartition, todo: Carving) -> None:
         for name in todo.create_servers:

@@ -63,6 +63,7 @@ _MODELS = {
     "Namespace": "V1Namespace", "Node": "V1Node", "Pod": "V1Pod", "Event": "CoreV1Event",
     "ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "ServiceAccount": "V1ServiceAccount",
     "Lease": "V1Lease", "CustomResourceDefinition": "V1CustomResourceDefinition",
+    "PodDisruptionBudget": "V1PodDisruptionBudget",
 }  # fmt: skip
 
 

@@ -124,6 +124,9 @@ def builtin_resources(store: Store) -> list[Resource]:
         resource("serviceaccounts", "ServiceAccount", short_names=("sa",)),
         resource("leases", "Lease", "coordination.k8s.io", unconditional=False,
                  columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
+        resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", short_names=("pdb",),
+                 subresources=frozenset({"status"}), generation=True, columns=(
+                     _text("Min Available", ".spec.minAvailable"), AGE)),
         resource("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io",
                  namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
                  subresources=frozenset({"status"}), generation=True, unconditional=False,

@@ -31,6 +31,7 @@ from partita.kube.fence import fenced, may_send
 from partita.kube.streams import stream
 
 __all__ = [
+    "BUDGETS",
     "CRDS",
     "EVENTS",
     "JOBS",
@@ -96,6 +97,7 @@ NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Kind("", "v1", "events", "Event", namespaced=True)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
 CRDS = Kind(
     "apiextensions.k8s.io",
     "v1",

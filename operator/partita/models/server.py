@@ -56,6 +56,11 @@ class GPUServerSpec(Model):
     drain_since: Time | None = None
     """Since when it takes no more jobs; those on it are queued again once the partition's
     drainTimeout is over. Unset lets it take jobs; `kubectl partita drain` sets it."""
+    drain_reason: Annotated[str, Field(pattern="^NodeMaintenance$", max_length=64)] | None = None
+    """Why the operator set `drainSince`; unset where somebody else did. `NodeMaintenance`: a label
+    of the node asks GPU clients to leave it, as NVIDIA's GPU Operator does for a driver upgrade.
+    Once no job is on the GPU its server Pod is deleted. When the label is gone, the operator unsets
+    both fields, and a GPU is taken again."""
 
 
 class Allocation(Model):

@@ -106,7 +106,10 @@ class Job:
     clients: Count = 1
     """MPS client processes it starts on each GPU."""
     alone: bool = False
-    """It must have its GPUs to itself (nothing is known of it yet, or the mode is Exclusive)."""
+    """It must have its GPUs to itself: nothing is known of it yet, the mode is Exclusive, or its
+    GPUs faulted too often."""
+    alone_by_faults: bool = False
+    """It is alone only because its GPUs faulted: what it is charged for is its `memory`."""
     priority: int = 0
     duration: Amount | None = None
     """Expected seconds on an idle GPU; None when unknown."""

@@ -171,7 +171,7 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         fields: dict[str, Any] = {"peak": 16 * GIB, "first_use": at(0)}
         there = around(a_pod(status=status), booked=1, **fields)
         made = plan(with_attempts(attempt()), there, NOW)
-        assert (last(made).outcome, last(made).peak_memory) == (Outcome.FAILED, None)
+        assert (last(made).outcome, last(made).peak_memory) == (Outcome.SYSTEM_FAILURE, None)
         assert last(made).first_use_time is None
 
 

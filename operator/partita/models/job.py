@@ -86,6 +86,7 @@ class Outcome(StrEnum):
     OUT_OF_MEMORY = "OutOfMemory"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     GPU_FAULT = "GPUFault"
+    SYSTEM_FAILURE = "SystemFailure"
     NODE_LOST = "NodeLost"
     POD_DELETED = "PodDeleted"
     PREEMPTED = "Preempted"
@@ -107,7 +108,8 @@ class Retry(Model):
 
     limit: Annotated[int, Field(ge=0, le=100)] = 3
     """How often after a failure of the program. Attempts that end through no fault of the
-    program (a GPU fault, a lost node, preemption, suspension) do not count."""
+    program (a GPU fault beside other jobs, a lost node, preemption, suspension) do not count. A GPU
+    fault while the job runs alone is a failure of the program."""
     out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
     """What happens when the program runs out of GPU memory."""
 
@@ -228,6 +230,9 @@ class Attempt(Model):
         Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
     ) = None
     """Exit code of the program."""
+    fault_suspect: bool | None = None
+    """Whether its program may have caused the GPU fault that ended it. A job that was a suspect
+    twice runs alone."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
     """What it said last."""
 

@@ -1,4 +1,4 @@
-"""How programs say that the GPU's memory was refused to them.
+"""How programs say that the GPU's memory, or MPS, was refused to them.
 
 Only text that names the GPU counts: `MemoryError`, `std::bad_alloc`, TensorFlow's allocator `cpu`
 and gRPC's own RESOURCE_EXHAUSTED speak of other things.
@@ -7,7 +7,13 @@ and gRPC's own RESOURCE_EXHAUSTED speak of other things.
 import re
 from typing import Final
 
-__all__ = ["is_gpu_out_of_memory", "is_mps_client_terminated", "names_cuda_error"]
+__all__ = [
+    "is_gpu_out_of_memory",
+    "is_mps_client_terminated",
+    "names_cuda_error",
+    "names_mps_error",
+    "refused_memory",
+]
 
 _PATTERNS: Final = (
     # CUDA's driver API; Numba, TensorFlow and JAX print the name as it is.
@@ -63,6 +69,28 @@ _MPS_CLIENT_TERMINATED: Final = re.compile(
     r"cudaErrorMpsClientTerminated|CUDA_ERROR_MPS_CLIENT_TERMINATED"
     r"|MPS client has been terminated by the server"
 )
+_MPS_REFUSED: Final = re.compile(
+    # Errors 805 to 809: the names in the runtime and in the driver API, and what
+    # cudaGetErrorString gives. PyTorch prints the text after `CUDA error:`, TensorFlow and JAX the
+    # driver's name. Source as above.
+    r"cudaErrorMps(?:ConnectionFailed|RpcFailure|ServerNotReady|MaxClientsReached"
+    r"|MaxConnectionsReached)"
+    r"|CUDA_ERROR_MPS_(?:CONNECTION_FAILED|RPC_FAILURE|SERVER_NOT_READY|MAX_CLIENTS_REACHED"
+    r"|MAX_CONNECTIONS_REACHED)"
+    r"|MPS client failed to connect to the MPS control daemon"
+    r"|remote procedural call between the MPS server and the MPS client failed"
+    r"|MPS server is not ready to accept new MPS client requests"
+    r"|hardware resources required to (?:create MPS client|support device connections) have been"
+)
+_REFUSED_MEMORY: Final = re.compile(
+    # How much was asked for: PyTorch `Tried to allocate 2.00 GiB`, TensorFlow and XLA `trying to
+    # allocate 2.00GiB` and `N bytes`, XLA `Failed to allocate request for 2.99GiB`, CuPy `Out of
+    # memory allocating 8,000 bytes`, NCCL `Failed to CUDA calloc N bytes`, ONNX Runtime `requested
+    # buffer of size N`, llama.cpp `allocating 512.00 MiB on device 0`. Sources as above.
+    r"(?:[Tt]r(?:ied|ying) to allocate|Failed to allocate request for|allocating"
+    r"|Failed to CUDA [cm]alloc|requested buffer of size) (\d[\d,]*(?:\.\d+)?) ?([KMGT]iB)?"
+)
+_UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _CUDA_ERROR: Final = re.compile(
     # `CUDA error: ...` (PyTorch and NVIDIA's samples), CUDA_ERROR_..., cudaError...
     r"(?i:cuda[ _]?error)|CUDA (?:Runtime|driver) [Ee]rror|Cuda failure"
@@ -76,6 +104,18 @@ def is_mps_client_terminated(text: str) -> bool:
     MPS server that fails.
     """
     return _MPS_CLIENT_TERMINATED.search(text) is not None
+
+
+def names_mps_error(text: str) -> bool:
+    """Tell whether a failed program's last words name one of CUDA's errors of MPS, 805 to 810."""
+    return _MPS_REFUSED.search(text) is not None or is_mps_client_terminated(text)
+
+
+def refused_memory(text: str) -> int:
+    """Return the most memory that a failed program says was refused to it; bytes, 0 for unknown."""
+    found = _REFUSED_MEMORY.findall(text)
+    amounts = (float(n.replace(",", "")) * _UNITS[unit] for n, unit in found)
+    return int(max(amounts, default=0))
 
 
 def names_cuda_error(text: str) -> bool:

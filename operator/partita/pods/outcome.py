@@ -11,6 +11,8 @@ from partita.pods.memory_errors import (
     is_gpu_out_of_memory,
     is_mps_client_terminated,
     names_cuda_error,
+    names_mps_error,
+    refused_memory,
 )
 
 __all__ = ["MAX_MESSAGE", "POD_DELETED", "PodOutcome", "read_outcome"]
@@ -75,6 +77,10 @@ class PodOutcome:
     """Whether it failed as a program does that the agent ends for being above its booking."""
     gpu_error: bool = False
     """Whether it failed as a program does on whose GPU something went wrong."""
+    mps_error: bool = False
+    """Whether it failed with one of CUDA's errors of MPS."""
+    refused_memory: int = 0
+    """GPU memory that it says was refused to it, bytes; 0 for unknown."""
     accepted_at: datetime | None = None
     """When kubelet took it, before anything of it ran."""
     started_at: datetime | None = None
@@ -151,6 +157,8 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         message=message[-MAX_MESSAGE:],
         ended_from_outside=any(map(_ended_from_outside, failed)),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
+        mps_error=any(names_mps_error(end.message) for end in failed),
+        refused_memory=refused_memory(message) if outcome is Outcome.OUT_OF_MEMORY else 0,
         accepted_at=accepted,
         started_at=started,
         finished_at=finished,

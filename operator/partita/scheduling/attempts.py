@@ -8,7 +8,9 @@ from itertools import takewhile
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
 from partita.pods.job import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
+from partita.scheduling.fault_policy import Ending
 from partita.scheduling.reasons import gib
+from partita.scheduling.system_failures import judge_mps_error, judge_refusal
 from partita.scheduling.views import PodView
 
 __all__ = [
@@ -33,17 +35,9 @@ a fault within half a second and of a job's peak within one; the rest is for the
 MAX_ATTEMPTS_KEPT = 20
 """Attempts kept in the status; those that count against a limit are all kept."""
 
-_COUNTED = {Outcome.FAILED, Outcome.OUT_OF_MEMORY}
+_COUNTED = {Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.SYSTEM_FAILURE}
 _NOBODYS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
 """Ends that neither the program nor the operator wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """An attempt is to be ended on purpose."""
-
-    outcome: Outcome
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +73,10 @@ class Surroundings:
     """Why it is not started again: it ran out of all the memory that it can get. Else empty."""
     status_refused: bool = False
     """The API server never takes its status, so nothing waits for that."""
+    system_failures: int = 0
+    """Attempts that ended as SystemFailure, since it was last retried."""
+    above_processes: str = ""
+    """Why the agent ended a client of it: it had more than its `processes`. Else empty."""
 
 
 def observe(
@@ -140,6 +138,7 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
         outcome, message = _verdict(pod, attempt, around)
         update |= {
             "outcome": outcome,
+            "fault_suspect": _is_suspect(outcome, around),
             "end_time": _end_time(seen, start, now),
             "exit_code": seen.exit_code,
             "message": message,
@@ -177,10 +176,14 @@ def judged_at(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime 
     """
     seen = pod.outcome
     since = around.over_since.get(pod.attempt)
-    if since is None or not (seen.ended_from_outside or seen.gpu_error):
+    if since is None:
         return None
     outcome, _ = _verdict(pod, attempt, around)
-    return since + HEARSAY if outcome is Outcome.FAILED else None
+    unmeasured = outcome is Outcome.OUT_OF_MEMORY and peak_of(pod, around) is None
+    if outcome is Outcome.SYSTEM_FAILURE or unmeasured:
+        return since + HEARSAY
+    others_may = seen.ended_from_outside or seen.gpu_error
+    return since + HEARSAY if others_may and outcome is Outcome.FAILED else None
 
 
 def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outcome | None, str]:
@@ -196,7 +199,19 @@ def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outc
         if seen.ended_from_outside and peak is not None and above:
             facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} booked"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
+        if seen.ended_from_outside and around.above_processes:
+            return Outcome.FAILED, f"{around.above_processes}: {seen.message}"
+        if (judged := judge_mps_error(seen, used_gpu=bool(peak))) is not None:
+            return judged
+    if seen.outcome is Outcome.OUT_OF_MEMORY and attempt.memory:
+        return judge_refusal(seen, peak, attempt.memory, around.system_failures)
     return seen.outcome, seen.message
+
+
+def _is_suspect(outcome: Outcome | None, around: Surroundings) -> bool | None:
+    """Tell whether an attempt that ended may have caused a GPU fault; None where none ended it."""
+    ended = around.ending is not None and outcome is Outcome.GPU_FAULT
+    return around.ending.suspect if ended and around.ending else None
 
 
 def _end_time(seen: PodOutcome, start: datetime | None, now: datetime) -> datetime:
@@ -224,8 +239,11 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
     last = attempts[-1]
     if last.end_time is not None and last.end_time > now:
         return None
-    if last.outcome is Outcome.FAILED:
-        failures = sum(a.outcome is Outcome.FAILED for a in attempts)
+    if last.outcome in {Outcome.FAILED, Outcome.SYSTEM_FAILURE}:
+        failures = sum(a.outcome is last.outcome for a in attempts)
+    elif last.fault_suspect:
+        # The first one is not held: it is most likely a victim, and keeps its place in the queue.
+        failures = sum(bool(a.fault_suspect) for a in attempts) - 1
     else:
         failures = sum(1 for _ in takewhile(_came_to_nothing, reversed(attempts)))
     if not failures:
@@ -245,6 +263,10 @@ def trim(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
     surplus = len(attempts) - MAX_ATTEMPTS_KEPT
     if surplus <= 0:
         return attempts
-    idle = [a.number for a in attempts[:-1] if a.outcome not in _COUNTED and a.outcome]
+    idle = [
+        a.number
+        for a in attempts[:-1]
+        if a.outcome and a.outcome not in _COUNTED and not a.fault_suspect
+    ]
     dropped = set(idle[:surplus])
     return tuple(a for a in attempts if a.number not in dropped)

@@ -127,14 +127,19 @@ class Guard:
         )
 
     def booked_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Bytes that a job books in all: a job that is alone books whole GPUs."""
-        if job.alone:
+        """Bytes that a job books in all: a job that is alone books whole GPUs.
+
+        But one that is alone because its GPUs faulted books its own memory, or a small quota would
+        keep a victim of others' faults from ever running again.
+        """
+        if job.alone and not job.alone_by_faults:
             return sum(self.room[gpu].gpu.memory for gpu in gpus)
         return job.memory * len(gpus)
 
     def least_memory(self, job: Job) -> int:
         """Bytes that a job books at the least, on the smallest GPUs that may take jobs."""
-        return max(job.memory, self._smallest if job.alone else 0) * job.gpus
+        whole = job.alone and not job.alone_by_faults
+        return max(job.memory, self._smallest if whole else 0) * job.gpus
 
     def held_memory(self) -> dict[str, int]:
         """Return the bytes that each namespace has booked by now."""

@@ -20,6 +20,7 @@ from partita.models import (
 )
 from partita.models.base import later
 from partita.scheduling.attempts import Ending, Surroundings
+from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.known import Known, Refusal
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
@@ -261,6 +262,10 @@ class Jobs:
             beside=known.beside,
             known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
+            system_failures=sum(
+                a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
+                for a in job.status.attempts
+            ),
         )
 
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
@@ -274,10 +279,10 @@ class Jobs:
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
         booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
-        for name in booked:
+        for name, allocation in booked.items():
             fault = fault_of(self._state.servers[name], self._state.server_pods.get(name))
-            if fault:
-                return Ending(Outcome.GPU_FAULT, f"{name}: {fault}")
+            if fault is not None:
+                return ending_of(name, fault, allocation)
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")

@@ -29,6 +29,7 @@ from partita.scheduling.attempts import (
     trim,
     why_ended,
 )
+from partita.scheduling.system_failures import too_many
 from partita.scheduling.views import PodView
 
 __all__ = ["Plan", "plan"]
@@ -245,6 +246,7 @@ def _end_on_purpose(
         update={
             "outcome": ending.outcome,
             "message": ending.message,
+            "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
             "end_time": now,
             "peak_memory": peak_of(
                 next((p for p in around.pods if p.attempt == number), None), around
@@ -305,6 +307,12 @@ def _limit_reached(job: SharedGPUJob, attempts: Sequence[Attempt]) -> tuple[str,
             f"(retry.outOfMemory.limit: {retry.out_of_memory.limit}); {why_ended(last)}"
         )
         return "OutOfMemory", said
+    if last.outcome is Outcome.SYSTEM_FAILURE and too_many(attempts):
+        said = (
+            f"it had {times} system failures, which are not its own: see whether its GPU's server "
+            f"is healthy, then set the annotation partita.dev/retry; {why_ended(last)}"
+        )
+        return "SystemFailure", said
     return None
 
 

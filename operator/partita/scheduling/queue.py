@@ -26,7 +26,7 @@ def fair_order(
     weights
         Weight of each namespace; 1 for one that is not there.
     whole_gpu
-        Bytes that a job counts for which has its GPUs to itself.
+        Bytes that a job counts for which has its GPUs to itself for another cause than faults.
     """
     lines = sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.name))
     start: dict[tuple[int, str], float] = {}
@@ -37,7 +37,7 @@ def fair_order(
         turn = start.get(line)
         if turn is None:
             turn = held.get(job.namespace, 0) / weight
-        memory = whole_gpu if job.alone else job.memory
+        memory = whole_gpu if job.alone and not job.alone_by_faults else job.memory
         start[line] = turn + memory * job.gpus / weight
         turns.append((-job.priority, turn, place, job))
     turns.sort(key=lambda entry: entry[:3])

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from partita.models import GPUServer
+from partita.scheduling.fault_policy import GPUFault
 from partita.scheduling.views import PodView
 
 __all__ = ["fault_of", "use_of"]
@@ -25,8 +26,8 @@ def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime
     return peak, first_use
 
 
-def fault_of(server: GPUServer, pod: PodView | None) -> str:
-    """Say why every program on a GPU is lost; empty when none is.
+def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
+    """Say why every program on a GPU is lost; None when none is.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def fault_of(server: GPUServer, pod: PodView | None) -> str:
     """
     fault = server.status.condition("Faulted")
     if fault is not None and fault.status == "True":
-        return f"{fault.reason}: {fault.message}" if fault.message else fault.reason
+        return GPUFault(fault.reason, fault.message)
     if pod is None or pod.deleting or pod.outcome.finished:
-        return "its server Pod is gone"
-    return ""
+        return GPUFault("", "its server Pod is gone")
+    return None

@@ -9,6 +9,7 @@ from partita.models.partition import Slice
 from partita.models.profile import ApplicationProfile, Measurement
 from partita.pods.job import device_slots
 from partita.pods.template import template_problems
+from partita.scheduling.fault_policy import must_run_alone
 from partita.scheduling.reasons import Reason, Why, gib
 from partita_policies import types as policy
 
@@ -130,7 +131,8 @@ def resolve(
     Parameters
     ----------
     attempts
-        Its attempts so far; those that ran out of memory make it grow.
+        Its attempts so far; those that ran out of memory make it grow, and those that ended with
+        a GPU fault may have it run alone.
     history
         What is known of its application.
     largest
@@ -181,7 +183,8 @@ def resolve(
         gpus=spec.gpus,
         slots=slots,
         clients=spec.processes if mps else 1,
-        alone=exclusive or asked is None,
+        alone=exclusive or asked is None or must_run_alone(attempts),
+        alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
         priority=min(spec.priority, partition.spec.priority_cap(job.metadata.namespace)),
         duration=duration,
         submitted=created.timestamp() if created else 0.0,

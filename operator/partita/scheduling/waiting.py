@@ -62,7 +62,7 @@ class WaitingReasons:
         if job.id in self._holds.values():
             held = ", ".join(gpu for gpu, owner in self._holds.items() if owner == job.id)
             return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
-        shape = (job.memory, job.gpus, job.slots, job.clients, job.alone)
+        shape = (job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults)
         if shape not in self._known:
             self._known[shape] = self._of_shape(job)
         return self._known[shape]
@@ -124,7 +124,8 @@ class WaitingReasons:
             said = f"needs {' or '.join(job.products)}; {count} are others"
         elif job.alone:
             many = f"{job.gpus} idle GPUs on one node" if job.gpus > 1 else "an idle GPU"
-            said = f"needs {many}; {count} are in use"
+            why = ", because its GPU faulted too often beside other jobs"
+            said = f"needs {many}{why if job.alone_by_faults else ''}; {count} are in use"
         else:
             said = f"{count} are each used by a job that must be alone"
         others = [

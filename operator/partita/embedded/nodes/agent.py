@@ -113,7 +113,14 @@ class Agent:
                 self._faulted.set()
             elif asked:
                 self._log.warning("no such fault", fault=asked, mode=self._server.mode)
+        self._forget_released()
         self._device.changed.set()
+
+    def _forget_released(self) -> None:
+        """Forget what an ended job used once it is reported and the operator has released it."""
+        allocations, ended = self._status.get("allocations") or {}, self._device.ended
+        for uid in [u for u in ended if u in self._reported_jobs and u not in allocations]:
+            del ended[uid]
 
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
@@ -192,7 +199,7 @@ class Agent:
                     await self._device.changed.wait()
 
     def _usage(self) -> Body:
-        """Measure. A job that has ended is measured once more, for its peak and its first use."""
+        """Measure. A job that has ended keeps its peak and its first use until it is released."""
         gpu, tenants = self._device.gpu, self._device.tenants
         jobs = {uid: used.dump() for uid, used in self._device.ended.items()}
         for key, job in gpu.jobs.items():
@@ -211,10 +218,10 @@ class Agent:
     ) -> None:
         """Write the use, and what else is new."""
         self._reported = self._usage()
-        self._device.ended.clear()
         usage = self._reported["usage"]
         left = self._reported_jobs - usage["jobs"].keys()
         self._reported_jobs = set(usage["jobs"])
+        self._forget_released()
         usage = usage | {"jobs": usage["jobs"] | dict.fromkeys(left)}
         await self._send(status | self._reported | {"usage": usage}, message, **conditions)
 

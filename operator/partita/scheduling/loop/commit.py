@@ -257,7 +257,7 @@ class Committer:
             namespace=job.namespace,
             name=name,
             attempt=self._jobs.attempt_of(job.id),
-            memory=gpu.memory if job.alone else job.memory,
+            memory=gpu.memory if job.alone and not job.alone_by_faults else job.memory,
             thread_percent=job.thread_percent,
             slots=job.slots,
             clients=job.clients,

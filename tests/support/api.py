@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 
+from partita.models.nesting import parse
+
 __all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch"]
 
 JSON_PATCH = "application/json-patch+json"
@@ -70,7 +72,7 @@ class Watch:
         """
         assert self.status == 200, await self._response.text()
         async with asyncio.timeout(seconds):
-            event = json.loads(await self._line())
+            event = parse(await self._line())
         return event["type"], event["object"]
 
     async def _line(self) -> bytes:
@@ -134,7 +136,7 @@ class Api:
         ) as response:
             text = await response.text()
             # kube-apiserver sends its OpenAPI index as text/plain: go by the text.
-            parsed = json.loads(text) if text.startswith("{") else text
+            parsed = parse(text) if text.startswith("{") else text
             return Answer(response.status, parsed, dict(response.headers))
 
     async def get(self, path: str, **params: Any) -> Answer:

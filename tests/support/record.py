@@ -53,11 +53,14 @@ class Record:
     removed_by_hand
         UIDs of Pods that the test itself deleted: of one that went before anybody led, nobody can
         know that it ever was.
+    forged
+        UIDs of Pods that the test itself made in the operator's place.
     """
 
     def __init__(self) -> None:
         self.by_hand: set[int] = set()
         self.removed_by_hand: set[str] = set()
+        self.forged: set[str] = set()
         self._versions: defaultdict[str, dict[str, list[Version]]] = defaultdict(dict)
         self._latest: dict[tuple[str, str, str], Body] = {}
 
@@ -115,7 +118,9 @@ class Record:
 
     def job_pods_now(self) -> list[Body]:
         """Return the job Pods that are there now."""
-        return [body for body in self.all("pods") if _is_job(body)]
+        return [
+            versions[-1].body for versions in self._job_pods() if versions[-1].kind != "DELETED"
+        ]
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """Return reason and message of all events about objects of this name."""
@@ -146,8 +151,8 @@ class Record:
         ]
         living = [
             f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"
-            for body in self.all("pods")
-            if _is_job(body) and not _has_ended(body)
+            for body in self.job_pods_now()
+            if not _has_ended(body)
         ]
         return booked + living
 
@@ -162,7 +167,9 @@ class Record:
 
     def _job_pods(self) -> Iterator[list[Version]]:
         for versions in self._versions["pods"].values():
-            if _is_job(versions[0].body):
+            # As it was made: labels and owners can be changed later, by whoever owns the namespace.
+            made = versions[0].body
+            if made["metadata"]["uid"] not in self.forged and _is_job(made):
                 yield versions
 
     def _booked_above_capacity(self) -> Iterator[str]:

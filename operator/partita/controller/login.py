@@ -7,16 +7,31 @@ Source: kopf's documentation, "Authentication", "Custom HTTP sessions".
 """
 
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import kopf
+from kopf._cogs.clients import api as kopf_api
+from typing_extensions import override
 
 from partita.kube.connect import Access
+from partita.models.nesting import parse
 
 __all__ = ["connection", "log_in"]
 
 Listed = Callable[[str], None]
+
+# Kopf parses each line of a watch by itself. What json.loads cannot take ends all of its watches.
+vars(kopf_api)["json"] = SimpleNamespace(loads=parse)
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer whose JSON may be nested as deeply as the API server takes it."""
+
+    @override
+    async def json(self, **_: Any) -> Any:
+        return parse(await self.read())
 
 
 def log_in(
@@ -65,6 +80,7 @@ def _session(to: kopf.ConnectionInfo, listed: Listed) -> kopf.AiohttpSession:
         headers=to.as_http_headers(),
         proxy=to.proxy_url,
         trace_configs=[_ear(listed)],
+        response_class=_Answer,
     )
     return kopf.AiohttpSession(server=to.server, aiohttp_session=session)
 

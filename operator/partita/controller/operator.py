@@ -15,7 +15,7 @@ import kopf
 import structlog
 
 from partita.collector import collect_rarely
-from partita.constants import GROUP, LABEL_COMPONENT
+from partita.constants import LABEL_COMPONENT
 from partita.controller.definitions import wait_for_definitions
 from partita.controller.ending import end
 from partita.controller.feeds import Apply, feeds
@@ -298,7 +298,9 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.persistence.diffbase_storage = NoDiffs()
     settings.persistence.progress_storage = NoProgress()
-    settings.persistence.finalizer = f"{GROUP}/kopf"  # takes off its own where it finds it
+    # kopf removes its own finalizer from any object that has it, whoever wrote it there, with
+    # requests that the operator has no right to make. No object can have this one.
+    settings.persistence.finalizer = "no finalizer"
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 300

@@ -29,6 +29,7 @@ from partita.kube.errors import (
 )
 from partita.kube.fence import fenced, may_send
 from partita.kube.streams import stream
+from partita.models.nesting import parse
 
 __all__ = [
     "BUDGETS",
@@ -370,7 +371,7 @@ class Kube:
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
         try:
-            result: Json = orjson.loads(data)
+            result: Json = parse(data)
         except orjson.JSONDecodeError as error:
             # What answers here is no API server, such as a proxy's page; that may pass.
             raise UnavailableError(what, response.status, "the answer is no JSON") from error

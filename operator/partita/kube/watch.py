@@ -10,6 +10,7 @@ from kubernetes.aio.client import ApiClient
 from partita.kube.client import Kind
 from partita.kube.errors import UnavailableError, from_response
 from partita.kube.streams import stream
+from partita.models.nesting import parse
 
 __all__ = ["watch"]
 
@@ -40,7 +41,7 @@ async def watch(
     async with stream(api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
         async for line in _lines(content):
             try:
-                event = orjson.loads(line)
+                event = parse(line)
             except orjson.JSONDecodeError as error:
                 raise UnavailableError(what, 0, repr(error)) from error
             if event["type"] == "ERROR":

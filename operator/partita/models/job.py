@@ -192,7 +192,7 @@ class Assignment(Model):
     attempt: Count
     """The attempt."""
     beside: Neighbours = ()
-    """Jobs that shared the GPU when it was placed."""
+    """Jobs that shared the GPU when it was placed; those of other namespaces are not named."""
 
 
 class Attempt(Model):
@@ -209,7 +209,7 @@ class Attempt(Model):
     servers: Words = ()
     """GPUServers on which it was booked."""
     beside: Neighbours = ()
-    """Jobs that shared the GPU when it was placed."""
+    """Jobs that shared the GPU when it was placed; those of other namespaces are not named."""
     memory: Amount = 0
     """GPU memory booked (bytes, as a quantity)."""
     peak_memory: Amount | None = None

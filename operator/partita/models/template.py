@@ -8,9 +8,11 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from partita.models.base import Model, keyed_by
+from partita.models.nesting import CUT_OFF
 
 __all__ = ["PackedTemplate", "PodTemplate"]
 
+_TOO_DEEP = "it is nested too deeply: write a Pod's template, which has about 15 levels"
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _CONTAINER = {
     **_OPEN,
@@ -102,8 +104,21 @@ class PackedTemplate:
 
     @classmethod
     def pack(cls, template: PodTemplate) -> Self:
-        """Keep a template."""
-        return cls(to_json(template))
+        """Keep a template.
+
+        Raises
+        ------
+        ValueError
+            If it is nested more deeply than a Pod can be.
+        """
+        try:
+            text = to_json(template)
+            from_json(text)
+        except ValueError as error:
+            raise ValueError(_TOO_DEEP) from error
+        if CUT_OFF.encode() in text:
+            raise ValueError(_TOO_DEEP)
+        return cls(text)
 
     def unpack(self) -> PodTemplate:
         """Return the template, which is the caller's own."""

@@ -26,6 +26,8 @@ from partita_policies.types import GPU, Job
 
 __all__ = ["Committer"]
 
+OTHERS_JOB = "a job of another namespace"
+"""Stands for a job that the reader of a status may not know by its name."""
 RETRY_AFTER = 2.0
 """Seconds before what could not be written is tried again."""
 
@@ -75,7 +77,7 @@ class Committer:
         with self._busy_with(placed):
             giving_back = await self._still_given_back(changes) - placed
             for job, gpus in result.placed:
-                self._jobs.placed(job.id, self._names_on(gpus, result, job.id))
+                self._jobs.placed(job.id, self._names_on(gpus, result, job))
                 self._log_placed(job, gpus, result)
                 for gpu in gpus:
                     changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
@@ -265,12 +267,18 @@ class Committer:
             since=since,
         )
 
-    def _names_on(self, gpus: Sequence[str], result: CycleResult, uid: str) -> tuple[str, ...]:
-        """Names of the jobs that a job meets on its GPUs."""
+    def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
+        """Names of the jobs that a job meets on its GPUs; those of other namespaces have none."""
         there = {b.job for gpu in gpus for b in result.booked[gpu].bookings}
-        there |= {job.id for job, theirs in result.placed if set(theirs) & set(gpus)}
-        known = [self._state.jobs.get(other) for other in there - {uid}]
-        return tuple(sorted(job.key for job in known if job is not None))
+        there |= {other.id for other, theirs in result.placed if set(theirs) & set(gpus)}
+        found = [self._state.jobs.get(other) for other in there - {job.id}]
+        return tuple(
+            sorted(
+                other.key if other.metadata.namespace == job.namespace else OTHERS_JOB
+                for other in found
+                if other is not None
+            )
+        )
 
     def _log_placed(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
         answer = result.answer

@@ -1,0 +1,58 @@
+"""JSON of the API server, however deeply it is nested.
+
+A job's template may hold what its CRD does not describe, nested as deeply as the API server takes
+it: 10,000 levels (`maxNestingDepth` of Go's encoding/json). Python's parsers give up at about
+1,000, and then no object of the same list can be read. So what is deeper than any Pod is cut off,
+and a job whose template was cut is refused by itself.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+import orjson
+
+__all__ = ["CUT_OFF", "MAX_DEPTH", "parse"]
+
+MAX_DEPTH: Final = 100
+"""Levels that are kept where a text has too many to be parsed. A Pod has about 15; this
+much is an assumption."""
+CUT_OFF: Final = "partita.dev: nested too deeply"
+"""Stands for what was cut off."""
+
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]')
+
+
+def parse(text: bytes | str) -> Any:
+    """Parse JSON; where it is nested too deeply `CUT_OFF` stands for what is below `MAX_DEPTH`.
+
+    Raises
+    ------
+    json.JSONDecodeError
+        If it is no JSON.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        cut = _cut(text.encode() if isinstance(text, str) else text)
+        if not cut:
+            raise
+        return orjson.loads(cut)
+
+
+def _cut(text: bytes) -> bytes:
+    """Return the text without what is too deep; nothing where nothing is."""
+    kept, start, depth = bytearray(), 0, 0
+    for token in _TOKENS.finditer(text):
+        match text[token.start()]:
+            case 0x7B | 0x5B:  # { and [
+                depth += 1
+                if depth == MAX_DEPTH + 1:
+                    kept += text[start : token.start()] + json.dumps(CUT_OFF).encode()
+            case 0x7D | 0x5D:  # } and ]
+                if depth == MAX_DEPTH + 1:
+                    start = token.end()
+                depth -= 1
+            case _:
+                pass
+    return bytes(kept + text[start:]) if kept else b""

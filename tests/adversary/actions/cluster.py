@@ -1,0 +1,195 @@
+"""What is not the tenant's: objects of the cluster, of the operator, and of other namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+
+from adversary.actions import action
+from adversary.world import SERVERS, Attacker
+from support.history import GROUP_PATH
+from support.operator import container
+
+RBAC = "RBAC: a tenant has no right outside its namespace"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces"
+AGENT = "`partita-agent-reports`, and the rights of the agent's role"
+
+
+@action(RBAC, real=True)
+async def others_jobs_and_pods_changed(attacker: Attacker) -> None:
+    """Reading, changing, deleting and labelling the victims' jobs and Pods by their names."""
+    victim = attacker.world.running[0]
+    pod = attacker.path("pods", f"{victim.name}-1", victim.namespace)
+    for path in (victim.path, pod):
+        attacker.refused(await attacker.api.get(path))
+        attacker.refused(await attacker.api.patch(path, {"metadata": {"labels": {"a": "b"}}}))
+        attacker.refused(await attacker.api.delete(path))
+    attacker.refused(await attacker.api.patch(victim.path, {"spec": {"suspend": True}}))
+    attacker.refused(await attacker.api.delete(attacker.job_path(namespace=victim.namespace)))
+
+
+@action(RBAC, real=True)
+async def gpu_servers_and_partitions_changed(attacker: Attacker) -> None:
+    """Making, scaling, changing and deleting partitions and GPUServers, and writing the ledger."""
+    world = attacker.world
+    gpu = f"{GROUP_PATH}/gpuservers/{world.gpus[0]['metadata']['name']}"
+    partition = f"{GROUP_PATH}/gpupartitions/{world.partition}"
+    server = {"metadata": {"name": "own"}, "spec": {"partition": world.partition}}
+    api = attacker.api
+    ledger = {"status": {"allocations": None}}
+    for answer in (
+        await api.post(f"{GROUP_PATH}/gpuservers", server),
+        await api.post(f"{GROUP_PATH}/gpupartitions", {"metadata": {"name": "own"}}),
+        await api.patch(f"{gpu}/status", ledger),
+        await api.patch(gpu, {"metadata": {"annotations": {"sim.partita.dev/fault": "mps"}}}),
+        await api.delete(gpu),
+        await api.patch(partition, {"spec": {"gpus": 0}}),
+        await api.patch(f"{partition}/scale", {"spec": {"replicas": 0}}),
+        await api.delete(partition),
+    ):
+        attacker.refused(answer)
+
+
+@action(RBAC, real=True)
+async def nodes_and_namespaces_changed(attacker: Attacker) -> None:
+    """Cordoning the victims' node, and labelling its own namespace as one that may more."""
+    world = attacker.world
+    node = f"/api/v1/nodes/{world.gpus[0]['status']['node']}"
+    own = f"/api/v1/namespaces/{attacker.namespace}"
+    labels = {"partita.dev/gpu-access": "unrestricted", "team": world.victim}
+    for answer in (
+        await attacker.api.patch(node, {"spec": {"unschedulable": True}}),
+        await attacker.api.delete(node),
+        await attacker.api.patch(own, {"metadata": {"labels": labels}}),
+        await attacker.api.delete(f"/api/v1/namespaces/{world.victim}"),
+    ):
+        attacker.refused(answer)
+
+
+@action(RBAC, real=True)
+async def admission_and_rights_changed(attacker: Attacker) -> None:
+    """Deleting the admission policies and CRDs, and giving itself the operator's rights."""
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    binding = {
+        "metadata": {"name": "more"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "partita-operator",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "mallory"}],
+    }
+    own = f"{rbac}/namespaces/{attacker.namespace}/rolebindings"
+    policy = f"{admission}/validatingadmissionpolicies/partita-gpu-access"
+    for answer in (
+        await attacker.api.delete(policy),
+        await attacker.api.delete(
+            f"{admission}/validatingadmissionpolicybindings/partita-gpu-access"
+        ),
+        await attacker.api.delete(f"{crds}/sharedgpujobs.partita.dev"),
+        await attacker.api.post(own, binding),
+        await attacker.api.post(f"{rbac}/clusterrolebindings", binding),
+    ):
+        attacker.refused(answer)
+
+
+@action(RBAC, real=True)
+async def tokens_of_others(attacker: Attacker) -> None:
+    """Asking for tokens of the operator and the agent, acting as them, and reading Secrets."""
+    for name, namespace in (("partita-operator", "partita-system"), ("partita-agent", SERVERS)):
+        path = f"{attacker.path('serviceaccounts', name, namespace)}/token"
+        attacker.refused(await attacker.api.post(path, {"spec": {}}))
+        attacker.refused(await attacker.api.get(attacker.path("secrets", namespace=namespace)))
+
+
+@action("the Lease is in the operator's namespace, of which a tenant has no right")
+async def lease_of_the_operator(attacker: Attacker) -> None:
+    """Taking and deleting the operator's Lease; and one of its name in its own namespace."""
+    lease = {
+        "metadata": {"name": "partita-operator"},
+        "spec": {"holderIdentity": "mallory", "leaseDurationSeconds": 3600},
+    }
+    await attacker.api.post(f"{LEASES}/{attacker.namespace}/leases", lease)
+    if attacker.world.real:
+        path = f"{LEASES}/partita-system/leases/partita-operator"
+        attacker.refused(await attacker.api.delete(path))
+        attacker.refused(await attacker.api.patch(path, {"spec": {"holderIdentity": "mallory"}}))
+
+
+@action("Events are told to people and are read by nothing; pages show them as text")
+async def events_that_are_forged(attacker: Attacker) -> None:
+    """Two hundred Events in the operator's name about its own job, with markup and line breaks."""
+    job = await attacker.runs("told")
+    world = attacker.world
+
+    async def tell(number: int) -> None:
+        about = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SharedGPUJob",
+            "name": "told",
+            "namespace": attacker.namespace,
+            "uid": job.uid,
+        }
+        event = {
+            "metadata": {"name": f"told.{number}"},
+            "involvedObject": about,
+            "reason": "Evicted",
+            "message": f"<script>{number}</script>\n\x1b[2J",
+            "source": {"component": "somebody"},
+            "type": "Warning",
+        }
+        await attacker.api.post(attacker.path("events"), event)
+
+    await asyncio.gather(*(tell(number) for number in range(200)))
+    victim = world.running[0]
+    foreign = {
+        "metadata": {"name": "foreign"},
+        "involvedObject": {"kind": "SharedGPUJob", "name": victim.name, "namespace": world.victim},
+        "reason": "Evicted",
+        "message": "",
+        "source": {"component": "somebody"},
+    }
+    answer = await attacker.api.post(attacker.path("events", namespace=world.victim), foreign)
+    if world.real:
+        attacker.refused(answer)
+
+
+@action(AGENT, real=True)
+async def agent_token_that_was_stolen(attacker: Attacker) -> None:
+    """What the token of one server Pod can do: other GPUs' status, bookings, Pods, Secrets."""
+    world = attacker.world
+    first, second = (gpu["metadata"]["name"] for gpu in world.gpus[:2])
+    async with world.agent_of(first) as agent:
+        own, other = (f"{GROUP_PATH}/gpuservers/{name}" for name in (first, second))
+        (await agent.patch(f"{own}/status", {"status": {"driverVersion": "580.95.05"}})).ok()
+        pod = f"/api/v1/namespaces/{world.victim}/pods/{world.running[0].name}-1"
+        for answer in (
+            await agent.patch(f"{other}/status", {"status": {"memory": "1Gi"}}),
+            await agent.patch(f"{own}/status", {"status": {"allocations": None}}),
+            await agent.patch(f"{own}/status", {"status": {"allocations": {"x": None, "u": {}}}}),
+            await agent.patch(own, {"spec": {"partition": "x"}}),
+            await agent.delete(own),
+            await agent.delete(pod),
+            await agent.patch(pod, {"metadata": {"labels": {"a": "b"}}}),
+            await agent.patch(world.running[0].path, {"spec": {"suspend": True}}),
+            await agent.patch(f"{world.running[0].path}/status", {"status": {"phase": "Failed"}}),
+            await agent.get(f"/api/v1/namespaces/{world.victim}/secrets"),
+            await agent.get("/api/v1/pods"),
+        ):
+            attacker.refused(answer, 403, 422)
+
+
+@action("kubelet alone gives devices; what is asked of the API is no use of a GPU")
+async def namespace_filled_with_pods(attacker: Attacker) -> None:
+    """Two hundred ordinary Pods, labelled, changed and deleted as fast as it goes."""
+    from adversary.world import pod_body
+
+    async def churn(number: int) -> None:
+        body = pod_body(f"churn-{number}", spec={"containers": [container()]})
+        if await attacker.pod(body) is not None:
+            await attacker.patch_pod(f"churn-{number}", {"labels": {"app": "x"}})
+            path = attacker.path("pods", f"churn-{number}")
+            await attacker.api.delete(path, {"gracePeriodSeconds": 0})
+
+    await asyncio.gather(*(churn(number) for number in range(200)))

@@ -1,0 +1,391 @@
+"""SharedGPUJobs that a tenant writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from adversary.actions import action
+from adversary.world import LONG, Attacker
+from support.operator import Job, container
+
+BOUNDS = "the CRD's bounds refuse it, or the job says what is wrong with it"
+SECURITY = "Pod Security and quotas of the namespace hold for the job's Pod as for any other"
+RENEWED = "a job's attempts, bookings and Pods go by its UID, not by its name"
+
+
+async def _waits(job: Job) -> str:
+    """Wait until it says why it does not run; return the reason."""
+    status = await job.until(lambda s: s.get("reason") and s.get("phase") == "Queued")
+    return str(status["reason"])
+
+
+@action("`allowedNamespaces` of the partition")
+async def job_of_a_partition_of_others(attacker: Attacker) -> None:
+    """Jobs in partitions that serve others alone, that do not exist, and of strange names."""
+    world = attacker.world
+    job = await attacker.job("intruder", partition=world.closed, gpuMemory="1Gi")
+    assert await _waits(job) == "NamespaceNotAllowed"
+    for index, name in enumerate(("nope", "../gpuservers", "a" * 63, "gpus/../x", "\u00fc")):
+        await attacker.submit(f"lost-{index}", partition=name, gpuMemory="1Gi")
+
+
+@action("what a running job holds is frozen; a suspended one is looked at anew")
+async def job_moved_to_a_partition_of_others(attacker: Attacker) -> None:
+    """A job that is changed to another partition while it runs, and while it is suspended."""
+    job = await attacker.runs("mover")
+    assert (await attacker.api.patch(job.path, {"spec": {"partition": "x"}})).status == 422
+    await attacker.api.patch(job.path, {"spec": {"suspend": True}})
+    await job.phase("Suspended")
+    change = {"spec": {"partition": attacker.world.closed, "suspend": False}}
+    await attacker.api.patch(job.path, change)
+    await job.waits("NamespaceNotAllowed")
+
+
+@action("`maxPriority` of partition and quota (default 0)")
+async def job_of_the_highest_priority(attacker: Attacker) -> None:
+    """A job of priority 1,000,000 that fits only where a victim's job runs."""
+    answer = await attacker.submit("first", gpuMemory="20Gi", priority=1_000_000, sim=LONG)
+    if answer.status == 201:
+        await Job(attacker.world.system, attacker.namespace, "first", "").until(
+            lambda s: s.get("phase")
+        )
+
+
+@action("quotas of the partition")
+async def more_jobs_than_the_quota_has(attacker: Attacker) -> None:
+    """Forty jobs at once, of ten that the namespace may run."""
+    await asyncio.gather(*(attacker.job(f"many-{n}", gpuMemory="1Gi", sim=LONG) for n in range(40)))
+    history = attacker.world.history
+    await history.until(lambda: len(history.all("pods", attacker.namespace)) == 10)
+
+
+@action(BOUNDS)
+async def job_of_extreme_numbers(attacker: Attacker) -> None:
+    """Amounts, times and numbers at and beyond what can be counted."""
+    for index, spec in enumerate(
+        (
+            {"gpuMemory": "7Ei"},
+            {"gpuMemory": "8Ei"},
+            {"gpuMemory": "99999999999Ei"},
+            {"gpuMemory": "1e30"},
+            {"gpuMemory": "1n"},
+            {"gpuMemory": 9223372036854775807},
+            {"gpuMemory": "1Gi", "activeDeadlineSeconds": 999999999999},
+            {"gpuMemory": "1Gi", "activeDeadlineSeconds": 9223372036854775807},
+            {"gpuMemory": "1Gi", "ttlSecondsAfterFinished": 9223372036854775807},
+            {"gpuMemory": "1Gi", "expectedDuration": "9999999h9999999h9999999h9999999h"},
+            {"gpuMemory": "1Gi", "processes": 48},
+            {"gpus": 64},
+            {"gpuMemory": "1Gi", "retry": {"limit": 100, "outOfMemory": {"limit": 100}}},
+        )
+    ):
+        await attacker.submit(f"extreme-{index}", **spec)
+
+
+@action("a job's status is a subresource, of which a team has no right", real=True)
+async def forged_status(attacker: Attacker) -> None:
+    """A status that says that a job runs on the victims' GPU, at its creation and later."""
+    gpu = attacker.world.gpus[0]
+    forged = {
+        "phase": "Running",
+        "assignment": {
+            "servers": [gpu["metadata"]["name"]],
+            "memory": "1Gi",
+            "pod": "forged-1",
+            "attempt": 1,
+        },
+    }
+    answer = await attacker.submit("forged", gpuMemory="400Gi", status=forged)
+    assert "phase" not in answer.ok().body.get("status", {})
+    job = Job(attacker.world.system, attacker.namespace, "forged", "")
+    role = await attacker.api.patch(f"{job.path}/status", {"status": forged})
+    attacker.refused(role)
+
+
+@action(SECURITY, real=True)
+async def template_that_reaches_the_node(attacker: Attacker) -> None:
+    """Jobs whose templates ask for the node's files, processes or privileges."""
+    volume = {"name": "pipes", "hostPath": {"path": "/run/partita"}}
+    specs = (
+        {"volumes": [volume]},
+        {"hostPID": True},
+        {"hostIPC": True},
+        {"containers": [container(securityContext={"privileged": True})]},
+    )
+    jobs = []
+    for index, spec in enumerate(specs):
+        containers = spec.pop("containers", None)
+        job = await attacker.job(
+            f"reaches-{index}", gpuMemory="1Gi", pod=spec, containers=containers
+        )
+        jobs.append(job)
+    for job in jobs:
+        await job.until(lambda s: s.get("reason") == "PodForbidden")
+        assert job.pod() is None
+
+
+@action(
+    "of a template's metadata labels and annotations count, and Partita's own are set over them"
+)
+async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
+    """A template with another name, namespace, owner, finalizers, and labels of a server Pod."""
+    world, victim = attacker.world, attacker.world.running[0]
+    server = world.gpus[0]["metadata"]["name"]
+    meta = {
+        "name": f"{victim.name}-1",
+        "namespace": victim.namespace,
+        "finalizers": ["example.org/stays"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}],
+        "labels": {"partita.dev/component": "server", "partita.dev/server": server},
+        "annotations": {"partita.dev/job-uid": victim.uid, "partita.dev/gpu-memory": "1"},
+    }
+    template = {"metadata": meta, "spec": {"containers": [container()]}}
+    answer = await attacker.submit("elsewhere", gpuMemory="1Gi", template=template)
+    if answer.status != 201:
+        return
+    job = Job(world.system, attacker.namespace, "elsewhere", answer.body["metadata"]["uid"])
+    await job.until(lambda s: s.get("phase") in {"Succeeded", "Running"} or s.get("reason"))
+    for pod in world.history.versions("pods", "elsewhere-1", attacker.namespace)[:1]:
+        assert pod["metadata"].get("finalizers") is None
+        assert [o["uid"] for o in pod["metadata"]["ownerReferences"]] == [job.uid]
+
+
+@action("the Pod's place is the operator's to choose, whatever the template says")
+async def template_that_chooses_its_node(attacker: Attacker) -> None:
+    """Templates with a node, a scheduler, gates, and a selector that no node has."""
+    for index, spec in enumerate(
+        (
+            {"nodeName": attacker.world.gpus[-1]["status"]["node"]},
+            {"schedulerName": "none"},
+            {"schedulingGates": [{"name": "example.org/never"}]},
+            {"nodeSelector": {"no": "node"}},
+        )
+    ):
+        await attacker.submit(f"chooses-{index}", gpuMemory="1Gi", sim=LONG, pod=spec)
+
+
+@action("an object has at most 1.5 MiB; the operator builds no Pod that the API server refuses")
+async def template_of_extreme_size(attacker: Attacker) -> None:
+    """Templates with a megabyte of arguments, 5,000 variables, 16 containers, and 3,000 volumes."""
+    many = [{"name": f"V{n}", "value": str(n)} for n in range(5000)]
+    crowd = [container(f"c{n}") for n in range(16)]
+    for index, spec in enumerate(
+        (
+            {"containers": [container(args=["x" * 1_000_000])]},
+            {"containers": [container(env=many)]},
+            {"containers": crowd},
+            {"pod": {"volumes": [{"name": f"v{n}", "emptyDir": {}} for n in range(3000)]}},
+        )
+    ):
+        await attacker.submit(f"large-{index}", gpuMemory="256Mi", **spec)
+
+
+@action("what no Pod is as deep as is cut off when it is read, and the job refused by itself")
+async def template_nested_as_deeply_as_the_api_server_takes_it(attacker: Attacker) -> None:
+    """Templates of 150, 900 and 5,000 levels, which Python's parsers do not read."""
+    for levels in (150, 900, 5000):
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SharedGPUJob",
+            "metadata": {"name": f"deep-{levels}"},
+            "spec": {
+                "partition": attacker.world.partition,
+                "gpuMemory": "256Mi",
+                "template": {"spec": {"containers": [container()], "affinity": 0}},
+            },
+        }
+        deep = '{"a":' * levels + "1" + "}" * levels
+        text = json.dumps(body).replace('"affinity": 0', f'"affinity": {deep}')
+        await attacker.api.post(attacker.job_path(), text)
+
+
+@action("the template is read with care: the job says what is wrong with it")
+async def template_of_strange_types(attacker: Attacker) -> None:
+    """Templates in which lists are texts, texts are numbers, and names are empty."""
+    for index, spec in enumerate(
+        (
+            {"initContainers": "none"},
+            {"initContainers": [None]},
+            {"initContainers": [{"name": "x", "image": "i", "env": {"a": "b"}}]},
+            {"initContainers": [{"name": "x", "image": "i", "resources": []}]},
+            {"initContainers": [{"name": "x", "image": "i", "restartPolicy": {}}]},
+            {"tolerations": "all"},
+            {"volumes": {"a": 1}},
+            {"affinity": []},
+            {"runtimeClassName": 7},
+            {"restartPolicy": ["Always"]},
+            {"securityContext": "root"},
+            {"priorityClassName": "system-node-critical", "priority": "high"},
+            {"resources": {"requests": {"cpu": "lots"}}},
+            {"nodeSelector": ["a"]},
+            {"overhead": {"cpu": -1}},
+        )
+    ):
+        await attacker.submit(f"strange-{index}", gpuMemory="256Mi", pod=spec)
+    for index, main in enumerate(
+        (
+            container(env=[{"name": "A", "value": 5}]),
+            container(env=[{"name": 5}]),
+            container(env=[None]),
+            container(resources={"requests": {"cpu": {}}}),
+            container(resources={"limits": {"memory": "1e999", "cpu": "NaN"}}),
+            container(ports="80"),
+        )
+    ):
+        await attacker.submit(f"odd-{index}", gpuMemory="256Mi", containers=[main])
+
+
+@action("names are those that Kubernetes takes; a Pod's name is its job's and a number")
+async def jobs_of_confusing_names(attacker: Attacker) -> None:
+    """Names of victims' jobs, names that look like others' Pods, and strange ones."""
+    victim = attacker.world.running[0]
+    for name in (victim.name, f"{victim.name}-1", "a-1", "a", "a-1-1", "n" * 57, "0", "1-1"):
+        await attacker.job(name, gpuMemory="256Mi", application=victim.name)
+    for name in ("\u00e4", "A", "a/b", "..", "a" * 300, "\u202ea", "a\nb", ""):
+        assert (await attacker.submit(name, gpuMemory="256Mi")).status >= 400
+
+
+@action("text is kept as it is, and shown as text")
+async def texts_of_any_script(attacker: Attacker) -> None:
+    """Applications, slices and annotations of control codes, markup, and very long ones."""
+    texts = ("<b>x</b>", "\x1b[31mred", "a\nb", "\u202eabc", "\U0001f600" * 15, "'; DROP", "{{x}}")
+    for index, text in enumerate(texts):
+        meta = {"annotations": {"example.org/text": text * 1000}, "labels": {"a": "b"}}
+        await attacker.submit(f"text-{index}", meta=meta, gpuMemory="256Mi", application=text)
+        await attacker.submit(f"slice-{index}", slice=text)
+
+
+@action("a retry queues a job anew; its limits count from there, and quotas hold")
+async def retry_asked_for_again_and_again(attacker: Attacker) -> None:
+    """The annotation `partita.dev/retry` on a job that fails, thirty times, once of 200 KiB."""
+    job = await attacker.job(
+        "again", gpuMemory="1Gi", retry={"limit": 0}, sim={"duration": "1s", "exit_code": "1"}
+    )
+    await job.fails()
+    for number in range(30):
+        value = "x" * 200_000 if number == 15 else str(number)
+        meta = {"annotations": {"partita.dev/retry": value}}
+        await attacker.api.patch(job.path, {"metadata": meta})
+    await job.until(lambda s: s.get("phase") == "Failed" and s.get("retry") == "29")
+
+
+@action("each change ends or starts its own attempts alone")
+async def suspended_and_resumed_again_and_again(attacker: Attacker) -> None:
+    """A job that is suspended and resumed thirty times, as fast as it goes."""
+    job = await attacker.runs("flaps")
+    for number in range(30):
+        await attacker.api.patch(job.path, {"spec": {"suspend": number % 2 == 0}})
+
+
+@action(RENEWED)
+async def deleted_and_made_again_under_its_name(attacker: Attacker) -> None:
+    """A job that is deleted, and made anew under its name with another template, ten times."""
+    for number in range(10):
+        await attacker.world.history.until(
+            lambda: (
+                attacker.world.history.get("sharedgpujobs", "phoenix", attacker.namespace) is None
+            )
+        )
+        job = await attacker.job(
+            "phoenix", gpuMemory=f"{1 + number}Gi", sim=LONG, application=f"app-{number}"
+        )
+        if number % 3 == 0:
+            await job.until(lambda s: s.get("phase") == "Running")
+        await job.delete()
+
+
+@action("it keeps its own booking until it is gone, within its quota")
+async def job_that_cannot_be_deleted(attacker: Attacker) -> None:
+    """A job with 1,000 finalizers that is deleted while it runs, and changed after that."""
+    meta = {"finalizers": [f"example.org/f{n}" for n in range(1000)]}
+    job = await attacker.job("undead", gpuMemory="4Gi", meta=meta, sim=LONG)
+    await job.runs()
+    await job.delete()
+    for number in range(5):
+        labels = {"n": str(number)}
+        await attacker.api.patch(job.path, {"metadata": {"labels": labels}})
+
+
+@action("the operator needs no finalizer on jobs, and leaves those of others alone")
+async def job_with_the_finalizers_of_partita(attacker: Attacker) -> None:
+    """A job with finalizers in Partita's name."""
+    for name in ("ledger", "kopf"):
+        meta = {"finalizers": [f"partita.dev/{name}"]}
+        answer = await attacker.submit(f"held-{name}", meta=meta, gpuMemory="1Gi", sim=LONG)
+        if answer.status == 201:
+            await attacker.api.delete(attacker.job_path(f"held-{name}"))
+
+
+@action("ownership ends at the namespace: Kubernetes deletes the dependent, never its owner")
+async def job_owned_by_another_namespaces_job(attacker: Attacker) -> None:
+    """A job with a victim's job, and the victims' GPU, as owners that are to wait for it."""
+    victim, gpu = attacker.world.running[0], attacker.world.gpus[0]["metadata"]
+    owners = [
+        {"kind": "SharedGPUJob", "name": victim.name, "uid": victim.uid, "controller": True},
+        {"kind": "GPUServer", "name": gpu["name"], "uid": gpu["uid"]},
+    ]
+    common = {"apiVersion": "partita.dev/v1alpha1", "blockOwnerDeletion": True}
+    meta = {"ownerReferences": [owner | common for owner in owners]}
+    await attacker.submit("child", meta=meta, gpuMemory="1Gi")
+
+
+@action("an attempt that fails by itself is charged to its job, and backs off")
+async def job_that_fails_for_ever(attacker: Attacker) -> None:
+    """Jobs that fail, and run out of memory, as often as they may, at the same time."""
+    for number in range(4):
+        await attacker.job(
+            f"fails-{number}",
+            gpuMemory="256Mi",
+            retry={"limit": 20},
+            sim={"duration": "1s", "exit_code": "1"},
+        )
+        await attacker.job(f"grows-{number}", gpuMemory="256Mi", sim={"memory": "20Gi"})
+
+
+@action("a job without history waits for an idle GPU and takes none that is in use")
+async def job_that_wants_a_gpu_for_itself(attacker: Attacker) -> None:
+    """Jobs without memory, which run alone once, and of GPUs that are all in use."""
+    for number in range(5):
+        await attacker.submit(f"alone-{number}", sim=LONG)
+        await attacker.submit(f"wide-{number}", gpus=2, gpuMemory="1Gi")
+
+
+@action("the profiles of a namespace count for its own jobs alone")
+async def profile_that_is_poisoned(attacker: Attacker) -> None:
+    """Histories of extreme values under the names of the victims' applications."""
+    step = {"gpuUtilization": 100, "gpuMemory": "7Ei"}
+    for index, application in enumerate(("train", "serve", "<b>", "x" * 63)):
+        spec = {
+            "application": application,
+            "measurements": [
+                {
+                    "environment": {"product": "NVIDIA A100-SXM4-40GB"},
+                    "duration": 1e300,
+                    "runs": 2**31,
+                    "steps": [step] * 100,
+                }
+            ],
+        }
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "ApplicationProfile",
+            "metadata": {"name": f"poison-{index}"},
+            "spec": spec,
+        }
+        path = f"/apis/partita.dev/v1alpha1/namespaces/{attacker.namespace}/applicationprofiles"
+        answer = await attacker.api.post(path, body)
+        if attacker.world.real:
+            attacker.refused(answer)
+        await attacker.submit(f"learnt-{index}", application=application)
+
+
+@action("a job's labels are its own")
+async def job_with_hundreds_of_labels(attacker: Attacker) -> None:
+    """A job with 500 labels and 250 KiB of annotations, which is changed five times."""
+    labels = {f"example.org/l{n}": "x" * 60 for n in range(500)}
+    meta = {"labels": labels, "annotations": {"example.org/a": "y" * 250_000}}
+    job = await attacker.job("labelled", meta=meta, gpuMemory="1Gi", sim=LONG)
+    for number in range(5):
+        await attacker.api.patch(job.path, {"metadata": {"labels": {"n": str(number)}}})
+    assert len(json.dumps(job.status)) < 20_000

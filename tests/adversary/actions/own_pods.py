@@ -1,0 +1,239 @@
+"""What a tenant does to the Pods of its own jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from adversary.actions import action
+from adversary.world import LONG, Attacker, Body, pod_body
+from support.operator import Job, container
+
+KEPT = "what a running Pod holds stays booked until that Pod is gone, whatever its labels say"
+OWN = "it ends its own attempt alone"
+
+
+async def _big(attacker: Attacker, name: str) -> Job:
+    """A job that takes nearly all that is left of a GPU: booked twice, it is over capacity."""
+    job = await attacker.job(name, gpuMemory="14Gi", sim=LONG)
+    await job.runs()
+    return job
+
+
+async def _another_big(attacker: Attacker) -> None:
+    """Offer the operator what does not fit beside the big one on a GPU, or in the quota."""
+    for number in range(2):
+        await attacker.job(f"more-{number}", gpuMemory="14Gi", sim=LONG)
+
+
+@action(KEPT)
+async def own_pod_without_its_labels(attacker: Attacker) -> None:
+    """Removing the labels of the Pod of a job that runs, then asking for as much again."""
+    await _big(attacker, "hog")
+    labels = {f"partita.dev/{key}": None for key in ("component", "job", "attempt", "partition")}
+    await attacker.patch_pod("hog-1", {"labels": labels})
+    await _another_big(attacker)
+
+
+@action(KEPT)
+async def own_pod_without_its_annotations(attacker: Attacker) -> None:
+    """Removing the annotations of the Pod of a job that runs, then deleting the job."""
+    job = await _big(attacker, "hog")
+    keys = ("job-uid", "gpu-memory", "processes")
+    annotations = {f"partita.dev/{key}": None for key in keys}
+    await attacker.patch_pod("hog-1", {"annotations": annotations})
+    await job.delete()
+    await _another_big(attacker)
+    await job.gone()
+    history = attacker.world.history
+    await history.until(lambda: job.pod() is None)
+    # Nothing is left booked for what is no more.
+    await history.until(
+        lambda: all(
+            job.uid not in gpu["status"].get("allocations", {}) for gpu in history.all("gpuservers")
+        ),
+        what=lambda: history.all("gpuservers"),
+    )
+
+
+@action("the ledger says what is booked, not the Pod")
+async def own_pod_with_another_amount(attacker: Attacker) -> None:
+    """Writing another amount of memory, UID and attempt on the Pod of a job that runs."""
+    victim = attacker.world.running[0]
+    await _big(attacker, "hog")
+    annotations = {"partita.dev/gpu-memory": "1Mi", "partita.dev/job-uid": victim.uid}
+    labels = {"partita.dev/attempt": "7", "partita.dev/job": victim.name}
+    await attacker.patch_pod("hog-1", {"annotations": annotations, "labels": labels})
+    await _another_big(attacker)
+
+
+@action(KEPT)
+async def own_pod_without_its_owner(attacker: Attacker) -> None:
+    """Taking the job off the owners of its Pod, which goes on running."""
+    await _big(attacker, "hog")
+    await attacker.patch_pod("hog-1", {"ownerReferences": None})
+    await _another_big(attacker)
+
+
+@action(KEPT)
+async def own_pod_given_to_another_job(attacker: Attacker) -> None:
+    """Making a victim's job the owner of the Pod of a job that runs."""
+    victim = attacker.world.running[0]
+    await _big(attacker, "hog")
+    owner = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "name": victim.name,
+        "uid": victim.uid,
+        "controller": True,
+    }
+    await attacker.patch_pod("hog-1", {"ownerReferences": [owner]})
+    await _another_big(attacker)
+
+
+@action(KEPT)
+async def own_job_deleted_without_its_pod(attacker: Attacker) -> None:
+    """`kubectl delete sharedgpujob --cascade=orphan`: the Pod runs on without its job."""
+    job = await _big(attacker, "hog")
+    await attacker.api.delete(job.path, {"propagationPolicy": "Orphan"})
+    await job.gone()
+    await _another_big(attacker)
+
+
+@action(OWN)
+async def own_pods_deleted(attacker: Attacker) -> None:
+    """Deleting the Pod of a job again and again, as soon as it is there."""
+    job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
+    for attempt in range(1, 4):
+        await attacker.world.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
+        await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"))
+
+
+@action("an attempt has one Pod: one that is gone ends it, and the next has another number")
+async def own_pods_deleted_by_force(attacker: Attacker) -> None:
+    """The same without grace: the Pod is gone in the moment in which it was made."""
+    job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
+    for attempt in range(1, 4):
+        await attacker.world.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
+        options = {"gracePeriodSeconds": 0}
+        await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
+
+
+@action(OWN, real=True)
+async def own_pod_evicted(attacker: Attacker) -> None:
+    """Evicting the Pod of a job that runs; and one of a victim's, which RBAC refuses."""
+    await attacker.runs("hog")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "hog-1"}}
+    (await attacker.api.post(f"{attacker.path('pods', 'hog-1')}/eviction", eviction)).ok()
+    victim = attacker.world.running[0]
+    path = attacker.path("pods", f"{victim.name}-1", victim.namespace)
+    eviction["metadata"] = {"name": f"{victim.name}-1"}
+    attacker.refused(await attacker.api.post(f"{path}/eviction", eviction))
+
+
+@action("a Pod with a job's name is another's unless the operator recorded it: the job says so")
+async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
+    """Pods with the names of a job's first attempts, made before the job is."""
+    for attempt in (1, 2):
+        pod = await attacker.pod(pod_body(f"hog-{attempt}"))
+        assert pod is not None
+    await attacker.job("hog", gpuMemory="4Gi")
+
+
+@action("a Pod counts by the UID that the operator recorded")
+async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
+    """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
+    job = await attacker.runs("hog")
+    owner = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "name": "hog",
+        "uid": job.uid,
+        "controller": True,
+    }
+    labels = {"partita.dev/component": "job", "partita.dev/job": "hog", "partita.dev/attempt": "2"}
+    pod = await attacker.pod(
+        pod_body(
+            "hog-2",
+            ownerReferences=[owner],
+            labels=labels,
+            annotations={"partita.dev/job-uid": job.uid, "partita.dev/gpu-memory": "30Gi"},
+        )
+    )
+    if pod is not None:
+        await attacker.world.kubelet(pod, "Succeeded")
+
+
+@action("`partita-gpu-access` looks at these, too", real=True)
+async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
+    """`kubectl debug` of the Pod of a job with variables of its own for the GPU."""
+    await attacker.runs("hog")
+    path = f"{attacker.path('pods', 'hog-1')}/ephemeralcontainers"
+    for name in ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"):
+        debugger = {"name": "dbg", "image": "i", "env": [{"name": name, "value": "all"}]}
+        change = {"spec": {"ephemeralContainers": [debugger]}}
+        attacker.refused(await attacker.api.patch(path, change))
+
+
+@action("RBAC: it reaches the Pods of its own namespace alone", real=True)
+async def exec_attach_and_port_forward(attacker: Attacker) -> None:
+    """Entering the Pods of the victims, and the server Pods with their MPS."""
+    victim = attacker.world.running[0]
+    servers = attacker.world.history.all("pods", "partita-servers")
+    targets = [attacker.path("pods", f"{victim.name}-1", victim.namespace)]
+    targets += [
+        attacker.path("pods", body["metadata"]["name"], "partita-servers") for body in servers
+    ]
+    for path in targets:
+        for how in ("exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=80"):
+            attacker.refused(await attacker.api.post(f"{path}/{how}", None))
+        attacker.refused(await attacker.api.get(f"{path}/log"))
+
+
+@action("kubelet keeps the last 4 KiB, the operator 2,048 characters; the page shows text as text")
+async def pod_that_ends_with_strange_last_words(attacker: Attacker) -> None:
+    """Programs that fail with the words of others' faults, markup, terminal codes, and 200 KiB."""
+    words = (
+        "CUDA error: cudaErrorMpsClientTerminated",
+        "<script>alert(1)</script><img src=x onerror=alert(1)>",
+        "\x1b[2J\x1b]0;owned\x07\r\nlevel=error msg=forged\n{}",
+        "\u202e\ufffe" + "x" * 200_000,
+        "Xid 79: GPU has fallen off the bus",
+    )
+    jobs = [
+        await attacker.job(
+            f"says-{n}",
+            gpuMemory="1Gi",
+            retry={"limit": 0},
+            sim={"duration": "1s", "exit_code": "137", "message": text},
+        )
+        for n, text in enumerate(words)
+    ]
+    await asyncio.gather(*(job.fails() for job in jobs))
+    for job in jobs:
+        assert len(job.status["message"]) <= 4096
+
+
+@action("the job's limits come from the operator, which takes no device from a template")
+async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> None:
+    """A job whose template asks for more devices, another GPU, and no limit."""
+    uuid = attacker.world.gpus[0]["status"]["uuid"]
+    limits = {f"gpu.partita.dev/{uuid.removeprefix('GPU-')[:8]}": "5", "nvidia.com/gpu": "1"}
+    variables = {
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=99999M",
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/partita",
+    }
+    env = [{"name": key, "value": value} for key, value in variables.items()]
+    greedy = container(env=env, resources={"limits": limits})
+    first = greedy | {"name": "first"}
+    job = await attacker.job(
+        "greedy", gpuMemory="1Gi", containers=[greedy], pod={"initContainers": [first]}
+    )
+    await job.succeeds()
+    made = job.made()["spec"]
+    for each in (*made["containers"], *made["initContainers"]):
+        found: Body = {entry["name"]: entry.get("value") for entry in each["env"]}
+        assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1024M"
+        assert found["NVIDIA_VISIBLE_DEVICES"] != "all"
+        assert "nvidia.com/gpu" not in each["resources"]["limits"]
+        assert set(each["resources"]["limits"].values()) == {"1"}

@@ -1,0 +1,228 @@
+"""Pods that a tenant makes itself, in the place of the operator's."""
+
+from __future__ import annotations
+
+from adversary.actions import action
+from adversary.world import Attacker, Body, env_pod, pod_body
+from support.operator import Job, container
+
+IDENTITY = "a Pod is known by its owner and its recorded UID, never by labels"
+OWNER = "a job's Pod counts in the job's namespace alone"
+ADMISSION = "`partita-gpu-access` refuses it"
+KEEPER = "`partita.dev/*` is set by the operator alone (`partita-metadata`)"
+
+
+def _labels(component: str, **more: str) -> Body:
+    labels = {"component": component, **more}
+    return {f"partita.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
+
+
+def _as_job(victim: Job, name: str, *, attempt: int = 1, own: bool = False) -> Body:
+    """A Pod that says it is an attempt of the victim's job."""
+    owner = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "name": victim.name,
+        "uid": victim.uid,
+        "controller": True,
+    }
+    return pod_body(
+        name,
+        labels=_labels("job", job=victim.name, attempt=str(attempt)),
+        annotations={"partita.dev/job-uid": victim.uid, "partita.dev/gpu-memory": "1Mi"},
+        **({"ownerReferences": [owner]} if own else {}),
+    )
+
+
+async def _ends_as(attacker: Attacker, body: Body, *phases: str) -> None:
+    """Make a Pod and let its program bring about these phases."""
+    pod = await attacker.pod(body)
+    if pod is None:
+        return
+    for phase in phases:
+        await attacker.world.kubelet(pod, phase, code=int(phase == "Failed"))
+
+
+@action(IDENTITY)
+async def pod_labelled_as_the_server_of_a_gpu(attacker: Attacker) -> None:
+    """A Pod with the labels of the server Pod of the victims' GPU; it runs, and fails."""
+    for gpu in attacker.world.gpus:
+        name = gpu["metadata"]["name"]
+        body = pod_body(f"as-{name}", labels=_labels("server", server=name))
+        await _ends_as(attacker, body, "Running", "Failed")
+
+
+@action(IDENTITY)
+async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
+    """A Pod with name, labels and owner of the server Pod, in the tenant's own namespace."""
+    for gpu in attacker.world.gpus:
+        meta = gpu["metadata"]
+        owner = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "GPUServer",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        labels = _labels("server", server=meta["name"])
+        body = pod_body(meta["name"], labels=labels, ownerReferences=[owner])
+        await _ends_as(attacker, body, "Succeeded")
+
+
+@action(OWNER)
+async def pod_that_says_another_job_succeeded(attacker: Attacker) -> None:
+    """A Pod with the UID of a victim's job in its annotation, which succeeds."""
+    for index, victim in enumerate(attacker.world.running):
+        await _ends_as(attacker, _as_job(victim, f"ends-{index}"), "Succeeded")
+
+
+@action(OWNER)
+async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
+    """The same, with the name of the victim's Pod; it fails, and is deleted."""
+    for victim in attacker.world.running:
+        await _ends_as(attacker, _as_job(victim, f"{victim.name}-1"), "Failed")
+        await attacker.api.delete(attacker.path("pods", f"{victim.name}-1"))
+
+
+@action(OWNER)
+async def pod_of_the_next_attempt_of_another_job(attacker: Attacker) -> None:
+    """A Pod that says it is the next attempt of a victim's job that runs, or waits."""
+    for victim in [*attacker.world.running, *attacker.world.waiting]:
+        body = _as_job(victim, f"{victim.name}-2", attempt=2)
+        await _ends_as(attacker, body, "Running")
+
+
+@action(OWNER)
+async def pod_owned_by_another_namespaces_job(attacker: Attacker) -> None:
+    """A Pod with a victim's job as its controller, which is of another namespace."""
+    for index, victim in enumerate(attacker.world.running):
+        await _ends_as(attacker, _as_job(victim, f"owned-{index}", own=True), "Succeeded")
+
+
+@action(IDENTITY)
+async def pod_with_the_label_of_a_component_put_on_and_off(attacker: Attacker) -> None:
+    """An ordinary Pod that becomes a server's and a job's by its labels, and neither again."""
+    victim, gpu = attacker.world.running[0], attacker.world.gpus[0]["metadata"]["name"]
+    if await attacker.pod(pod_body("turncoat")) is None:
+        return
+    for component in ("server", "job", "server", None):
+        labels = {
+            "partita.dev/component": component,
+            "partita.dev/server": gpu,
+            "partita.dev/attempt": "1",
+        }
+        annotations = {"partita.dev/job-uid": victim.uid}
+        await attacker.patch_pod("turncoat", {"labels": labels, "annotations": annotations})
+
+
+@action("attempts are numbers of the operator; what cannot be read is no Pod of it")
+async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
+    """Pods whose attempt, memory and job are no numbers, not to be counted, or empty."""
+    victim = attacker.world.running[0]
+    for index, attempt in enumerate(("", "x", "-1", "99999999999999999999", "1.5", "0")):
+        body = _as_job(victim, f"strange-{index}")
+        body["metadata"]["labels"]["partita.dev/attempt"] = attempt
+        body["metadata"]["annotations"]["partita.dev/gpu-memory"] = "1e999"
+        await _ends_as(attacker, body, "Running")
+
+
+@action(KEEPER)
+async def pod_with_the_finalizers_of_partita(attacker: Attacker) -> None:
+    """A Pod with finalizers in Partita's name, which is deleted."""
+    for name in ("ledger", "kopf"):
+        body = pod_body(f"stays-{name}", finalizers=[f"partita.dev/{name}"])
+        if await attacker.pod(body) is not None:
+            await attacker.api.delete(attacker.path("pods", f"stays-{name}"))
+
+
+@action("an object has at most 1.5 MiB, annotations 256 KiB; the operator keeps neither of a Pod")
+async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -> None:
+    """A Pod with 2,000 finalizers and 200 KiB of annotations, which is changed and deleted."""
+    victim = attacker.world.running[0]
+    body = _as_job(victim, "heavy")
+    body["metadata"]["finalizers"] = [f"example.org/f{n}" for n in range(2000)]
+    body["metadata"]["annotations"]["example.org/text"] = "x" * 200_000
+    if await attacker.pod(body) is None:
+        del body["metadata"]["labels"]
+        body["metadata"]["annotations"] = {"example.org/text": "x" * 200_000}
+        assert await attacker.pod(body) is not None
+    for number in range(10):
+        await attacker.patch_pod("heavy", {"annotations": {"example.org/n": str(number)}})
+    await attacker.api.delete(attacker.path("pods", "heavy"))
+
+
+@action("kube-scheduler is passed by, the device plugin is not: the Pod gets no GPU")
+async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
+    """A Pod with the name of the victims' node, on which it runs without a GPU."""
+    node = attacker.world.gpus[0]["status"]["node"]
+    spec = {"containers": [container()], "nodeName": node}
+    await _ends_as(attacker, pod_body("bound", spec=spec), "Running", "Succeeded")
+
+
+@action(ADMISSION, real=True)
+async def pod_that_asks_for_a_slice(attacker: Attacker) -> None:
+    """A Pod that asks for the device of the victims' GPU, in a container of either kind."""
+    uuid = attacker.world.gpus[0]["status"]["uuid"].removeprefix("GPU-")[:8]
+    taker = container(resources={"limits": {f"gpu.partita.dev/{uuid}": "1"}})
+    for kind in ("containers", "initContainers"):
+        spec = {"containers": [container()]} | {kind: [taker | {"name": "taker"}]}
+        body = pod_body("taker", spec=spec)
+        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
+
+
+@action(ADMISSION, real=True)
+async def pod_that_names_a_gpu(attacker: Attacker) -> None:
+    """A Pod that sets NVIDIA_VISIBLE_DEVICES or the pipe of MPS."""
+    for name in ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY"):
+        body = env_pod("namer", **{name: "all"})
+        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
+
+
+@action(
+    "left open: no policy sees it; "
+    "`accept-nvidia-visible-devices-envvar-when-unprivileged=false` on the nodes closes it"
+)
+async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
+    """A Pod that takes NVIDIA_VISIBLE_DEVICES from a ConfigMap (`envFrom`)."""
+    data = {"NVIDIA_VISIBLE_DEVICES": "all"}
+    await attacker.api.post(
+        attacker.path("configmaps"), {"metadata": {"name": "env"}, "data": data}
+    )
+    source = [{"configMapRef": {"name": "env"}}]
+    body = pod_body("namer", spec={"containers": [container(envFrom=source)]})
+    await _ends_as(attacker, body, "Running", "Succeeded")
+
+
+@action("whole GPUs are kube-scheduler's to give: those of a partition are taken")
+async def pod_that_asks_for_whole_gpus(attacker: Attacker) -> None:
+    """A Pod that asks for every GPU of the victims' node by `nvidia.com/gpu`."""
+    limits = {"limits": {"nvidia.com/gpu": "3"}}
+    await attacker.pod(pod_body("whole", spec={"containers": [container(resources=limits)]}))
+
+
+@action("Pod Security `baseline` of the namespace refuses it", real=True)
+async def pod_that_reaches_the_node(attacker: Attacker) -> None:
+    """A Pod with the pipes of MPS by hostPath, the node's processes, or privileges."""
+    volume = {"name": "pipes", "hostPath": {"path": "/run/partita"}}
+    for spec in (
+        {"volumes": [volume]},
+        {"hostPID": True},
+        {"hostIPC": True},
+        {"hostNetwork": True},
+        {"containers": [container(securityContext={"privileged": True})]},
+    ):
+        body = pod_body("reaches", spec=spec)
+        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
+
+
+@action("RBAC: no tenant binds Pods or writes their status", real=True)
+async def pod_bound_and_ended_by_hand(attacker: Attacker) -> None:
+    """Binding a Pod to a node, and writing its status, as kube-scheduler and kubelet do."""
+    pod = await attacker.pod(pod_body("by-hand"))
+    assert pod is not None
+    path = attacker.path("pods", "by-hand")
+    node = attacker.world.gpus[0]["status"]["node"]
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    binding = {"metadata": {"name": "by-hand"}, "target": target}
+    attacker.refused(await attacker.api.post(f"{path}/binding", binding))
+    attacker.refused(await attacker.api.patch(f"{path}/status", {"status": {"phase": "Failed"}}))

@@ -1,0 +1,82 @@
+"""One cluster with a victim and an attacker for all attacks; on a real API server as installed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from adversary.actions import Action
+from adversary.stage import Stage
+from apiserver.controlplane import ControlPlane
+from partita.controller import partition_statuses
+from partita.scheduling import attempts, jobs
+from support.clusters import NOT_RUN, ApiServer, check_for_tests, embedded_server
+from support.kubectl import Kubectl
+
+HERE = Path(__file__).parent
+SINGLE_NODE = HERE.parents[1] / "manifests" / "overlays" / "single-node"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, where there is no RBAC and no admission, what these alone stop."""
+    mine = [item for item in items if HERE in item.path.parents]
+    for item in mine:
+        item.add_marker(pytest.mark.timeout(180))  # the first waits for the cluster
+    if config.getoption("--server") == "apiserver":
+        return
+    left_out = {item for item in mine if _needs_real(item)}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+        reason = "RBAC and admission stop them, which a real API server has: run "
+        config.stash[NOT_RUN][reason + "`make test-apiserver`"] = len(left_out)
+
+
+def _needs_real(item: pytest.Item) -> bool:
+    params = (
+        item.callspec.params
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else {}
+    )
+    action = params.get("action")
+    return isinstance(action, Action) and action.real
+
+
+@pytest.fixture(scope="session")
+def api_server(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    """A cluster of its own: a real one has Partita installed as its README says."""
+    if pytestconfig.getoption("--server") == "embedded":
+        with embedded_server(tmp_path_factory.mktemp("api")) as server:
+            yield server
+        return
+    from apiserver.build import assets
+
+    binaries = assets()
+    with ControlPlane(binaries) as plane:
+        check_for_tests(plane.kubeconfig)
+        home = tmp_path_factory.mktemp("home")
+        kubectl = Kubectl(binaries / "kubectl", plane.kubeconfig, home=home)
+        asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+        yield ApiServer.of(plane)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stage(api_server: ApiServer) -> AsyncIterator[Stage]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        patch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
+        patch.setattr(jobs, "QUEUED_WITHIN", 0.05)
+        patch.setattr(jobs, "REASON_WITHIN", 0.05)
+        patch.setattr(jobs, "RUNNING_WITHIN", 0.05)
+        patch.setattr(partition_statuses, "_PERIOD", 0.05)
+        stage = Stage(api_server)
+        yield stage
+        await stage.close()

@@ -1,0 +1,77 @@
+"""Keeps a world for many attacks."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import structlog
+from typing_extensions import override
+
+from adversary.world import SERVERS, World, running_world
+from support.clusters import ApiServer
+from support.history import History
+from support.operator import System, install_kinds
+
+__all__ = ["Stage"]
+
+
+class Stage:
+    """Keeps a world for many attacks, and makes another once one has come to harm."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._stack = contextlib.AsyncExitStack()
+        self._world: World | None = None
+
+    async def world(self) -> World:
+        """The world, in which no harm was done so far."""
+        if self._world is None:
+            self._world = await self._stack.enter_async_context(_world(self._server))
+        return self._world
+
+    async def close(self, *, spoilt: bool = False) -> None:
+        """End it; of one that came to harm nothing is expected any more."""
+        self._world = None
+        try:
+            await self._stack.aclose()
+        except BaseException:
+            if not spoilt:
+                raise
+
+
+class _Errors(logging.Handler):
+    """Adds kopf's errors to those of the operator."""
+
+    def __init__(self, logs: structlog.testing.LogCapture) -> None:
+        super().__init__(logging.ERROR)
+        self._logs = logs
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logs.entries.append({"log_level": "error", "event": record.getMessage()})
+
+
+@contextlib.asynccontextmanager
+async def _world(server: ApiServer) -> AsyncIterator[World]:
+    async with server.session() as session:
+        admin = server.api(session)
+        await install_kinds(admin)
+        await admin.post("/api/v1/namespaces", {"metadata": {"name": SERVERS}})
+        history = History(admin)
+        async with history.recording():
+            system = System(admin, history, server, "default")
+            logs = structlog.testing.LogCapture()
+            structlog.reset_defaults()
+            structlog.configure(processors=[logs])
+            system.logs = logs.entries
+            theirs = _Errors(logs)
+            logging.getLogger("kopf").addHandler(theirs)
+            try:
+                async with running_world(server, system, admin) as world:
+                    yield world
+            finally:
+                logging.getLogger("kopf").removeHandler(theirs)
+                await system.clean()
+                structlog.reset_defaults()

@@ -1,0 +1,477 @@
+"""A cluster with a victim and an attacker, and what must hold of it after each attack.
+
+The victim has jobs that run and one that waits. The attacker is an ordinary tenant: on the real
+API server a user with the rights of Kubernetes' role `edit` and on SharedGPUJobs in its own
+namespace. The embedded API server has no RBAC and no admission: there the same requests reach the
+operator, which must withstand them by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from partita.models.base import parse_memory
+from support.api import Answer, Api
+from support.clusters import ApiServer
+from support.history import GROUP_PATH, History
+from support.operator import Job, System, condition, container, prepare_namespace
+
+__all__ = [
+    "LONG",
+    "SERVERS",
+    "Attacker",
+    "NotRefusedError",
+    "World",
+    "env_pod",
+    "pod_body",
+    "running_world",
+]
+
+Body = dict[str, Any]
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SERVERS = "partita-servers"
+"""Namespace of the server Pods, as in `manifests/`."""
+USER = "mallory"
+QUOTA = {"memory": "24Gi", "jobs": 10}
+"""What the platform team lets the attacker's namespace have of the shared partition."""
+TEAM = "team"
+"""Label of namespaces; the closed partition serves those of one team."""
+LONG = {"duration": "9999h"}
+"""A program that does not end while all attacks are tried, a hundred times as fast as it says."""
+ALIVE = {"Pending", "Running", None}
+
+
+class NotRefusedError(AssertionError):
+    """A request took effect that must be refused."""
+
+
+def pod_body(name: str, *, spec: Body | None = None, **meta: Any) -> Body:
+    """A Pod that a tenant makes, allowed by Pod Security `baseline`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **meta},
+        "spec": {
+            "containers": [container()],
+            "automountServiceAccountToken": False,
+            **(spec or {}),
+        },
+    }
+
+
+def env_pod(name: str, **variables: str) -> Body:
+    """A Pod whose container has these variables."""
+    env = [{"name": key, "value": value} for key, value in variables.items()]
+    return pod_body(name, spec={"containers": [container(env=env)]})
+
+
+@dataclass(eq=False)
+class Attacker:
+    """An ordinary tenant, and what it knows: everything that is not secret."""
+
+    world: World
+    api: Api
+    namespace: str
+
+    def path(self, plural: str, name: str = "", namespace: str = "") -> str:
+        """Path of a core object in its namespace, or in another's."""
+        path = f"/api/v1/namespaces/{namespace or self.namespace}/{plural}"
+        return f"{path}/{name}" if name else path
+
+    def job_path(self, name: str = "", namespace: str = "") -> str:
+        """Path of a SharedGPUJob in its namespace, or in another's."""
+        path = f"{GROUP_PATH}/namespaces/{namespace or self.namespace}/sharedgpujobs"
+        return f"{path}/{name}" if name else path
+
+    async def pod(self, body: Body) -> Body | None:
+        """Create a Pod; return it, or None if the API server refuses it."""
+        answer = await self.api.post(self.path("pods"), body)
+        if answer.status >= 400:
+            return None
+        self.world.history.forged.add(answer.body["metadata"]["uid"])
+        return dict(answer.body)
+
+    async def patch_pod(self, name: str, meta: Body) -> Answer:
+        """Change the metadata of one of its Pods."""
+        return await self.api.patch(self.path("pods", name), {"metadata": meta})
+
+    async def job(self, name: str, *, meta: Body | None = None, **spec: Any) -> Job:
+        """Submit a job that the API server takes."""
+        answer = (await self.submit(name, meta=meta, **spec)).ok()
+        return Job(self.world.system, self.namespace, name, answer.body["metadata"]["uid"])
+
+    async def submit(
+        self,
+        name: str,
+        *,
+        meta: Body | None = None,
+        template: Body | None = None,
+        sim: dict[str, str] | None = None,
+        containers: list[Body] | None = None,
+        pod: Body | None = None,
+        status: Body | None = None,
+        **spec: Any,
+    ) -> Answer:
+        """Submit a job that the API server may refuse."""
+        annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
+        body = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SharedGPUJob",
+            "metadata": {"name": name, **(meta or {})},
+            "spec": {
+                "partition": self.world.partition,
+                "template": template
+                or {
+                    "metadata": {"annotations": annotations},
+                    "spec": {"containers": containers or [container()], **(pod or {})},
+                },
+                **spec,
+            },
+        }
+        return await self.api.post(self.job_path(), body | ({"status": status} if status else {}))
+
+    async def runs(self, name: str, **spec: Any) -> Job:
+        """Submit a small job, and wait until it runs."""
+        job = await self.job(name, gpuMemory="4Gi", sim=LONG, **spec)
+        await job.runs()
+        return job
+
+    def refused(self, answer: Answer, *statuses: int) -> None:
+        """Fail unless the API server refused a request.
+
+        Raises
+        ------
+        NotRefusedError
+            It did not.
+        """
+        if answer.status not in (statuses or (403,)):
+            raise NotRefusedError(
+                f"answered with {answer.status}: {json.dumps(answer.body)[:1000]}"
+            )
+
+
+@dataclass(eq=False)
+class World:
+    """All that runs, shared by the attacks of one module."""
+
+    server: ApiServer
+    system: System
+    admin: Api
+    attacker: Attacker
+    victim: str
+    """Namespace of the victim."""
+    partition: str
+    closed: str
+    """A partition that serves the victim alone."""
+    running: list[Job] = field(default_factory=list)
+    waiting: list[Job] = field(default_factory=list)
+    _pods: dict[str, str] = field(default_factory=dict)
+    _server_pods: dict[str, str] = field(default_factory=dict)
+    _probes: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def history(self) -> History:
+        """All versions of all objects."""
+        return self.system.history
+
+    @property
+    def real(self) -> bool:
+        """Whether there is RBAC and admission."""
+        return self.server.kind == "apiserver"
+
+    @property
+    def gpus(self) -> list[Body]:
+        """The GPUServers."""
+        return self.history.all("gpuservers")
+
+    def server_pods(self) -> dict[str, str]:
+        """UIDs of the server Pods by their GPUServers."""
+        owned = {body["metadata"]["uid"]: body["metadata"]["name"] for body in self.gpus}
+        return {
+            owned[owner["uid"]]: pod["metadata"]["uid"]
+            for pod in self.history.all("pods", SERVERS)
+            for owner in pod["metadata"].get("ownerReferences") or ()
+            if owner["uid"] in owned
+        }
+
+    async def kubelet(self, pod: Body, phase: str, code: int = 0, message: str = "") -> None:
+        """Report of a Pod what the tenant's program brings about."""
+        meta = pod["metadata"]
+        ended = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message}
+        state = {"running": {}} if phase == "Running" else {"terminated": ended}
+        if phase == "Pending":
+            state = {"waiting": {"reason": "ErrImagePull", "message": message}}
+        entry = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        status = {"phase": phase, "containerStatuses": [entry | {"state": state}]}
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
+        (await self.admin.patch(path, {"status": status})).ok()
+
+    @contextlib.asynccontextmanager
+    async def acting_as(self, user: str) -> AsyncIterator[Api]:
+        """A client with the rights of another user; of everybody where there are none."""
+        headers = {"Impersonate-User": user} if self.real else {}
+        async with _session(self.server, headers) as session:
+            yield self.server.api(session)
+
+    @contextlib.asynccontextmanager
+    async def agent_of(self, server: str) -> AsyncIterator[Api]:
+        """A client with the token of the agent in a GPU's server Pod."""
+        uid = self.server_pods()[server]
+        pod = next(
+            body for body in self.history.all("pods", SERVERS) if body["metadata"]["uid"] == uid
+        )
+        name = pod["metadata"]["name"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+        request = {"spec": {"boundObjectRef": bound}}
+        path = f"/api/v1/namespaces/{SERVERS}/serviceaccounts/partita-agent/token"
+        token = (await self.admin.post(path, request)).ok().body["status"]["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        async with aiohttp.ClientSession(headers=headers) as session:
+            yield self.server.api(session)
+
+    # What must hold.
+
+    async def settled(self) -> None:
+        """Note how everything is before the first attack."""
+        for job in self.running:
+            await job.runs()
+        for job in self.waiting:
+            await job.until(lambda status: status.get("phase") == "Queued")
+        self._pods = {job.uid: (job.pod() or {})["metadata"]["uid"] for job in self.running}
+        self._server_pods = self.server_pods()
+
+    async def holds(self) -> None:
+        """Assert that no attack so far has done any harm to others."""
+        await self._another_job_runs()
+        problems = [
+            *self._lost(),
+            *self.history.problems(),
+            *self._above_capacity(),
+            *self._told_to_attacker(),
+            *await self._read_by_attacker(),
+            *self._operator_in_trouble(),
+        ]
+        assert not problems, "\n".join(problems)
+
+    async def _another_job_runs(self) -> None:
+        name = f"probe-{next(self._probes)}"
+        job = await self.system.job(name, self.partition, gpuMemory="4Gi", namespace=self.victim)
+        await job.succeeds()
+        assert job.outcomes == ["Succeeded"], job.status
+        await job.delete()
+        # All that the attack made known to the operator before is worked off by then, too.
+        await job.gone()
+
+    def _lost(self) -> list[str]:
+        """Name what of the victim's jobs, and of the GPUs, is not as it was."""
+        problems = []
+        for job in self.running:
+            pod = job.pod()
+            same = pod is not None and pod["metadata"]["uid"] == self._pods[job.uid]
+            if job.outcomes != [""] or job.status.get("phase") != "Running" or not same:
+                problems.append(f"{job.name} is {json.dumps(job.status)}, its Pod is there: {same}")
+            elif "deletionTimestamp" in (pod or {})["metadata"]:
+                problems.append(f"the Pod of {job.name} is being deleted")
+        problems += [
+            f"{job.name} is {json.dumps(job.status)}"
+            for job in self.waiting
+            if job.status.get("phase") != "Queued" or job.outcomes
+        ]
+        if self.server_pods() != self._server_pods:
+            problems.append(f"server Pods were {self._server_pods}, are {self.server_pods()}")
+        problems += [
+            f"{gpu['metadata']['name']} is not ready: {json.dumps(gpu['status'])}"
+            for gpu in self.gpus
+            if condition(gpu, "Ready")[0] != "True"
+        ]
+        return problems
+
+    def _above_capacity(self) -> list[str]:
+        """Add up what living Pods may use, by their variables, which nobody can change."""
+        used: dict[str, int] = {}
+        for pod in self.history.all("pods"):
+            if pod.get("status", {}).get("phase") not in ALIVE:
+                continue
+            for main in pod["spec"]["containers"]:
+                env = {entry["name"]: entry.get("value", "") for entry in main.get("env") or ()}
+                limit = env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").removeprefix("0=")
+                for name in (main.get("resources") or {}).get("limits") or {}:
+                    if name.startswith("gpu.partita.dev/"):
+                        amount = parse_memory(limit.replace("M", "Mi")) if limit else 0
+                        used[name] = used.get(name, 0) + amount
+        capacity = {
+            f"gpu.partita.dev/{gpu['status']['uuid'].removeprefix('GPU-')[:8]}": parse_memory(
+                gpu["status"]["memory"]
+            )
+            for gpu in self.gpus
+            if gpu.get("status", {}).get("uuid")
+        }
+        return [
+            f"Pods on {name} may use {amount} of {capacity.get(name, 0)} bytes"
+            for name, amount in used.items()
+            if amount > capacity.get(name, 0)
+        ]
+
+    def _told_to_attacker(self) -> list[str]:
+        """Name objects in its namespace in which the operator names another's."""
+        problems = []
+        for plural in ("sharedgpujobs", "pods", "events"):
+            for body in self.history.all(plural, self.attacker.namespace):
+                ours = plural != "events" or body.get("source", {}).get("component") == "partita"
+                said = body.get("message", "") if plural == "events" else body.get("status", {})
+                if ours and self.victim in json.dumps(said):
+                    problems.append(f"{plural} {body['metadata']['name']} says {json.dumps(said)}")
+        return problems
+
+    async def _read_by_attacker(self) -> list[str]:
+        """Name what of others it may read; without RBAC nothing keeps it from that."""
+        if not self.real:
+            return []
+        core = ("pods", "secrets", "configmaps", "events", "serviceaccounts")
+        victims = [self.attacker.path(plural, namespace=self.victim) for plural in core]
+        theirs = f"{GROUP_PATH}/namespaces/{self.victim}"
+        victims += [f"{theirs}/sharedgpujobs", f"{theirs}/applicationprofiles"]
+        all_of = [f"/api/v1/{plural}" for plural in (*core, "nodes", "namespaces")]
+        all_of += [
+            f"{GROUP_PATH}/{plural}"
+            for plural in ("sharedgpujobs", "gpuservers", "gpupartitions", "applicationprofiles")
+        ]
+        all_of.append(self.attacker.path("pods", namespace=SERVERS))
+        answers = await asyncio.gather(*(self.attacker.api.get(p) for p in victims + all_of))
+        return [
+            f"the attacker may read {path}: {answer.status}"
+            for path, answer in zip(victims + all_of, answers, strict=True)
+            if answer.status != 403
+        ]
+
+    def _operator_in_trouble(self) -> list[str]:
+        return [
+            f"the operator logs {json.dumps(entry, default=str)[:2000]}"
+            for entry in self.system.logs
+            if entry.get("log_level") in {"error", "critical"} or "exc_info" in entry
+        ]
+
+    async def clean(self) -> None:
+        """Remove what the attacker has made."""
+        await asyncio.gather(*(self._remove(body) for body in self._made_by_attacker()))
+        await self.history.until(
+            lambda: not list(self._made_by_attacker()), what=lambda: [*self._made_by_attacker()]
+        )
+        self.system.logs.clear()
+
+    def _made_by_attacker(self) -> list[Body]:
+        return [
+            *self.history.all("sharedgpujobs", self.attacker.namespace),
+            *self.history.all("pods", self.attacker.namespace),
+        ]
+
+    async def _remove(self, body: Body) -> None:
+        meta = body["metadata"]
+        is_pod = "template" not in body["spec"]
+        path = (
+            self.attacker.path("pods", meta["name"])
+            if is_pod
+            else self.attacker.job_path(meta["name"])
+        )
+        await self.admin.patch(path, {"metadata": {"finalizers": None}})
+        await self.admin.delete(path, {"gracePeriodSeconds": 0} if is_pod else None)
+
+
+@contextlib.asynccontextmanager
+async def running_world(server: ApiServer, system: System, admin: Api) -> AsyncIterator[World]:
+    """Run nodes, operator, the victim's jobs, and give the attacker its rights."""
+    stem = system.stem
+    victim, attacker = await _tenant(admin, "victim", stem), await _tenant(admin, "attacker", stem)
+    system.namespaces += [victim, attacker]
+    await _grant(admin, attacker)
+    headers = {"Impersonate-User": USER} if server.kind == "apiserver" else {}
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(system.nodes(3))
+        await stack.enter_async_context(system.operator(server_namespace=SERVERS))
+        session = await stack.enter_async_context(_session(server, headers))
+        partition = await system.partition(
+            2,
+            preemption="LowerPriority",
+            policy={"maxBypasses": 10000},
+            quotas=[{"namespace": attacker, **QUOTA}],
+        )
+        closed = await system.partition(
+            1, name="closed", allowedNamespaces={"matchLabels": {TEAM: f"victim-{stem}"}}
+        )
+        await system.ready(partition, 2)
+        await system.ready(closed)
+        world = World(
+            server,
+            system,
+            admin,
+            None,
+            victim,
+            partition,
+            closed,  # type: ignore[arg-type]
+        )
+        world.attacker = Attacker(world, server.api(session), attacker)
+
+        async def submit(name: str, where: str, memory: str) -> Job:
+            return await system.job(name, where, gpuMemory=memory, namespace=victim, sim=LONG)
+
+        world.running = [
+            await submit("train", partition, "20Gi"),
+            await submit("serve", partition, "20Gi"),
+            await submit("closed", closed, "8Gi"),
+        ]
+        for job in world.running:
+            await job.runs()
+        world.waiting = [await submit("waits", partition, "30Gi")]
+        await world.settled()
+        yield world
+        await system.settle()
+
+
+def _session(server: ApiServer, headers: dict[str, str]) -> aiohttp.ClientSession:
+    ours = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+    return aiohttp.ClientSession(headers={**ours, **headers})
+
+
+async def _tenant(api: Api, name: str, stem: str) -> str:
+    labels = {TEAM: f"{name}-{stem}", "pod-security.kubernetes.io/enforce": "baseline"}
+    namespace = f"{name}-{stem}"
+    meta = {"name": namespace, "labels": labels}
+    (await api.post("/api/v1/namespaces", {"metadata": meta})).ok()
+    await prepare_namespace(api, namespace)
+    return namespace
+
+
+async def _grant(api: Api, namespace: str) -> None:
+    """Give the attacker what a team has in its namespace.
+
+    Kubernetes' role `edit` is put together of these two by a controller that does not run here:
+    https://kubernetes.io/docs/reference/access-authn-authz/rbac/#user-facing-roles.
+    """
+    rules = [
+        {"apiGroups": ["partita.dev"], "resources": ["sharedgpujobs"], "verbs": ["*"]},
+        {
+            "apiGroups": ["partita.dev"],
+            "resources": ["applicationprofiles"],
+            "verbs": ["get", "list", "watch"],
+        },
+    ]
+    role = {"metadata": {"name": "shares-gpus"}, "rules": rules}
+    await api.post(f"{RBAC}/namespaces/{namespace}/roles", role)
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
+    roles = ("system:aggregate-to-edit", "system:aggregate-to-view")
+    for kind, name in [("Role", "shares-gpus"), *(("ClusterRole", name) for name in roles)]:
+        binding = {
+            "metadata": {"name": name.replace(":", "-")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+            "subjects": [subject],
+        }
+        await api.post(f"{RBAC}/namespaces/{namespace}/rolebindings", binding)

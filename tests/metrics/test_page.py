@@ -32,6 +32,7 @@ from scheduling.builders import (
     job_body,
     partition_body,
     server_body,
+    take,
 )
 
 ALL = [metric for section in SECTIONS for metric in section.metrics]
@@ -79,7 +80,7 @@ def test_names_follow_the_conventions():
 def test_no_figure_is_told_apart_by_what_grows_without_bound():
     assert {label for metric in ALL for label in metric.labels} == {
         "version", "verb", "resource", "subresource", "partition", "phase", "reason", "result",
-        "outcome", "policy", "gpu", "node", "product", "uuid", "mode", "state",
+        "outcome", "policy", "gpu", "node", "product", "uuid", "mode", "state", "field",
     }  # fmt: skip
 
 
@@ -229,9 +230,11 @@ def test_writes_are_told_apart_as_kubernetes_does():
 
 def test_what_could_not_be_read_or_recorded():
     state = a_state(partition_body())
-    state.unreadable["sharedgpujobs"] = {"uid": "gpuMemory is no amount"}
+    take(state, job_body(gpuMemory="8Ei"))
     made = metrics(state, unrecorded=lambda: 3)
-    assert values(made, d.UNREADABLE)["sharedgpujobs",] == 1
+    found = values(made, d.UNREADABLE)
+    assert found["sharedgpujobs", "spec.gpuMemory"] == 1
+    assert found["gpupartitions", ""] == 0
     assert values(made, d.UNRECORDED) == {(): 3}
     assert values(metrics(state), d.UNRECORDED) == {}
 

@@ -169,7 +169,7 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
             (server,) = system.servers(partition)
             pods = {"verb": "create", "resource": "pods"}
             page.tells("partita_leader", 1)
-            page.tells("partita_unreadable_objects", 0)
+            page.tells("partita_unreadable_objects", 0, resource="gpupartitions", field="")
             page.tells("partita_api_writes_total", len(system.history.job_pods()) + 1, **pods)
             check_jobs(page, used, **here)
             check_gpu(page, server)

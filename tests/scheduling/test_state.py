@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.models import Phase
 from partita.scheduling.state import State
 from scheduling.builders import (
+    GIB,
     a_state,
     allocation,
     job_body,
@@ -87,10 +89,40 @@ class TestVersions:
     def test_what_cannot_be_read_is_named_and_what_was_known_stays(self):
         state = a_state(versioned(job_body(), 10))
         take(state, versioned(job_body(gpuMemory="lots"), 20))
-        assert state.jobs["uid-train"].metadata.resource_version == "10"
-        assert "gpuMemory" in state.unreadable["sharedgpujobs"]["uid-train"]
+        assert state.jobs["uid-train"].spec.gpu_memory == 8 * GIB
+        assert state.jobs["uid-train"].metadata.resource_version == "20"
+        (found,) = state.unreadable.of("sharedgpujobs")
+        assert (found.key, found.field) == ("team-a/train", "spec.gpuMemory")
+        assert "write an amount such as 4Gi" in found.problem
+        assert not state.unknown("uid-train")
         take(state, versioned(job_body(), 30))
-        assert state.unreadable["sharedgpujobs"] == {}
+        assert list(state.unreadable) == []
+
+    def test_of_what_cannot_be_read_the_status_counts_as_far_as_it_can(self):
+        state = a_state(versioned(job_body(), 10))
+        status = {"phase": "Running"}
+        take(state, versioned(job_body(gpuMemory="lots", status=status), 20))
+        assert state.jobs["uid-train"].status.phase is Phase.RUNNING
+
+    def test_what_was_never_read_is_not_absent(self):
+        state = a_state(partition_body(quotas=[{"namespace": "a", "memory": "8Ei"}]))
+        assert "shared" not in state.partitions
+        assert state.unknown("uid-shared")
+        assert state.unknown_of("shared") == (
+            "GPUPartition shared cannot be read (spec.quotas[0].memory: '8Ei' is too large: "
+            "write an amount below 8Ei, such as 4Gi): correct it"
+        )
+        assert [one.field for one in state.unreadable] == ["spec.quotas[].memory"]
+        assert state.unknown_of("other") == ""
+        take(state, versioned(partition_body(), 9))
+        assert (state.unknown_of("shared"), list(state.unreadable)) == ("", [])
+
+    def test_what_was_never_read_and_is_gone_is_forgotten(self):
+        state = a_state(server_body(partition="shared", memory="8Ei"))
+        assert "GPUServer shared-0 cannot be read" in state.unknown_of("shared")
+        assert state.forget_missing("gpuservers", {"uid-shared-0"}, 1000) == 0
+        assert state.forget_missing("gpuservers", set(), 1000) == 1
+        assert state.unknown_of("shared") == ""
 
 
 class TestIndexes:

@@ -12,8 +12,11 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from partita.models import GPUPartition, GPUServer
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
@@ -176,8 +179,9 @@ class Record:
         partitions: dict[str, list[GPUPartition]] = {}
         for versions in self._versions["gpupartitions"].values():
             for version in versions:
-                found = GPUPartition.parse(version.body)
-                partitions.setdefault(found.metadata.name, []).append(found)
+                with suppress(ValidationError):  # what was read last is in force
+                    found = GPUPartition.parse(version.body)
+                    partitions.setdefault(found.metadata.name, []).append(found)
         for versions in self._versions["gpuservers"].values():
             memory = 0  # as it was told last; what forgets it has no less
             for version in versions:

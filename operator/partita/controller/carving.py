@@ -32,6 +32,8 @@ def carve(
     servers: Sequence[GPUServer],
     pods: Mapping[str, PodView],
     nodes: Container[str],
+    *,
+    unknown: bool = False,
 ) -> Carving:
     """Compare what a partition wants with what is there.
 
@@ -45,6 +47,9 @@ def carve(
         Server Pods, by name of their GPUServer.
     nodes
         The nodes there are.
+    unknown
+        The partition, or one of its GPUServers, is there but could not be read: how many GPUs it
+        wants or has is not known, so none is taken or given back.
     """
     todo = Carving()
     going = partition is None or partition.metadata.deletion_timestamp is not None
@@ -52,6 +57,10 @@ def carve(
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
             _give_back(server, pods.get(server.metadata.name), nodes, todo)
+    if unknown:
+        for server in staying if partition is not None else ():
+            _look_after(server, pods.get(server.metadata.name), nodes, todo)
+        return todo
     if partition is None or going:
         todo.delete_servers += staying
         return todo

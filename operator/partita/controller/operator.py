@@ -30,6 +30,7 @@ from partita.controller.partitions import Partitions
 from partita.controller.recorder import Recorder, recording
 from partita.controller.resync import Resync
 from partita.controller.settings import OperatorSettings
+from partita.controller.unreadable import UnreadableReports
 from partita.controller.unremembered import NoDiffs, NoMemories, NoProgress
 from partita.kube.client import JOBS, PAGE, PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
@@ -206,6 +207,7 @@ async def _lead(
                 partitions.run(),
                 statuses.run(),
                 resync.run(),
+                UnreadableReports(kube, state, events).run(),
                 loop.run(),
             )
         ]

@@ -14,7 +14,7 @@ from partita.models import (
     SharedGPUJob,
     set_condition,
 )
-from partita.models.base import clipped
+from partita.models.base import READABLE, clipped
 from partita.models.partition import (
     Capacity,
     GPUSummary,
@@ -60,7 +60,12 @@ def partition_status(
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
         conditions=_conditions(
-            partition, summary, runner, now, stuck_servers(partition, state, problem)
+            partition,
+            summary,
+            runner,
+            now,
+            stuck_servers(partition, state, problem),
+            readable=not state.unreadable.problem(partition.metadata.uid),
         ),
         gpus=len(ready),
         capacity=Capacity(
@@ -151,6 +156,8 @@ def _conditions(
     runner: PolicyRunner | None,
     now: datetime,
     stuck: Stuck | None,
+    *,
+    readable: bool,
 ) -> tuple[Condition, ...]:
     wanted = partition.spec.gpus
     states = Counter(gpu.state for gpu in summary)
@@ -160,6 +167,8 @@ def _conditions(
     starting = states["Starting"] + max(0, wanted - staying)
     moving = starting + states["Draining"]
     conditions = partition.status.conditions
+    if readable:
+        conditions = tuple(c for c in conditions if c.type != READABLE)
 
     def put(kind: str, *, holds: bool, reason: str, message: str = "") -> None:
         nonlocal conditions

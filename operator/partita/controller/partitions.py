@@ -92,7 +92,13 @@ class Partitions:
         partition = self._state.partitions.get(name)
         await self._maintain(self._state.servers_of(name))
         servers = self._state.servers_of(name)
-        todo = carve(partition, servers, self._state.server_pods, self._state.nodes)
+        todo = carve(
+            partition,
+            servers,
+            self._state.server_pods,
+            self._state.nodes,
+            unknown=bool(self._state.unknown_of(name)),
+        )
         if partition is not None:
             await self._create(partition, todo)
         for server in todo.delete_servers:

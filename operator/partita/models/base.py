@@ -35,6 +35,7 @@ from partita.models.units import (
 
 __all__ = [
     "MEBI",
+    "READABLE",
     "Amount",
     "Condition",
     "Conditions",
@@ -343,6 +344,9 @@ class Condition(Model):
     observed_generation: Count | None = None
     """The `metadata.generation` that it speaks of."""
 
+
+READABLE = "Readable"
+"""Type of the condition of an object that the operator cannot read. One that can be has none."""
 
 Conditions = Annotated[
     tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})

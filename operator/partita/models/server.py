@@ -169,3 +169,17 @@ class GPUServer(Resource):
     def out_of_service_since(self) -> datetime | None:
         """Since when it is given back or drained; None while it serves."""
         return self.metadata.deletion_timestamp or self.spec.drain_since
+
+    @property
+    def outlook(self) -> tuple[object, ...]:
+        """All that decides whether, and what, the GPU may take; its use and its ledger do not."""
+        status = self.status
+        return (
+            self.spec,
+            self.metadata.deletion_timestamp,
+            status.node,
+            status.uuid,
+            status.product,
+            status.memory,
+            tuple((c.type, c.status, c.reason) for c in status.conditions),
+        )

@@ -29,6 +29,7 @@ from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
 from partita.scheduling.status import Place, job_status
+from partita.scheduling.unknown import rests_on_unknown
 from partita_policies.types import Job
 
 __all__ = ["Jobs", "Refusal"]
@@ -165,8 +166,9 @@ class Jobs:
         for server in self._state.booked(uid):
             self.releases[server].discard(uid)
         job = self._state.jobs.get(uid)
-        if job is None:
+        if job is None and not self._state.unknown(uid):
             self._forget(uid)
+        if job is None or rests_on_unknown(job, self._state):
             return None
         known = self._known[uid]
         known.home = job.spec.partition
@@ -203,6 +205,9 @@ class Jobs:
                 known.why = refused.why
                 return
             known.refused = None
+        if unknown := self._state.unknown_of(name):
+            known.why = Why(Reason.PARTITION_UNREADABLE, unknown)
+            return
         if partition is None or partition.metadata.deletion_timestamp:
             there = ", ".join(sorted(self._state.partitions)) or "none"
             known.why = Why(
@@ -300,6 +305,8 @@ class Jobs:
         if found is None or since is None:
             return None
         partition = self._state.partitions.get(found.spec.partition)
+        if partition is None and self._state.unknown_of(found.spec.partition):
+            return None  # how long it is to wait is not known
         wait = partition.spec.drain_timeout if partition else DEFAULT_DRAIN
         return later(since, wait)
 
@@ -332,6 +339,7 @@ class Jobs:
             position=known.position,
             bypasses=known.bypasses,
             priority_cap=cap,
+            readable=not self._state.unreadable.problem(uid),
         )
         if _same(status, job.status):
             if known.shown is None:

@@ -13,6 +13,7 @@ class Reason(StrEnum):
 
     # Only a change of YAML helps.
     PARTITION_NOT_FOUND = "PartitionNotFound"
+    PARTITION_UNREADABLE = "PartitionUnreadable"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     INVALID_SPEC = "InvalidSpec"
     NEVER_FITS = "NeverFits"
@@ -39,6 +40,7 @@ class Reason(StrEnum):
 _STALLED = frozenset(
     {
         Reason.PARTITION_NOT_FOUND,
+        Reason.PARTITION_UNREADABLE,
         Reason.NAMESPACE_NOT_ALLOWED,
         Reason.INVALID_SPEC,
         Reason.NEVER_FITS,

@@ -25,6 +25,8 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
     status = server.status
     if server.metadata.deletion_timestamp or partition.metadata.deletion_timestamp:
         return "Draining"
+    if state.unreadable.get(server.metadata.uid):
+        return "Unready"
     if server.spec.drain_since:
         return "Drained"
     if status.holds("Faulted"):

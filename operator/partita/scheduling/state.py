@@ -25,9 +25,9 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
-from partita.models.errors import describe
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
+from partita.scheduling.unreadable import Unreadable, UnreadableObjects, as_far_as_read
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
 __all__ = ["State"]
@@ -67,8 +67,7 @@ class State:
         """Pods that are gone and whose end no status tells yet, by job UID."""
         self.server_pods: dict[str, PodView] = {}
         """By name of the GPUServer."""
-        self.unreadable: dict[str, dict[str, str]] = {}
-        """What is wrong with objects that could not be read, by plural and key."""
+        self.unreadable = UnreadableObjects()
         self._partition_jobs: dict[str, set[str]] = {}
         self._partition_servers: dict[str, set[str]] = {}
         self._job_servers: dict[str, set[str]] = {}
@@ -98,14 +97,32 @@ class State:
         """Return the UIDs of all jobs, living or gone, that have something booked."""
         return self._job_servers.keys()
 
+    def unknown(self, uid: str) -> bool:
+        """Tell whether there is an object of which nothing has been read, not even earlier."""
+        found = self.unreadable.get(uid)
+        if found is None:
+            return False
+        known = (*self.partitions.values(), *self.servers.values())
+        return uid not in self.jobs and all(one.metadata.uid != uid for one in known)
+
+    def unknown_of(self, partition: str) -> str:
+        """Say what of a partition, or of the ledgers of its GPUs, could not be read.
+
+        Empty when all was. Nothing is booked, taken or given back on what is not known.
+        """
+        about = self.unreadable.about(partition)
+        return next((said for uid, said in about if self.unknown(uid)), "")
+
     # What the API server says.
 
     def apply_partition(self, body: Json, *, deleted: bool = False) -> None:
         """Take a GPUPartition."""
         name = body["metadata"]["name"]
-        old = self.partitions.get(name)
+        old, unknown = self.partitions.get(name), self.unknown_of(name)
         self._apply(GPUPartition, "gpupartitions", self.partitions, name, body, deleted=deleted)
         new = self.partitions.get(name)
+        if unknown != self.unknown_of(name):
+            self._all_of(name)
         if new is old:
             return
         if old and new and _same_wish(old, new):
@@ -123,15 +140,20 @@ class State:
         """
         name = body["metadata"]["name"]
         old = self.servers.get(name)
+        before_unread = self.unreadable.get(body["metadata"]["uid"])
         self._apply(GPUServer, "gpuservers", self.servers, name, body, deleted=deleted)
         new = self.servers.get(name)
+        after_unread = self.unreadable.get(body["metadata"]["uid"])
+        if (before_unread is None) is not (after_unread is None):
+            for one in filter(None, (before_unread, after_unread)):
+                self._all_of(*([one.partition] if one.partition else self.partitions))
         if new is old:
             return
         before = old.status.allocations if old else {}
         after = new.status.allocations if new else {}
         self._index_server(name, old, new)
         partitions = {s.spec.partition for s in (old, new) if s is not None}
-        if old is None or new is None or _outlook(old) != _outlook(new):
+        if old is None or new is None or old.outlook != new.outlook:
             # It came, went, or may take jobs now, or no longer: all its jobs may be concerned.
             self.dirty.partitions(*partitions)
             self.dirty.jobs(*before, *after)
@@ -175,6 +197,12 @@ class State:
         if removed := self._removed_pods.pop(uid, None):
             self._keep_removed(uid, removed)
         self.dirty.jobs(uid)
+
+    def _all_of(self, *partitions: str) -> None:
+        """Have partitions and all their jobs looked at."""
+        self.dirty.partitions(*partitions)
+        for name in partitions:
+            self.dirty.jobs(*self._partition_jobs.get(name, ()))
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Take an ApplicationProfile."""
@@ -271,6 +299,8 @@ class State:
                 pods = [p for pods in self.job_pods.values() for p in pods.values()]
                 known, apply = [*pods, *self.server_pods.values()], self.apply_pod
         stubs = [_stub(item) for item in known]
+        there = {stub["metadata"]["uid"] for stub in stubs}
+        stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
         gone = [
             stub
             for stub in stubs
@@ -292,10 +322,9 @@ class State:
         deleted: bool,
     ) -> None:
         uid = body["metadata"]["uid"]
-        problems = self.unreadable.setdefault(plural, {})
         old = objects.get(key)
         if deleted:
-            problems.pop(uid, None)
+            self.unreadable.discard(uid)
             self._bury(uid)
             if old is not None and old.metadata.uid == uid:
                 del objects[key]
@@ -305,10 +334,13 @@ class State:
             return
         try:
             objects[key] = model.parse(body)
-            problems.pop(uid, None)
+            self.unreadable.discard(uid)
         except ValidationError as error:
-            # The CRD refuses such an object; one that came before the CRD's rules is left alone.
-            problems[uid] = describe(error)
+            self.unreadable.add(Unreadable.of(plural, body, error))
+            if old is not None and old.metadata.uid != uid:
+                del objects[key]  # another object had this name
+            elif old is not None:
+                objects[key] = as_far_as_read(old, body)
 
     def _apply_view(self, objects: dict[str, V], key: str, new: V, *, deleted: bool) -> None:
         old = objects.get(key)
@@ -359,17 +391,3 @@ def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
 def _node_outlook(node: NodeView) -> tuple[object, ...]:
     """All that decides whether GPUs of a node take jobs, and whether they are given back."""
     return node.ready, node.schedulable, node.maintenance
-
-
-def _outlook(server: GPUServer) -> tuple[object, ...]:
-    """All that decides whether, and what, a GPU may take; its use and its ledger do not."""
-    status = server.status
-    return (
-        server.spec,
-        server.metadata.deletion_timestamp,
-        status.node,
-        status.uuid,
-        status.product,
-        status.memory,
-        tuple((c.type, c.status, c.reason) for c in status.conditions),
-    )

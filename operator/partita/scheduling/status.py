@@ -15,6 +15,7 @@ from partita.models import (
     SharedGPUJobStatus,
     set_condition,
 )
+from partita.models.base import READABLE
 from partita.pods.job import pod_name
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
 from partita.scheduling.lifecycle import Plan
@@ -44,6 +45,7 @@ def job_status(
     why: Why | None = None,
     position: int | None = None,
     bypasses: int = 0,
+    readable: bool = True,
     priority_cap: int | None = None,
 ) -> SharedGPUJobStatus:
     """Write down where a job stands.
@@ -58,6 +60,8 @@ def job_status(
         Its place in the queue, if it waits.
     bypasses
         Cycles that passed it over.
+    readable
+        Whether the job, as it is now, could be read.
     priority_cap
         The highest priority that it may have; None when its partition is not known.
     """
@@ -73,6 +77,12 @@ def job_status(
         assignment = job.status.assignment or (
             _assignment(job, place, plan.attempts) if place else None
         )
+    if readable:
+        kept = tuple(c for c in job.status.conditions if c.type != READABLE)
+        if len(kept) < len(job.status.conditions):
+            job = job.model_copy(
+                update={"status": job.status.model_copy(update={"conditions": kept})}
+            )
     peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
     message = message[:_MAX_MESSAGE]
     effective = job.status.effective_priority

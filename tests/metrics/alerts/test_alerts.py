@@ -54,12 +54,12 @@ CASES = [
     ),
     Case(
         "PartitaUnreadableObjects",
-        {'partita_unreadable_objects{resource="sharedgpujobs"}': "2x60"},
-        {'partita_unreadable_objects{resource="sharedgpujobs"}': "2x10 0x50"},
+        {'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': "2x60"},
+        {'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': "2x10 0x50"},
         minutes=20,
         early=10,
-        says="2 sharedgpujobs cannot be read, and are left alone.",
-        labels={"resource": "sharedgpujobs"},
+        says="2 sharedgpujobs cannot be read: spec.slice is wrong.",
+        labels={"resource": "sharedgpujobs", "field": "spec.slice"},
     ),
     Case(
         "PartitaNotRecording",

@@ -10,6 +10,7 @@ from partita.controller.metrics import definitions as d
 from partita.controller.metrics.definitions import Metric
 from partita.controller.overview import waits
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
+from partita.models.crd import RESOURCES
 from partita.models.server import MPSStatus
 from partita.scheduling.reasons import Reason, stalled
 from partita.scheduling.request import bookable
@@ -50,10 +51,15 @@ def partition_samples(state: State) -> Iterator[Sample]:
     for name, partition in state.partitions.items():
         yield Sample(d.WANTED, partition.spec.gpus, (name,))
         yield from _jobs(name, state)
-    homeless = sum(job.spec.partition not in state.partitions for job in state.jobs.values())
+    there = {*state.partitions, *(one.name for one in state.unreadable.of("gpupartitions"))}
+    homeless = sum(job.spec.partition not in there for job in state.jobs.values())
     yield Sample(d.HOMELESS, homeless)
-    for resource, problems in state.unreadable.items():
-        yield Sample(d.UNREADABLE, len(problems), (resource,))
+    unreadable = Counter((one.plural, one.field) for one in state.unreadable)
+    for kind, count in unreadable.items():
+        yield Sample(d.UNREADABLE, count, kind)
+    for resource in RESOURCES:
+        if all(plural != resource.plural for plural, _ in unreadable):
+            yield Sample(d.UNREADABLE, 0, (resource.plural, ""))
 
 
 def _jobs(partition: str, state: State) -> Iterator[Sample]:
@@ -104,7 +110,10 @@ def gpu_samples(state: State) -> Iterator[Sample]:
 
 def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Iterator[Sample]:
     status, gpu = server.status, (server.spec.partition, server.metadata.name)
-    stands = server_state(server, partition, state) if partition is not None else "Draining"
+    if partition is not None:
+        stands = server_state(server, partition, state)
+    else:
+        stands = "Unready" if state.unknown_of(server.spec.partition) else "Draining"
     what = (status.node, status.product, status.uuid, server.spec.mode.value)
     yield Sample(d.GPU_INFO, 1, gpu + what)
     for word in get_args(ServerState):

@@ -51,8 +51,9 @@ API_WRITES = Metric(
 UNREADABLE = Metric(
     "partita_unreadable_objects",
     "gauge",
-    "Objects that break the rules of their own definition, and are left alone.",
-    ("resource",),
+    "Objects that cannot be read, by the first field that is wrong. What was last read of them "
+    "stays in force.",
+    ("resource", "field"),
 )
 UNRECORDED = Metric(
     "partita_unrecorded_decisions_total",

@@ -1,0 +1,136 @@
+"""Objects that the API server has stored and our models cannot read.
+
+They are older than a bound of their definition, or a newer release wrote them. Such an object is
+never treated as absent: what was last read of it stays in force, and where nothing was read yet,
+after a restart, nothing that depends on it is started, ended or given back.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from partita.models import ObjectMeta, Resource
+from partita.models.errors import describe
+
+__all__ = ["Unreadable", "UnreadableObjects", "as_far_as_read"]
+
+Json = dict[str, Any]
+R = TypeVar("R", bound=Resource)
+
+_KEYS = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """One object that cannot be read."""
+
+    plural: str
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    generation: int
+    partition: str
+    """The partition that it names in its spec, empty where that cannot be read either."""
+    field: str
+    """The first field that is wrong, without positions in lists: `spec.quotas[].memory`."""
+    problem: str
+    """What is wrong, and what to write instead."""
+    conditions: tuple[Json, ...]
+    """The conditions of its status, as they are."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def stub(self) -> Json:
+        """Return as much of the object as it takes to delete it."""
+        meta = {"name": self.name, "uid": self.uid, "resourceVersion": str(self.version)}
+        if self.namespace:
+            meta["namespace"] = self.namespace
+        return {"metadata": meta}
+
+    @classmethod
+    def of(cls, plural: str, body: Json, error: ValidationError) -> "Unreadable":
+        """Note what is wrong with an object."""
+        meta, spec, status = (_mapping(body.get(k)) for k in ("metadata", "spec", "status"))
+        partition = spec.get("partition")
+        problem = describe(error)
+        conditions = status.get("conditions")
+        return cls(
+            plural=plural,
+            namespace=meta.get("namespace", ""),
+            name=meta["name"],
+            uid=meta["uid"],
+            version=int(meta["resourceVersion"]),
+            generation=meta.get("generation", 0),
+            partition=partition if isinstance(partition, str) else "",
+            field=_KEYS.sub("[]", problem.partition(":")[0]),
+            problem=problem,
+            conditions=tuple(conditions if isinstance(conditions, list) else ()),
+        )
+
+
+def _mapping(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+class UnreadableObjects:
+    """All of them, by UID."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Unreadable] = {}
+        self.changed = asyncio.Event()
+        """Set when there is one more, or a newer version of one."""
+
+    def __iter__(self) -> Iterator[Unreadable]:
+        return iter(self._found.values())
+
+    def get(self, uid: str) -> Unreadable | None:
+        """Return what is wrong with an object; None when it can be read."""
+        return self._found.get(uid)
+
+    def problem(self, uid: str) -> str:
+        """Say what is wrong with an object; empty when it can be read."""
+        found = self._found.get(uid)
+        return found.problem if found else ""
+
+    def of(self, plural: str) -> Iterable[Unreadable]:
+        """Return those of a kind."""
+        return [one for one in self._found.values() if one.plural == plural]
+
+    def add(self, new: Unreadable) -> None:
+        """Note an object; an older version of it does not count."""
+        old = self._found.get(new.uid)
+        if old is not None and old.version >= new.version:
+            return
+        self._found[new.uid] = new
+        self.changed.set()
+
+    def discard(self, uid: str) -> None:
+        """Forget an object: it can be read now, or is gone."""
+        self._found.pop(uid, None)
+
+    def about(self, partition: str) -> Iterator[tuple[str, str]]:
+        """Yield the UIDs of a partition and of GPUServers of it, and what is wrong with each."""
+        for one in self._found.values():
+            mine = one.plural == "gpuservers" and one.partition in {partition, ""}
+            if mine or (one.plural == "gpupartitions" and one.name == partition):
+                kind = "GPUServer" if mine else "GPUPartition"
+                yield one.uid, f"{kind} {one.name} cannot be read ({one.problem}): correct it"
+
+
+def as_far_as_read(old: R, body: Json) -> R:
+    """Return an object as it was read last, with what of a newer version can be read."""
+    update: dict[str, object] = {"metadata": ObjectMeta.model_validate(body["metadata"])}
+    status = type(old).model_fields.get("status")
+    if status is not None and status.annotation is not None:
+        with suppress(ValidationError):
+            update["status"] = status.annotation.model_validate(body.get("status") or {})
+    return old.model_copy(update=update)

@@ -41,7 +41,7 @@ class TestRequests:
         await kube.patch(
             SERVERS, "s-0", {"status": {"a": None}}, subresource="status", resource_version="9"
         )
-        await kube.delete(JOBS, "train", "team-a", uid="u-1", now=True)
+        await kube.delete(JOBS, "train", "team-a", uid="u-1", grace=0)
         get, create, patch, delete = server.asked
         assert (get.method, get.path) == ("GET", "/apis/partita.dev/v1alpha1/gpupartitions/shared")
         assert (create.method, create.path) == ("POST", "/api/v1/namespaces/team-a/pods")

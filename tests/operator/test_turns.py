@@ -29,6 +29,36 @@ async def test_a_job_of_higher_priority_ends_lower_ones_where_the_partition_allo
         await lowest.runs(attempt=2)
 
 
+async def test_a_victim_cannot_delay_preemption_by_its_grace_period(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(
+            preemption="LowerPriority", maxPriority=10, preemptionGracePeriod="5s"
+        )
+        slow = {"terminationGracePeriodSeconds": 86400}
+        victim = await system.job("victim", partition, gpuMemory="30Gi", pod=slow, sim=LONG)
+        await victim.runs()
+        high = await system.job("high", partition, gpuMemory="30Gi", priority=5, sim=LONG)
+        await high.runs()
+        assert victim.outcomes == ["Preempted"]
+        versions = system.history.versions("pods", "victim-1", system.namespace)
+        given = [pod["metadata"].get("deletionGracePeriodSeconds") for pod in versions]
+        assert next(seconds for seconds in given if seconds is not None) == 5
+
+
+async def test_several_jobs_are_preempted_for_several_at_the_same_time(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition(preemption="LowerPriority", maxPriority=10)
+        low = [await system.job(f"low-{i}", partition, gpuMemory="9Gi", sim=LONG) for i in range(4)]
+        for job in low:
+            await job.runs()
+        large = await system.job("large", partition, gpuMemory="18Gi", priority=5, sim=LONG)
+        small = await system.job("small", partition, gpuMemory="9Gi", priority=5, sim=LONG)
+        await large.runs()
+        await small.runs()
+        ended = [outcome for job in low for outcome in job.outcomes]
+        assert ended.count("Preempted") == 3
+
+
 async def test_jobs_of_the_same_priority_end_nobody(system: System) -> None:
     async with system.running(1):
         partition = await system.partition(preemption="LowerPriority")

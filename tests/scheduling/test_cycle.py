@@ -277,8 +277,9 @@ def test_no_sequence_of_events_breaks_an_invariant(events, data):
             for job, where in result.placed:
                 assert set(where) <= ready.keys()
                 assert len(where) == job.gpus
-            for victim, job in result.preempted:
-                assert victim.priority < job.priority
+            for preemption in result.preemptions:
+                for victim in preemption.victims:
+                    assert victim.priority < preemption.job.priority
             everyone = {job.id for job, _ in result.placed} | result.why.keys()
             assert {job.id for job in result.order} <= everyone
             assert set(world.waiting) <= result.why.keys()

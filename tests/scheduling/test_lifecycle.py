@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from partita.models import Attempt, Outcome, Phase
 from partita.models.base import format_time
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT, Ending
-from partita.scheduling.lifecycle import plan
+from partita.scheduling.lifecycle import Plan, plan
+from partita.scheduling.views import PodView
 from scheduling.builders import (
     DELETING,
     GIB,
@@ -16,6 +18,7 @@ from scheduling.builders import (
     a_pod,
     an_allocation,
     at,
+    pod_body,
     pod_status,
     seconds,
 )
@@ -331,6 +334,31 @@ class TestEndedOnPurpose:
             made = plan(a_job(), there, NOW)
             assert (made.create_pod, made.release, made.phase) == (None, True, Phase.QUEUED)
             assert (made.reason, made.next_attempt, made.wants_gpu) == ("Ending", 1, False)
+
+
+class TestPreempted:
+    """The time to terminate is bounded: others wait for its GPU."""
+
+    def ended(self, grace: int, outcome: Outcome = Outcome.PREEMPTED, **metadata: Any) -> Plan:
+        body = pod_body(status=pod_status("Running"), metadata=metadata)
+        body["spec"]["terminationGracePeriodSeconds"] = grace
+        pod = PodView.parse(body)
+        job = with_attempts(attempt(1, outcome))
+        return plan(job, around(pod, booked=1, preemption_grace=60), NOW)
+
+    @pytest.mark.parametrize(("own", "given"), [(86400, 60), (61, 60), (60, None), (5, None)])
+    def test_its_pod_gets_its_own_grace_period_up_to_the_bound(self, own: int, given: int | None):
+        made = self.ended(own)
+        assert (len(made.delete_pods), made.grace, made.release) == (1, given, False)
+
+    def test_a_pod_that_is_being_deleted_more_slowly_is_given_less(self):
+        made = self.ended(30, deletionGracePeriodSeconds=86400, **DELETING)
+        assert (len(made.delete_pods), made.grace) == (1, 60)
+        made = self.ended(86400, deletionGracePeriodSeconds=60, **DELETING)
+        assert made.delete_pods == ()
+
+    def test_who_was_not_preempted_gets_all_that_it_asks_for(self):
+        assert self.ended(86400, Outcome.SUSPENDED).grace is None
 
 
 class TestCrashes:

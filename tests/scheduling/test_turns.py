@@ -86,7 +86,7 @@ def busy(*priorities: int, memory: int = 10) -> World:
 
 
 def victims(result: CycleResult) -> set[str]:
-    return {victim.job.removeprefix("uid-") for victim, _ in result.preempted}
+    return {v.job.removeprefix("uid-") for p in result.preemptions for v in p.victims}
 
 
 class TestPreemption:

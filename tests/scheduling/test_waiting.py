@@ -21,7 +21,9 @@ def full(gpu: GPU = ONE, *, memory: int = 30, **fields: Any) -> GPU:
     return replace(gpu, bookings=(Booking("other", memory * GIB, **fields),))
 
 
-def why(job: Job, *gpus: GPU, holds: dict[str, str] | None = None, wanted: int = 2) -> Why:
+def why(
+    job: Job, *gpus: GPU, holds: dict[str, tuple[str, ...]] | None = None, wanted: int = 2
+) -> Why:
     reasons = WaitingReasons(
         Room(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
     )
@@ -84,12 +86,12 @@ def why(job: Job, *gpus: GPU, holds: dict[str, str] | None = None, wanted: int =
             "it would fit, but policy sjf does not start it yet",
         ),
         (
-            why(JOB, ONE, holds={"shared-0": "somebody"}),
+            why(JOB, ONE, holds={"somebody": ("shared-0",)}),
             Reason.GPU_HELD,
             "the GPUs with room are held for jobs that waited longer",
         ),
         (
-            why(JOB, full(), holds={"shared-0": "job"}),
+            why(JOB, full(), holds={"job": ("shared-0",)}),
             Reason.GPU_HELD,
             "shared-0 is held for it until enough is given back",
         ),
@@ -120,7 +122,7 @@ def test_different_reasons_are_counted():
         full(replace(ONE, id="shared-2"), memory=1, slots=4),
         replace(ONE, id="shared-3"),
     )
-    assert why(JOB, *gpus, holds={"shared-3": "other"}).message == (
+    assert why(JOB, *gpus, holds={"other": ("shared-3",)}).message == (
         "needs 16.0 GiB of GPU memory; the most that is free is 7.0 GiB of 37.0 GiB on shared-0 "
         "(and 1 have no place left, 1 are held for other jobs)"
     )
@@ -137,7 +139,7 @@ def test_there_is_an_answer_for_every_job_and_it_is_the_same_for_its_twins(snaps
     reasons = WaitingReasons(
         Room(snapshot.gpus),
         snapshot.gpus,
-        holds={gpu.id: "job-0" for gpu in snapshot.gpus[:1]},
+        holds={"job-0": [gpu.id for gpu in snapshot.gpus[:1]]},
         policy="fifo",
         partition="shared",
         wanted=len(snapshot.gpus),

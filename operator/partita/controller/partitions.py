@@ -227,7 +227,9 @@ class Partitions:
     async def _delete_pod(self, pod: PodView) -> None:
         gone = bool(pod.node) and pod.node not in self._state.nodes
         with suppress(NotFoundError, ConflictError):  # gone already
-            await self._kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, now=gone)
+            await self._kube.delete(
+                PODS, pod.name, pod.namespace, uid=pod.uid, grace=0 if gone else None
+            )
 
     async def _reset(self, server: GPUServer) -> None:
         """Forget what the last agent said: the next server Pod may get another GPU.

@@ -276,7 +276,7 @@ class Kube:
         )
 
     async def delete(
-        self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", now: bool = False
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace: int | None = None
     ) -> None:
         """Delete an object.
 
@@ -284,8 +284,10 @@ class Kube:
         ----------
         uid
             A precondition: another object of the same name is left alone.
-        now
-            Do not wait for the node; for Pods whose node is gone.
+        grace
+            Seconds that a Pod has to terminate, instead of what it asks for; a Pod that is being
+            deleted already gets less by it, never more. 0 does not wait for the node: for Pods
+            whose node is gone.
 
         Raises
         ------
@@ -298,8 +300,8 @@ class Kube:
         options["propagationPolicy"] = "Background"
         if uid:
             options["preconditions"] = {"uid": uid}
-        if now:
-            options["gracePeriodSeconds"] = 0
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         await self._write("delete", kind, "DELETE", kind.path(name, namespace), body=options)
 
     async def _write(

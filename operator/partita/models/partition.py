@@ -218,8 +218,8 @@ class GPUPartitionSpec(Model):
     ] = ()
     """What single namespaces may have; one that is not listed is bounded by the GPUs alone."""
     preemption: Literal["Never", "LowerPriority"] = "Never"
-    """`LowerPriority`: a job that does not fit ends running jobs of lower priority; they are
-    queued again, and it does not count as their failure."""
+    """`LowerPriority`: a job that does not fit ends running jobs of lower effective priority; they
+    are queued again, and it does not count as their failure."""
     preemption_grace_period: Duration = 60.0
     """Longest time that the Pod of a preempted job has to terminate. Its own
     `terminationGracePeriodSeconds` applies where that is shorter. Less than 1s counts as 1s."""

@@ -71,6 +71,8 @@ class Surroundings:
     """Whether a Pod may be made: its partition is there, and none of its GPUs is drained."""
     nothing_larger: str = ""
     """Why it is not started again: it ran out of all the memory that it can get. Else empty."""
+    preemption_grace: int = 60
+    """Seconds that its Pod has to terminate at most when it is preempted."""
     status_refused: bool = False
     """The API server never takes its status, so nothing waits for that."""
     system_failures: int = 0

@@ -5,14 +5,14 @@ allow, serve jobs that were passed over too often, ask the policy, check its ans
 to preempt, and say why the others wait.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from partita.models import GPUPartition
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import totals
-from partita.scheduling.preemption import victims_for
+from partita.scheduling.preemption import Outlook, Preemption, preempted_at, victims_for
 from partita.scheduling.queue import fair_order
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
@@ -20,21 +20,18 @@ from partita.scheduling.runner import Answer, PolicyRunner
 from partita.scheduling.snapshot import gpus_of, snapshot_of
 from partita.scheduling.state import State
 from partita.scheduling.waiting import WaitingReasons
-from partita_policies.types import GPU, Booking, Job, Placement, Snapshot
+from partita_policies.types import GPU, Job, Placement, Snapshot
 
-__all__ = ["CycleResult", "Memory", "Nomination", "placements_of", "run_cycle"]
+__all__ = ["CycleResult", "Memory", "placements_of", "run_cycle"]
 
-SHAPES_TRIED = 32
-"""Different requests for which a cycle looks whom to preempt; more waits for the next one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nomination:
-    """GPUs held for a job for which others are being ended."""
-
-    gpus: tuple[str, ...]
-    victims: frozenset[str]
-    """UIDs of the jobs that are being ended."""
+SEARCHES = 32
+"""Jobs for which one cycle searches victims; the search goes on in the next cycle. At 1,000 GPUs
+32 searches take about half a second."""
+SEARCH_AGAIN = 0.1
+"""Seconds until the next cycle where a search goes on."""
+TERMINATION_SLACK = timedelta(seconds=15)
+"""After the grace period, for kubelet to kill the containers and to report it (an assumption).
+A victim that is still there then is not waited for any more: its preemptor looks elsewhere."""
 
 
 @dataclass(slots=True)
@@ -43,8 +40,12 @@ class Memory:
 
     runner: PolicyRunner
     aging: Aging = field(default_factory=Aging)
-    nominated: dict[str, Nomination] = field(default_factory=dict)
-    """By UID of the job for which others are ended."""
+    nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPUs held for each job for which others are ended, by UID."""
+    ending: dict[str, datetime] = field(default_factory=dict)
+    """When each job that was preempted, and still holds its GPUs, is to be gone, by UID."""
+    searched: set[tuple[object, ...]] = field(default_factory=set)
+    """Requests for which the search for victims, which goes on, has found none."""
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class CycleResult:
     placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
     booked: dict[str, GPU] = field(default_factory=dict)
     """The GPUs as they were decided on, by name."""
-    preempted: list[tuple[Booking, Job]] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
     """Who is to be ended, and for whom."""
     order: list[Job] = field(default_factory=list)
     """The queue in its order, with those that were placed."""
@@ -62,6 +63,8 @@ class CycleResult:
     """Why each of the others waits."""
     answer: Answer | None = None
     snapshot: Snapshot | None = None
+    again: float | None = None
+    """Seconds after which to decide anew though nothing happens; None for not at all."""
 
 
 async def run_cycle(
@@ -105,17 +108,21 @@ class _Cycle:
         self._released = released
         self._memory = memory
         self._now = now
-        self._holds: dict[str, str] = {}
-        """The job for which each held GPU is held."""
+        self._holds: dict[str, tuple[str, ...]] = {}
+        """The GPUs that are held for each job, by UID."""
         self._result = CycleResult()
 
     async def run(self) -> CycleResult:
         result, memory = self._result, self._memory
         guard = self._guard()
         result.order = self._queue(guard)
-        self._serve_first(guard)
-        if self._partition.spec.preemption == "LowerPriority":
-            self._preempt(guard)
+        preempts = self._partition.spec.preemption == "LowerPriority"
+        outlook = self._serve_preemptors(guard) if preempts else None
+        self._serve_aged(guard)
+        if outlook is not None:
+            self._preempt(guard, outlook)
+        else:
+            memory.nominated.clear()
         guard = await self._ask_policy(guard)
         placed = {job.id for job, _ in result.placed}
         # Whose booking was only now heard of, its answer having been lost, waits no longer.
@@ -179,70 +186,170 @@ class _Cycle:
             self._result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
         return not quota
 
-    def _serve_first(self, guard: Guard) -> None:
-        """Start jobs that must not be passed over again, or hold GPUs for them."""
-        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
-        by_id = {job.id: job for job in self._result.order}
-        aged = memory.aging.aged(self._result.order, limit)
-        for job_id in [j for j in memory.nominated if j not in by_id]:
-            del memory.nominated[job_id]
-        nominated = [by_id[job_id] for job_id in memory.nominated]
-        for job in [*nominated, *(j for j in aged if j.id not in memory.nominated)]:
-            free = [gpu for gpu in guard.gpus if gpu.id not in self._holds]
-            fitting = fit_among(job, guard.room, free)
-            if fitting is not None:
-                if not guard.refusal(job.id, fitting):
-                    guard.accept(job, fitting)
-                    self._result.placed.append((job, fitting))
-                continue
-            wanted = self._on_their_way(job, free)
-            if wanted is None and job in aged:
-                wanted = gpus_to_hold(job, guard.room, free)
-            # GPUs are not held for a job that its namespace's quota keeps waiting.
-            if wanted and not guard.quota_left(job, guard.booked_memory(job, wanted)):
-                self._holds |= dict.fromkeys(wanted, job.id)
+    def _start(self, job: Job, guard: Guard) -> bool:
+        """Start a job on GPUs that are not held for others, if it fits there now."""
+        fitting = fit_among(job, guard.room, self._unheld(guard.gpus))
+        return fitting is not None and self._place(job, fitting, guard)
 
-    def _on_their_way(self, job: Job, free: Sequence[GPU]) -> tuple[str, ...] | None:
-        """Return the GPUs on which others are still being ended for a job."""
-        nomination = self._memory.nominated.get(job.id)
-        if nomination is None:
-            return None
-        gpus = [gpu for gpu in free if gpu.id in nomination.gpus]
-        ending = any(b.job in nomination.victims for gpu in gpus for b in gpu.bookings)
-        if len(gpus) == len(nomination.gpus) and ending:
-            return nomination.gpus
-        del self._memory.nominated[job.id]  # it came to nothing
+    def _place(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> bool:
+        if guard.refusal(job.id, gpus):
+            return False
+        guard.accept(job, gpus)
+        self._result.placed.append((job, gpus))
+        return True
+
+    def _unheld(self, gpus: Sequence[GPU]) -> list[GPU]:
+        held = {gpu for theirs in self._holds.values() for gpu in theirs}
+        return [gpu for gpu in gpus if gpu.id not in held]
+
+    def _serve_preemptors(self, guard: Guard) -> Outlook:
+        """Start the jobs for which others were ended, or go on holding GPUs for them.
+
+        Returns
+        -------
+        Outlook
+            The GPUs as they are once those others are gone and these jobs have started.
+        """
+        nominated = self._memory.nominated
+        outlook = Outlook(guard.gpus, self._leaving(guard.gpus))
+        waiting = {job.id for job in self._result.order}
+        for job_id in nominated.keys() - waiting:
+            del nominated[job_id]
+        for job in [job for job in self._result.order if job.id in nominated]:
+            names = nominated.pop(job.id)
+            now = fit_among(job, guard.room, [g for g in guard.gpus if outlook.fits(job, g.id)])
+            if now is not None and self._place(job, now, guard):
+                outlook.take(job, now, guard)
+            elif outlook.fits(job, *names) and not self._over_quota(job, names, guard):
+                nominated[job.id] = self._holds[job.id] = names
+                outlook.take(job, names, guard)
+        return outlook
+
+    def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
+        """Return the UIDs of preempted jobs that still hold GPUs but will be gone soon."""
+        ending, state = self._memory.ending, self._state
+        booked = {booking.job for gpu in gpus for booking in gpu.bookings}
+        for job_id in ending.keys() - booked:
+            del ending[job_id]
+        for job_id in booked - ending.keys():
+            # Another operator may have led when it was preempted.
+            if (since := preempted_at(state.jobs.get(job_id), state.booked(job_id))) is not None:
+                ending[job_id] = since + self._termination
+        leaving = {job_id: until for job_id, until in ending.items() if until > self._now}
+        if leaving:
+            self._again((min(leaving.values()) - self._now).total_seconds())
+        return set(leaving)
+
+    @property
+    def _termination(self) -> timedelta:
+        """How long a preempted job holds its GPUs at most."""
+        grace = timedelta(seconds=self._partition.spec.preemption_grace_period)
+        return grace + TERMINATION_SLACK
+
+    def _again(self, seconds: float) -> None:
+        before = self._result.again
+        self._result.again = seconds if before is None else min(before, seconds)
+
+    def _over_quota(self, job: Job, gpus: Sequence[str], guard: Guard) -> bool:
+        return bool(guard.quota_left(job, guard.booked_memory(job, gpus)))
+
+    def _serve_aged(self, guard: Guard) -> None:
+        """Start jobs that must not be passed over again; hold GPUs for the first that cannot.
+
+        Jobs of a higher priority come first: while one of them could start now, the policy
+        decides about all below.
+        """
+        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
+        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
+        aged = [job for job in memory.aging.aged(self._result.order, limit) if job.id not in served]
+        if not aged:
+            return
+        highest = self._highest_that_fits(guard, above=min(job.priority for job in aged))
+        aged = [job for job in aged if highest is None or job.priority >= highest]
+        for job in memory.aging.in_turn(aged):
+            if self._start(job, guard) or self._hold(job, guard):
+                memory.aging.reserve(job)
+                aged.remove(job)
+                break
+        for job in aged:
+            self._start(job, guard)
+
+    def _highest_that_fits(self, guard: Guard, *, above: int) -> int | None:
+        """Return the highest priority of a job that fits now, if it is above another."""
+        free, tried = self._unheld(guard.gpus), set()
+        for job in self._result.order:
+            if job.priority <= above:
+                break
+            shape = _shape(job)
+            if job.id not in self._holds and shape not in tried:
+                if fit_among(job, guard.room, free):
+                    return job.priority
+                tried.add(shape)
         return None
 
-    def _preempt(self, guard: Guard) -> None:
-        """End jobs of lower priority for the first waiting job that this lets in."""
-        if self._memory.nominated:
-            return  # one at a time: its room is on the way
-        fresh = {job.id for job, _ in self._result.placed}
-        gpus = guard.remaining()
-        running = [b.priority for g in gpus for b in g.bookings if b.job not in fresh]
-        lowest = min(running, default=None)
-        tried: set[tuple[object, ...]] = set()
+    def _hold(self, job: Job, guard: Guard) -> bool:
+        wanted = gpus_to_hold(job, guard.room, self._unheld(guard.gpus))
+        # GPUs are not held for a job that its namespace's quota keeps waiting.
+        if not wanted or self._over_quota(job, wanted, guard):
+            return False
+        self._holds[job.id] = wanted
+        return True
+
+    def _preempt(self, guard: Guard, outlook: Outlook) -> None:
+        """End jobs of lower priority for waiting jobs that this lets in."""
+        placed = {job.id: gpus for job, gpus in self._result.placed}
         for job in self._result.order:
-            if lowest is None or job.priority <= lowest or len(tried) >= SHAPES_TRIED:
+            if job.id in placed and job.id not in outlook:
+                outlook.take(job, placed[job.id], guard)
+        running = [b.priority for g in guard.gpus for b in g.bookings]
+        lowest, searched, searches = min(running, default=None), self._memory.searched, 0
+        for job in self._result.order:
+            if lowest is None or job.priority <= lowest:
+                break
+            shape = (job.namespace, job.priority, *_shape(job))
+            if job.id in placed or job.id in self._memory.nominated or shape in searched:
+                continue
+            if searches == SEARCHES:
+                self._again(SEARCH_AGAIN)
                 return
-            shape = (job.priority, job.memory, job.gpus, job.slots, job.clients, job.alone)
-            if job.id in fresh or shape in tried:
-                continue
-            tried.add(shape)
-            spared = {gpu for gpu, owner in self._holds.items() if owner != job.id}
-            found = victims_for(job, gpus, spared=spared, kept=fresh)
-            if found is None or not found[1]:
-                continue  # nothing would help, or it fits as it is
-            names, victims = found
-            if guard.quota_left(job, guard.booked_memory(job, names)):
-                continue
-            nomination = Nomination(names, frozenset(victim.job for victim in victims))
-            self._memory.nominated[job.id] = nomination
-            self._holds = {g: owner for g, owner in self._holds.items() if owner != job.id}
-            self._holds |= dict.fromkeys(names, job.id)
-            self._result.preempted += [(victim, job) for victim in victims]
-            return
+            searches += 1
+            if not self._nominate(job, guard, outlook, kept=placed.keys()):
+                searched.add(shape)
+        searched.clear()
+
+    def _nominate(self, job: Job, guard: Guard, outlook: Outlook, *, kept: Collection[str]) -> bool:
+        """Choose GPUs for a job, and whom to end there; tell whether that helps it."""
+        memory, now = self._memory, self._now
+        higher = {j.id for j in self._result.order if j.priority >= job.priority}
+        spared = {
+            gpu
+            for owner, theirs in self._holds.items()
+            if owner in higher and owner not in memory.nominated
+            for gpu in theirs
+        }
+        overdue = {job_id for job_id, until in memory.ending.items() if until <= now}
+        found = victims_for(job, outlook.gpus, spared=spared, kept={*kept, *overdue})
+        if found is None or self._over_quota(job, found[0], guard):
+            return False
+        names, victims = found
+        if not victims and guard.room.why_not_together(job, names) is None:
+            return False  # it fits as it is
+        running = tuple(v for v in victims if v.job not in memory.nominated)
+        for victim in victims:
+            memory.nominated.pop(victim.job, None)
+            self._holds.pop(victim.job, None)
+            outlook.drop(victim.job)
+        overridden = [o for o, g in self._holds.items() if o not in memory.nominated]
+        for owner in overridden:
+            if set(self._holds[owner]) & set(names):
+                del self._holds[owner]
+        outlook.take(job, names, guard)
+        memory.nominated[job.id] = self._holds[job.id] = names
+        memory.ending |= {victim.job: now + self._termination for victim in running}
+        if running:
+            self._result.preemptions.append(Preemption(job, names, running))
+            self._again(self._termination.total_seconds())
+        return True
 
     async def _ask_policy(self, guard: Guard) -> Guard:
         """Ask the policy about the GPUs that nobody is held for; check its answer.
@@ -253,9 +360,9 @@ class _Cycle:
             With the partition as it is after the policy has thought.
         """
         result, runner = self._result, self._memory.runner
-        taken = {job.id for job, _ in result.placed} | set(self._holds.values())
+        taken = {job.id for job, _ in result.placed} | self._holds.keys()
         jobs = [job for job in result.order if job.id not in taken]
-        gpus = tuple(gpu for gpu in guard.remaining() if gpu.id not in self._holds)
+        gpus = tuple(self._unheld(guard.remaining()))
         if not jobs or not gpus:
             return guard
         snapshot = result.snapshot = snapshot_of(self._partition, jobs, gpus, self._now)
@@ -287,6 +394,12 @@ class _Cycle:
                 continue
             quota = guard.quota_left(job, guard.least_memory(job))
             result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota) if quota else reasons.why(job)
+
+
+def _shape(job: Job) -> tuple[object, ...]:
+    """Return all that decides where a job fits."""
+    size = job.memory, job.gpus, job.slots, job.clients, job.alone
+    return *size, job.cpu, job.host_memory, job.products
 
 
 def _without(gpu: GPU, released: set[str] | None) -> GPU:

@@ -155,12 +155,13 @@ class Guard:
         memory = self.booked_memory(job, gpus)
         self.room.take(job, gpus)
         for gpu in gpus:
-            self._new.setdefault(gpu, []).append(self._as_booking(job, gpu))
+            self._new.setdefault(gpu, []).append(self.booking(job, gpu))
         held = self._held.setdefault(job.namespace, Held())
         held.memory += memory
         held.jobs += 1
 
-    def _as_booking(self, job: Job, gpu: str) -> Booking:
+    def booking(self, job: Job, gpu: str) -> Booking:
+        """Return what a job books of a GPU."""
         return Booking(
             job=job.id,
             memory=self.booked_memory(job, (gpu,)),

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import ceil
 
 from partita.models import (
     Attempt,
@@ -46,6 +47,8 @@ REFRESH = timedelta(seconds=15)
 """Between two writes that only renew numbers in a message or a place in the queue."""
 SHOWN_POSITIONS = 50
 """Places at the head of a queue that are kept up to date in the statuses."""
+DEFAULT_GRACE = 60.0
+"""Seconds that a preempted job's Pod has where its partition is gone: the CRD's default."""
 DEFAULT_DRAIN = 600.0
 """Seconds for which a GPU whose partition is gone waits for its jobs: the CRD's default."""
 
@@ -271,7 +274,13 @@ class Jobs:
                 a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
                 for a in job.status.attempts
             ),
+            preemption_grace=self._preemption_grace(job),
         )
+
+    def _preemption_grace(self, job: SharedGPUJob) -> int:
+        partition = self._state.partitions.get(job.spec.partition)
+        seconds = partition.spec.preemption_grace_period if partition else DEFAULT_GRACE
+        return max(1, ceil(seconds))  # 0 would free its GPUs before kubelet has ended it
 
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
         partition = self._state.partitions.get(job.spec.partition)

@@ -55,6 +55,8 @@ class Plan:
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
     """Their node is gone: nobody will confirm the deletion."""
+    grace: int | None = None
+    """Seconds that they have to terminate; None for as long as they ask for themselves."""
     release: bool = False
     """Nothing of it needs its bookings any more."""
     wake: datetime | None = None
@@ -132,10 +134,17 @@ def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
     def stranded(pod: PodView) -> bool:
         return bool(pod.node) and not around.node_exists(pod.node)
 
-    doomed = [p for p in alive if p.attempt in over and (not p.deleting or stranded(p))]
+    def too_slow(pod: PodView) -> bool:
+        preempted = written[pod.attempt].outcome is Outcome.PREEMPTED
+        return preempted and pod.grace > around.preemption_grace
+
+    doomed = [
+        p for p in alive if p.attempt in over and (not p.deleting or stranded(p) or too_slow(p))
+    ]
     return Plan(
         delete_pods=tuple(doomed),
         delete_now=any(stranded(p) for p in doomed),
+        grace=around.preemption_grace if any(too_slow(p) for p in doomed) else None,
         release=bool(around.booked) and not needed,
     )
 

@@ -1,12 +1,88 @@
-"""Which running jobs make room for one of higher priority."""
+"""Which running jobs make room for one of higher priority.
 
-from collections.abc import Collection, Sequence
+A job is preempted only for one of a higher priority, so two jobs never preempt each other in turn:
+each start after a preemption raises the priorities of the jobs that run.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from partita.models import Allocation, Outcome, SharedGPUJob
+from partita.scheduling.guard import Guard
 from partita_policies.room import Room
 from partita_policies.types import GPU, Booking, Job
 
-__all__ = ["victims_for"]
+__all__ = ["Outlook", "Preemption", "preempted_at", "victims_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Running jobs that are to be ended for a waiting one."""
+
+    job: Job
+    gpus: tuple[str, ...]
+    """Where the job is to start."""
+    victims: tuple[Booking, ...]
+
+
+class Outlook:
+    """GPUs as they will be: without the jobs that leave, and with those that take their place.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs that may take jobs, with what is booked on them now.
+    leaving
+        UIDs of jobs that are being ended.
+    """
+
+    def __init__(self, gpus: Iterable[GPU], leaving: Collection[str]) -> None:
+        self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
+        self._taken: dict[str, tuple[str, ...]] = {}
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._taken
+
+    @property
+    def gpus(self) -> list[GPU]:
+        """The GPUs."""
+        return list(self._gpus.values())
+
+    def fits(self, job: Job, *gpus: str) -> bool:
+        """Tell whether a job will fit on each of these GPUs."""
+        there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
+        room = Room(there)
+        return len(there) == len(gpus) and all(room.why_not(job, gpu) is None for gpu in gpus)
+
+    def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
+        """Give these GPUs to a job."""
+        self._taken[job.id] = gpus
+        for name in gpus:
+            gpu = self._gpus[name]
+            bookings = (*gpu.bookings, guard.booking(job, name))
+            self._gpus[name] = replace(gpu, bookings=bookings)
+
+    def drop(self, job_id: str) -> None:
+        """Take a job out of all GPUs."""
+        self._taken.pop(job_id, None)
+        for name, gpu in self._gpus.items():
+            self._gpus[name] = _without(gpu, (job_id,))
+
+
+def preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) -> datetime | None:
+    """Return when the attempt that a job has booked was preempted; None if it was not."""
+    numbers = {allocation.attempt for allocation in booked.values()}
+    for attempt in job.status.attempts[-1:] if job else ():
+        if attempt.number in numbers and attempt.outcome is Outcome.PREEMPTED:
+            return attempt.end_time
+    return None
+
+
+def _without(gpu: GPU, jobs: Collection[str]) -> GPU:
+    if all(booking.job not in jobs for booking in gpu.bookings):
+        return gpu
+    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in jobs))
 
 
 def victims_for(
@@ -73,10 +149,10 @@ def _victims_on(job: Job, gpu: GPU, kept: Collection[str]) -> tuple[Booking, ...
     """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
     lower = [b for b in gpu.bookings if b.priority < job.priority and b.job not in kept]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
+    if not _fits(job, gpu, lower):
+        return None
     victims: list[Booking] = []
     while not _fits(job, gpu, victims):
-        if len(victims) == len(lower):
-            return None
         victims.append(lower[len(victims)])
     for booking in reversed(victims[:-1]):
         others = [victim for victim in victims if victim is not booking]
@@ -86,6 +162,5 @@ def _victims_on(job: Job, gpu: GPU, kept: Collection[str]) -> tuple[Booking, ...
 
 
 def _fits(job: Job, gpu: GPU, without: Sequence[Booking]) -> bool:
-    gone = {booking.job for booking in without}
-    left = replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in gone))
+    left = _without(gpu, {booking.job for booking in without})
     return Room([left]).why_not(job, gpu.id) is None

@@ -1,8 +1,23 @@
-"""GPUs held for jobs whose turn must come: those passed over too often, and preemptors.
+"""GPUs held for a job that was passed over too often.
 
-A policy may start jobs from behind a waiting job, but only so often. Then a GPU is held for
-that job: nothing else is started there until it fits, so nobody waits for ever, whatever the
-policy prefers.
+A policy may start jobs from behind a waiting job, but only in so many cycles. Then the job has a
+claim: it starts as soon as it fits, and for one such job at a time GPUs are held on which nothing
+of the same or a lower priority starts until it does.
+
+What is guaranteed (docs/priorities.md; tests/scheduling/test_starvation.py):
+
+- The order of priorities is strict. A job may wait for ever while jobs of a higher effective
+  priority come; no GPU is held against one of them that could start.
+- From when no job of a higher priority waits or comes, a job starts within
+  ``(max_bypasses + a + 1) * D + m * (n + 1) * D``, where jobs run at most ``D``, ``a`` jobs are
+  older, ``n`` of these of its namespace, and ``m`` namespaces have jobs: namespaces take turns to
+  have GPUs held, each for its oldest job.
+- Nothing is guaranteed to a job that is suspended, that its namespace's quota keeps waiting, for
+  which no ready GPU is large enough, or under a policy that starts nothing on idle GPUs.
+
+One reservation at a time is EASY backfilling (Lifka, JSSPP 1995). Unlike EASY, nothing is started
+on held GPUs because it is expected to end in time: run times on a shared GPU depend on the
+neighbours, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +39,8 @@ class Aging:
 
     def __init__(self, bypasses: Mapping[str, int] | None = None) -> None:
         self.bypasses = dict(bypasses or {})
+        self._reserved = ""
+        self._turns: dict[str, int] = {}
 
     def note(self, order: Sequence[Job], placed: Collection[str]) -> None:
         """Count a cycle: jobs before the last one placed that were not placed themselves."""
@@ -41,6 +58,25 @@ class Aging:
         if not self.bypasses:
             return []
         return [job for job in order if self.bypasses.get(job.id, 0) >= limit]
+
+    def in_turn(self, aged: Iterable[Job]) -> list[Job]:
+        """Sort aged jobs by whose turn it is to have GPUs held for it.
+
+        The highest priority comes first. Among equals a job keeps its turn; then namespaces take
+        turns, each with its oldest job.
+        """
+
+        def turn(job: Job) -> tuple[int, bool, int, float, str]:
+            had = self._turns.get(job.namespace, 0)
+            return -job.priority, job.id != self._reserved, had, job.submitted, job.name
+
+        return sorted(aged, key=turn)
+
+    def reserve(self, job: Job) -> None:
+        """Note that it is a job's turn."""
+        if job.id != self._reserved:
+            self._reserved = job.id
+            self._turns[job.namespace] = max(self._turns.values(), default=0) + 1
 
     def keep_only(self, waiting: Collection[str]) -> None:
         """Forget jobs that wait no longer."""

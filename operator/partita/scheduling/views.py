@@ -45,6 +45,8 @@ class PodView:
     """Bytes of GPU memory that it was made for."""
     deleting: bool
     outcome: PodOutcome
+    grace: int = 30
+    """Seconds that it has to terminate, or would have were it deleted."""
 
     @property
     def key(self) -> str:
@@ -86,7 +88,14 @@ class PodView:
             memory=_memory(meta),
             deleting=bool(meta.get("deletionTimestamp")),
             outcome=read_outcome(body.get("status") or {}),
+            grace=_grace(body),
         )
+
+
+def _grace(body: Json) -> int:
+    """Read how long a Pod has to terminate; the API server fills in its default of 30 s."""
+    asked = (body.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
+    return int(body["metadata"].get("deletionGracePeriodSeconds", asked))
 
 
 def _memory(meta: Json) -> int:

@@ -32,7 +32,7 @@ class WaitingReasons:
     gpus
         The GPUs that may take jobs.
     holds
-        GPUs that are held, with the job for which.
+        GPUs that are held for each job, by its UID.
     policy
         The policy that decided.
     wanted
@@ -44,7 +44,7 @@ class WaitingReasons:
         room: Room,
         gpus: Sequence[GPU],
         *,
-        holds: Mapping[str, str],
+        holds: Mapping[str, Sequence[str]],
         policy: str,
         partition: str,
         wanted: int,
@@ -52,6 +52,7 @@ class WaitingReasons:
         self._room = room
         self._gpus = gpus
         self._holds = holds
+        self._held = {gpu for theirs in holds.values() for gpu in theirs}
         self._policy = policy
         self._partition = partition
         self._wanted = wanted
@@ -59,8 +60,8 @@ class WaitingReasons:
 
     def why(self, job: Job) -> Why:
         """Say why this job waits."""
-        if job.id in self._holds.values():
-            held = ", ".join(gpu for gpu, owner in self._holds.items() if owner == job.id)
+        if job.id in self._holds:
+            held = ", ".join(self._holds[job.id])
             return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
         shape = (job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults)
         if shape not in self._known:
@@ -77,7 +78,7 @@ class WaitingReasons:
                 else f"{self._partition} has no GPUs: raise spec.gpus",
             )
         refusals = Counter(self._refusal(job, gpu) for gpu in self._gpus)
-        if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._holds]):
+        if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._held]):
             return Why(
                 Reason.POLICY_WAITS,
                 f"it would fit, but policy {self._policy} does not start it yet",
@@ -94,7 +95,7 @@ class WaitingReasons:
 
     def _refusal(self, job: Job, gpu: GPU) -> Refusal | str | None:
         refusal = self._room.why_not(job, gpu.id)
-        if refusal is None and gpu.id in self._holds:
+        if refusal is None and gpu.id in self._held:
             return "held"
         return refusal
 

@@ -64,7 +64,7 @@ class TestPods:
         await pods.create(a_job(), elsewhere, a_job().metadata.creation_timestamp)
         state.job_pods.clear()
         assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
-        assert kube.writes[-1] == ("delete", "train-1", ("pod-train-1", False))
+        assert kube.writes[-1] == ("delete", "train-1", ("pod-train-1", None))
         assert state.job_pods == {}
 
     async def test_a_pod_that_goes_between_refusal_and_look_is_asked_for_later(self):
@@ -118,12 +118,12 @@ class TestPods:
     async def test_only_this_pod_is_deleted(self):
         kube = Kube()
         pods, state = self.pods(kube)
-        await pods.delete(a_pod(), now=True)
-        assert kube.writes == [("delete", "train-1", ("pod-train-1", True))]
+        await pods.delete(a_pod(), grace=0)
+        assert kube.writes == [("delete", "train-1", ("pod-train-1", 0))]
         for error in (NotFoundError("delete", 404, "no"), ConflictError("delete", 409, "other")):
             kube.errors = [error]
-            await pods.delete(a_pod(), now=False)
+            await pods.delete(a_pod(), grace=None)
         assert state.dirty.take_jobs() == set()
         kube.errors = [DOWN]
-        await pods.delete(a_pod(), now=False)
+        await pods.delete(a_pod(), grace=None)
         assert state.dirty.take_jobs() == {"uid-train"}

@@ -74,9 +74,9 @@ class Kube:
         return copy.deepcopy(self.objects.setdefault(name, made))
 
     async def delete(
-        self, _kind: Kind, name: str, _namespace: str, *, uid: str, now: bool = False
+        self, _kind: Kind, name: str, _namespace: str, *, uid: str, grace: int | None = None
     ) -> None:
-        self.writes.append(("delete", name, (uid, now)))
+        self.writes.append(("delete", name, (uid, grace)))
         self._meet()
 
 

@@ -19,6 +19,7 @@ from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cyc
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.loop.commit import Committer
+from partita.scheduling.preemption import Preemption
 from partita.scheduling.reasons import Reason
 from partita.scheduling.reservations import Aging
 from partita.scheduling.runner import PolicyRunner
@@ -130,16 +131,19 @@ class Cycles:
             if not kept.again:
                 return
 
-    def _ask_again(self, name: str, kept: _Partition) -> None:
-        """Ask a policy that holds back a job which would fit again, though nothing happens."""
-        if kept.ask_again is None:
-            loop = asyncio.get_running_loop()
+    def _ask_again(self, name: str, kept: _Partition, seconds: float) -> None:
+        """Have a partition decide anew in a while, though nothing happens."""
+        loop = asyncio.get_running_loop()
+        if kept.ask_again is not None:
+            if kept.ask_again.when() <= loop.time() + seconds:
+                return
+            kept.ask_again.cancel()
 
-            def ask() -> None:
-                kept.ask_again = None
-                self._state.dirty.partitions(name)
+        def ask() -> None:
+            kept.ask_again = None
+            self._state.dirty.partitions(name)
 
-            kept.ask_again = loop.call_later(ASK_AGAIN, ask)
+        kept.ask_again = loop.call_later(seconds, ask)
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         partition = self._state.partitions.get(name)
@@ -170,21 +174,24 @@ class Cycles:
                 )
             if result.snapshot is not None:
                 self._on_decision(result)
-            self._tell_preempted(result)
+            for preemption in result.preemptions:
+                self._end_victims(preemption)
             await self._committer.commit(partition, result, changes)
             self._on_explained(self._explain(result))
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
-                self._ask_again(name, kept)
+                self._ask_again(name, kept, ASK_AGAIN)
+            if result.again is not None:
+                self._ask_again(name, kept, result.again)
             self._run_shadows(kept, result)
         elif changes.by_server:
             await self._committer.commit(None, result, changes)
 
-    def _tell_preempted(self, result: CycleResult) -> None:
-        for victim, job in result.preempted:
+    def _end_victims(self, preemption: Preemption) -> None:
+        job = preemption.job
+        for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
-            self._jobs.end(
-                victim.job, Outcome.PREEMPTED, f"{job.name} of priority {job.priority} needs room"
-            )
+            said = f"{job.name} of priority {job.priority} needs room"
+            self._jobs.end(victim.job, Outcome.PREEMPTED, said)
             self._state.dirty.jobs(victim.job)
             found = self._state.jobs.get(victim.job)
             if found is not None:

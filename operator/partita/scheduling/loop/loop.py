@@ -239,7 +239,7 @@ class Loop:
             if pod.uid not in self._deleting:
                 self._deleting.add(pod.uid)
                 self._log.info("ending pod", job=job.key, pod=pod.name)
-                self._spawn(self._delete_pod(pod, now=made.delete_now))
+                self._spawn(self._delete_pod(pod, 0 if made.delete_now else made.grace))
         if made.create_pod is not None:
             self._committer.busy.add(uid)
             self._spawn(self._committer.finish(job, made.create_pod))
@@ -247,9 +247,9 @@ class Loop:
             self._log.info("deleting job: its time to live is over", job=job.key)
             self._spawn(self._delete_job(job))
 
-    async def _delete_pod(self, pod: PodView, *, now: bool) -> None:
+    async def _delete_pod(self, pod: PodView, grace: int | None) -> None:
         try:
-            await self._committer.pods.delete(pod, now=now)
+            await self._committer.pods.delete(pod, grace=grace)
         finally:
             self._deleting.discard(pod.uid)
 

@@ -119,11 +119,17 @@ class JobPods:
         self.state.apply_pod(body)
         return Created.DONE
 
-    async def delete(self, pod: PodView, *, now: bool) -> None:
-        """Delete a Pod, and only this one."""
+    async def delete(self, pod: PodView, *, grace: int | None) -> None:
+        """Delete a Pod, and only this one.
+
+        Parameters
+        ----------
+        grace
+            Seconds that it has to terminate; None for as long as it asks for.
+        """
         async with self.slots:
             try:
-                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, now=now)
+                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
             except (NotFoundError, ConflictError):
                 pass  # it is gone, or another has its name
             except KubernetesError as error:

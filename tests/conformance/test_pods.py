@@ -283,3 +283,26 @@ async def test_events_of_cluster_scoped_objects_live_in_default(api: Api):
     created = (await api.post(path, event("", involvedObject=involved))).ok().body
     assert created["metadata"]["namespace"] == "default"
     (await api.delete(f"{path}/{created['metadata']['name']}")).ok()
+
+
+async def test_a_disruption_budget_is_served_and_printed(api: Api, namespace: str):
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    selector = {"matchLabels": {"app": "a"}}
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": selector},
+    }
+    made = (await api.post(path, body)).ok().body
+    assert made["spec"] == {"minAvailable": 1, "selector": selector}
+    assert made["status"] == dict.fromkeys(
+        ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0
+    )
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    printed = (await api.get(path, accept=table)).ok().body
+    names = [column["name"] for column in printed["columnDefinitions"]]
+    assert names == ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"]
+    assert printed["rows"][0]["cells"][:-1] == ["b", "1", "N/A", 0]
+    assert (await api.post(path, body)).status == 409
+    (await api.delete(f"{path}/b")).ok()

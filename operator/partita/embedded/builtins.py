@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from partita.embedded.builtin_schemas import compiled_schemas
@@ -34,6 +35,16 @@ def _prepare_secret(secret: dict[str, Any], _old: dict[str, Any] | None) -> None
     secret.setdefault("type", "Opaque")
     for key, value in (secret.pop("stringData", None) or {}).items():
         secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+
+
+def _prepare_budget(budget: dict[str, Any], old: dict[str, Any] | None) -> None:
+    if old is None:
+        counts = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+        budget["status"] = dict.fromkeys(counts, 0)
+
+
+def _or_none(name: str) -> Callable[[dict[str, Any]], list[Any]]:
+    return lambda budget: [str(budget.get("spec", {}).get(name, "N/A"))]
 
 
 def _check_event(event: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
@@ -125,8 +136,12 @@ def builtin_resources(store: Store) -> list[Resource]:
         resource("leases", "Lease", "coordination.k8s.io", unconditional=False,
                  columns=(_text("Holder", ".spec.holderIdentity"), AGE)),
         resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", short_names=("pdb",),
-                 subresources=frozenset({"status"}), generation=True, columns=(
-                     _text("Min Available", ".spec.minAvailable"), AGE)),
+                 subresources=frozenset({"status"}), prepare=_prepare_budget, generation=True,
+                 columns=(
+                     Column("Min Available", "string", _or_none("minAvailable")),
+                     Column("Max Unavailable", "string", _or_none("maxUnavailable")),
+                     Column("Allowed Disruptions", "integer",
+                            lambda o: [o["status"]["disruptionsAllowed"]]), AGE)),
         resource("customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io",
                  namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
                  subresources=frozenset({"status"}), generation=True, unconditional=False,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-import aiohttp
-
+from chaos.calls import ANSWERS_WITHIN as LEADS_WITHIN
+from chaos.calls import by_name, call, pick
 from chaos.operators import LEASE, Operator, Operators
 from chaos.plan import PARTITIONS, Action
 from chaos.plane import ChaosPlane
+from chaos.tenants import TenantFaults
 from partita.models import GPUServer
-from support.api import Answer, Api
-from support.history import GROUP_PATH, History
+from support.history import GROUP_PATH
 from support.proxy import (
     When,
     conflict,
@@ -28,30 +27,16 @@ from support.proxy import (
     writes,
 )
 
-__all__ = ["LEASES", "OWN", "Faults", "call", "partition_spec"]
+__all__ = ["LEASES", "OWN", "Faults", "partition_spec"]
 
-T = TypeVar("T")
 Body = dict[str, Any]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
-LEADS_WITHIN = 60.0
-"""Seconds within which somebody must lead again, whatever was killed."""
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
 """The taint of the node that only one partition takes GPUs of, and that node."""
 CLOCK_OFF = 30.0
 """Most seconds by which a wall clock is wrong."""
 _COMPONENT = "partita.dev/component"
-
-
-async def call(ask: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask until there is an answer: etcd may be away."""
-    async with asyncio.timeout(LEADS_WITHIN):
-        while True:
-            with contextlib.suppress(aiohttp.ClientError, OSError):
-                answer = await ask()
-                if answer.status < 500 and answer.status != 429:
-                    return answer
-            await asyncio.sleep(0.2)
 
 
 def partition_spec(name: str) -> Body:
@@ -71,16 +56,8 @@ def partition_spec(name: str) -> Body:
     }
 
 
-def _pick(place: float, among: Sequence[T]) -> T | None:
-    return among[int(place * len(among))] if among else None
-
-
-def _by_name(body: Body) -> tuple[str, str]:
-    return body["metadata"].get("namespace", ""), body["metadata"]["name"]
-
-
 @dataclass(eq=False)
-class Faults:
+class Faults(TenantFaults):
     """Carries out actions; kills come one after another, all else at the same time.
 
     Attributes
@@ -93,8 +70,6 @@ class Faults:
 
     plane: ChaosPlane
     operators: Operators
-    history: History
-    api: Api
     nodes: Sequence[str]
     happened: Counter[str] = field(default_factory=Counter)
     came_to_nothing: Counter[str] = field(default_factory=Counter)
@@ -169,9 +144,7 @@ class Faults:
     def _operator(self, action: Action) -> Operator | None:
         """The leader, as a rule."""
         leader = self.operators.leader
-        return (
-            leader if leader and action.pick < 0.8 else _pick(action.pick, self.operators.running)
-        )
+        return leader if leader and action.pick < 0.8 else pick(action.pick, self.operators.running)
 
     async def _drop_watches(self, action: Action) -> bool:
         found = self._operator(action)
@@ -193,7 +166,7 @@ class Faults:
     # Nodes.
 
     async def _node_gone(self, action: Action) -> bool:
-        node = _pick(action.pick, self.nodes)
+        node = pick(action.pick, self.nodes)
         gone = await call(lambda: self.api.delete(f"/api/v1/nodes/{node}"))
         await asyncio.sleep(action.seconds)
         await self._node_back(str(node))
@@ -211,7 +184,7 @@ class Faults:
         await call(lambda: self.api.post("/api/v1/nodes", node))
 
     async def _cordon(self, action: Action) -> bool:
-        path = f"/api/v1/nodes/{_pick(action.pick, self.nodes)}"
+        path = f"/api/v1/nodes/{pick(action.pick, self.nodes)}"
         done = await call(lambda: self.api.patch(path, {"spec": {"unschedulable": True}}))
         await asyncio.sleep(action.seconds)
         await call(lambda: self.api.patch(path, {"spec": {"unschedulable": None}}))
@@ -233,14 +206,13 @@ class Faults:
     def _job_pod(self, action: Action) -> Body | None:
         pods = [
             pod
-            for pod in self.history.all("pods")
-            if (pod["metadata"].get("labels") or {}).get(_COMPONENT) == "job"
-            and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+            for pod in self.history.job_pods_now()
+            if pod["status"].get("phase") not in {"Succeeded", "Failed"}
         ]
-        return _pick(action.pick, sorted(pods, key=_by_name))
+        return pick(action.pick, sorted(pods, key=by_name))
 
     def _server(self, action: Action) -> Body | None:
-        return _pick(action.pick, sorted(self.history.all("gpuservers"), key=_by_name))
+        return pick(action.pick, sorted(self.history.all("gpuservers"), key=by_name))
 
     def _path(self, server: Body) -> str:
         return f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
@@ -270,7 +242,8 @@ class Faults:
             (
                 pod
                 for pod in self.history.all("pods")
-                if (pod["metadata"].get("labels") or {}).get(label) == name
+                if pod["metadata"]["uid"] not in self.history.forged
+                and (pod["metadata"].get("labels") or {}).get(label) == name
                 and pod["metadata"]["labels"].get(_COMPONENT) == "server"
             ),
             None,
@@ -298,7 +271,7 @@ class Faults:
     async def _drop_booking(self, action: Action) -> bool:
         server = self._server(action)
         booked = sorted(((server or {}).get("status") or {}).get("allocations") or {})
-        uid = _pick(action.pick, booked)
+        uid = pick(action.pick, booked)
         return uid is not None and await self._edit_ledger(server or {}, {uid: None})
 
     async def _stray_booking(self, action: Action) -> bool:
@@ -328,10 +301,10 @@ class Faults:
         return done.status == 200
 
     async def _change_job(self, action: Action) -> bool:
-        job = _pick(action.pick, sorted(self.history.all("sharedgpujobs"), key=_by_name))
+        job = pick(action.pick, sorted(self.history.all("sharedgpujobs"), key=by_name))
         if job is None:
             return False
-        namespace, name = _by_name(job)
+        namespace, name = by_name(job)
         path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/{name}"
         patch = {"metadata": {"labels": {"edited": "yes"}}, "spec": {"expectedDuration": "9s"}}
         return (await call(lambda: self.api.patch(path, patch))).status == 200
@@ -344,14 +317,14 @@ class Faults:
         return (await call(lambda: self.api.patch(f"{LEASES}/{LEASE}", patch))).status == 200
 
     async def _scale(self, action: Action) -> bool:
-        name = _pick(action.pick, sorted(PARTITIONS)) or ""
+        name = pick(action.pick, sorted(PARTITIONS)) or ""
         replicas = int(action.seconds / 2.0 * (PARTITIONS[name].gpus + 2))
         path = f"{GROUP_PATH}/gpupartitions/{name}/scale"
         done = await call(lambda: self.api.patch(path, {"spec": {"replicas": replicas}}))
         return done.status == 200
 
     async def _policy(self, action: Action) -> bool:
-        policy = _pick(action.pick, PARTITIONS["shared"].policies)
+        policy = pick(action.pick, PARTITIONS["shared"].policies)
         path = f"{GROUP_PATH}/gpupartitions/shared"
         patch = {"spec": {"policy": {"name": policy}}}
         return (await call(lambda: self.api.patch(path, patch))).status == 200

@@ -96,6 +96,12 @@ FAULTS = {
     "steal-lease": 1,
     "scale": 3,
     "policy": 4,
+    # By tenants, with the rights that they have in their own namespaces.
+    "forge-server-pod": 2,
+    "forge-job-pod": 2,
+    "strip-pod": 2,
+    "remove-new-pod": 2,
+    "strange-job": 2,
 }
 """What else goes wrong, by how often it comes."""
 JOBS = {

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chaos.calls import call
 from chaos.clock import build_clock
-from chaos.faults import LEASES, OWN, Faults, call, partition_spec
+from chaos.faults import LEASES, OWN, Faults, partition_spec
 from chaos.operators import LEASE_SECONDS, Operators
 from chaos.plan import PARTITIONS, SPEED, JobPlan
 from chaos.plane import ChaosPlane
@@ -115,7 +116,7 @@ async def running_world(
         operators = Operators(ApiServer.of(plane), forge, history, folder, lease_seconds)
         await stack.enter_async_context(operators.keep("a", "b"))
         nodes = [f"sim-{number}" for number in range(NODES)]
-        faults = Faults(plane, operators, history, api, nodes)
+        faults = Faults(history, api, plane, operators, nodes)
         await history.until(lambda: len(history.all("nodes")) == NODES, seconds=START_SECONDS)
         await faults.taint()
         for name in PARTITIONS:

@@ -293,3 +293,8 @@ def test_a_pod_without_a_node_says_what_the_scheduler_says():
     }
     found = read_outcome({"phase": "Pending", "conditions": [condition]})
     assert found.stuck == f"no node takes the Pod: {condition['message']}"
+
+
+def test_last_words_do_not_command_a_terminal():
+    said = "\x1b[2J\x1b]0;title\x07one\ttwo\r\nthree\x9b31m\x7f"
+    assert failed(ended(message=said)).message == "[2J]0;titleone\ttwo\nthree31m"

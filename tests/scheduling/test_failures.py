@@ -7,7 +7,7 @@ import pytest
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import format_time
-from partita.scheduling.attempts import Ending
+from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT, Ending
 from partita.scheduling.lifecycle import Plan, plan
 from scheduling.builders import (
     GIB,
@@ -243,6 +243,12 @@ class TestRetry:
         made = plan(job.model_copy(update={"status": status}), around(), NOW)
         assert (made.phase, made.reason) == (Phase.FAILED, "RetryLimitExceeded")
         assert "failed 1 times" in made.message
+
+    def test_however_often_it_is_retried_its_status_stays_small(self):
+        ended = [attempt(n, Outcome.FAILED) for n in range(1, 200)]
+        job = self.job("now", *ended, status={"retriedAfter": 197})
+        kept = [a.number for a in plan(job, around(), NOW).attempts]
+        assert kept == list(range(200 - MAX_ATTEMPTS_KEPT, 200))
 
     def test_a_value_that_was_dealt_with_changes_nothing(self):
         made = plan(self.job("now", status={"retry": "now"}), around(), NOW)

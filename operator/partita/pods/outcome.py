@@ -53,6 +53,9 @@ _STUCK: Final = frozenset(
 """Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
 pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
+_CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
+"""Control codes (Unicode's category Cc, ESC among them) but for line ends and tabs."""
+
 _SIGKILLED: Final = 128 + 9
 """Exit code of a program that was killed, by the convention of shells and container runtimes."""
 
@@ -154,7 +157,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         finished=True,
         outcome=outcome,
         exit_code=exit_code,
-        message=message[-MAX_MESSAGE:],
+        message=_shown(message)[-MAX_MESSAGE:],
         ended_from_outside=any(map(_ended_from_outside, failed)),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
@@ -180,6 +183,11 @@ def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int 
     if failed:
         return Outcome.FAILED, code, _said(failed[0], len(failed))
     return Outcome.FAILED, code, _kubernetes_said(status)
+
+
+def _shown(text: str) -> str:
+    """Take out what would command the terminal of whoever reads a program's last words."""
+    return text.translate(_CONTROLS)
 
 
 def _ended_from_outside(end: _End) -> bool:

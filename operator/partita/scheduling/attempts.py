@@ -260,15 +260,22 @@ def _came_to_nothing(attempt: Attempt) -> bool:
     return never_ran or attempt.outcome is Outcome.EVICTED
 
 
-def trim(attempts: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
-    """Keep the status small: of attempts that count against no limit only the last ones stay."""
+def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:
+    """Keep the status small: of attempts that count against no limit only the last ones stay.
+
+    Parameters
+    ----------
+    retried_after
+        The last attempt that the limits no longer count, since somebody had the job retried.
+    """
     surplus = len(attempts) - MAX_ATTEMPTS_KEPT
     if surplus <= 0:
         return attempts
     idle = [
         a.number
         for a in attempts[:-1]
-        if a.outcome and a.outcome not in _COUNTED and not a.fault_suspect
+        if a.outcome
+        and (a.number <= retried_after or not (a.outcome in _COUNTED or a.fault_suspect))
     ]
     dropped = set(idle[:surplus])
     return tuple(a for a in attempts if a.number not in dropped)

@@ -85,7 +85,7 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
         _tidy_up(attempts if around.status_refused else saved, around),
-        attempts=trim(ordered),
+        attempts=trim(ordered, after),
         next_attempt=max([*attempts, _booked_attempt(around)]) + 1,
         start_time=start_time,
         wake=_deadline(job, start_time),

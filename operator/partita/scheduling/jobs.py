@@ -4,13 +4,12 @@ Pure bookkeeping over `State`; the loop carries it out.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import ceil
 
 from partita.models import (
-    Attempt,
     GPUPartition,
     GPUServer,
     Outcome,
@@ -29,7 +28,7 @@ from partita.scheduling.reports import fault_of, use_of
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
-from partita.scheduling.status import Place, job_status
+from partita.scheduling.status import Place, job_status, same_status
 from partita.scheduling.unknown import rests_on_unknown
 from partita_policies.types import Job
 
@@ -119,11 +118,17 @@ class Jobs:
     def refresh_largest(self, partition: str) -> bool:
         """See whether the most that a partition could give has changed."""
         found = self._state.partitions.get(partition)
-        largest = largest_of(found, self._state) if found else Largest()
-        if self.largest.get(partition) == largest:
-            return False
-        self.largest[partition] = largest
-        return True
+        old = self.largest.pop(partition, None)
+        if found is not None:
+            self.largest[partition] = largest_of(found, self._state)
+        return self.largest.get(partition) != old
+
+    def forget_partition(self, partition: str) -> None:
+        """Drop what is kept of a partition that is gone, and of its GPUs."""
+        if not self.waiting[partition]:
+            del self.waiting[partition]
+        for server in [name for name in self.releases if name not in self._state.servers]:
+            del self.releases[server]
 
     # What others ask.
 
@@ -350,16 +355,16 @@ class Jobs:
             priority_cap=cap,
             readable=not self._state.unreadable.problem(uid),
         )
-        if _same(status, job.status):
+        if same_status(status, job.status):
             if known.shown is None:
                 return None
-            if _same(status, known.shown[0]):
+            if same_status(status, known.shown[0]):
                 known.shown = job.status, known.shown[1]  # once in memory, not twice
                 return None
             known.shown = None  # and in place of what may not be written yet:
             return status, _within(job.status, status)
         old, since = known.shown or (job.status, None)
-        if since is not None and now - since < REFRESH and _same(status, old, but=_NUMBERS):
+        if since is not None and now - since < REFRESH and same_status(status, old, but=_NUMBERS):
             return None
         known.shown = status, now
         return status, _within(job.status, status)
@@ -379,19 +384,6 @@ class Jobs:
 
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
 """What changes all the time while a job waits."""
-
-
-def _same(one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()) -> bool:
-    """Compare two statuses; when a GPU was first used is not worth a write of its own."""
-    if one == other:
-        return True
-    fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
-    changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
-    return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))
-
-
-def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
-    return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]
 
 
 def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:

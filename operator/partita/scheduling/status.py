@@ -1,6 +1,6 @@
 """The status of a SharedGPUJob, from its plan; and the smallest patch that brings it there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.reasons import Why, stalled
 
-__all__ = ["Place", "job_status", "merge_diff", "takes_back"]
+__all__ = ["Place", "job_status", "merge_diff", "same_status", "takes_back"]
 
 _MAX_MESSAGE = 4096
 
@@ -225,3 +225,18 @@ def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
         elif old[key] != value:
             patch[key] = value
     return patch
+
+
+def same_status(
+    one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()
+) -> bool:
+    """Compare two statuses; when a GPU was first used is not worth a write of its own."""
+    if one == other:
+        return True
+    fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
+    changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
+    return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))
+
+
+def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
+    return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]

@@ -165,3 +165,19 @@ async def test_it_has_begun_where_there_is_nothing() -> None:
         await loop.begun()
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
+    world = World()
+    world.has_a_gpu()
+    state, jobs = world.state, world.loop.jobs
+    async with world.running():
+        async with asyncio.timeout(5):
+            while world.loop.runner("shared") is None or not jobs.largest:
+                await asyncio.sleep(0)
+        for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
+            take(state, body, deleted=True)
+        async with asyncio.timeout(5):
+            while world.loop.runner("shared") is not None:
+                await asyncio.sleep(0.01)
+    assert (jobs.largest, jobs.waiting.get("shared"), dict(jobs.releases)) == ({}, None, {})

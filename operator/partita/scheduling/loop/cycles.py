@@ -129,7 +129,17 @@ class Cycles:
             # The slower the API server takes the bookings, the more of them go into one write.
             await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
             if not kept.again:
+                self._forget_if_gone(name, kept)
                 return
+
+    def _forget_if_gone(self, name: str, kept: _Partition) -> None:
+        state = self._state
+        if name in state.partitions or state.servers_of(name) or state.unknown_of(name):
+            return
+        if kept.ask_again is not None:
+            kept.ask_again.cancel()
+        del self._partitions[name]
+        self._jobs.forget_partition(name)
 
     def _ask_again(self, name: str, kept: _Partition, seconds: float) -> None:
         """Have a partition decide anew in a while, though nothing happens."""

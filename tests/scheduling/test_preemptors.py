@@ -7,6 +7,7 @@ import pytest
 
 from partita.scheduling import cycle as cycles
 from partita.scheduling.cycle import CycleResult, run_cycle
+from partita.scheduling.preemption import TERMINATION_SLACK
 from scheduling.builders import GIB, allocation, at, gpus_up, job_body, server_body, take
 from scheduling.cycles import NOW, World, started
 
@@ -90,7 +91,7 @@ async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
     world.submit("high", 40, priority=5)
     result = await world.cycle()
     assert victims(result) == {"high": {"stuck"}}
-    limit = timedelta(seconds=10) + cycles.TERMINATION_SLACK
+    limit = timedelta(seconds=10) + TERMINATION_SLACK
     assert result.again == limit.total_seconds()
     ledger = {"uid-b": allocation("b", memory=40 * GIB)}
     for body in (job_body("b"), *gpus_up(server_body("shared-1", allocations=ledger))):

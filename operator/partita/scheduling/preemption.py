@@ -5,15 +5,21 @@ each start after a preemption raises the priorities of the jobs that run.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.scheduling.guard import Guard
+from partita.scheduling.state import State
 from partita_policies.room import Room
 from partita_policies.types import GPU, Booking, Job
 
-__all__ = ["Outlook", "Preemption", "preempted_at", "victims_for"]
+__all__ = ["Outlook", "Preemption", "Victims", "victims_for"]
+
+TERMINATION_SLACK = timedelta(seconds=15)
+"""After the grace period, for kubelet to kill the containers and to report it (an assumption).
+A victim that is still there then is not waited for any more: its preemptor looks elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,42 @@ class Outlook:
             self._gpus[name] = _without(gpu, (job_id,))
 
 
-def preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) -> datetime | None:
+class Victims:
+    """Preempted jobs that still hold GPUs, and until when they may."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, datetime] = {}
+
+    def add(self, job_id: str, since: datetime, grace: float) -> datetime:
+        """Note that a job is preempted; return when it is to be gone.
+
+        Parameters
+        ----------
+        grace
+            Seconds that its Pod has to terminate.
+        """
+        self._until[job_id] = since + timedelta(seconds=grace) + TERMINATION_SLACK
+        return self._until[job_id]
+
+    def update(self, booked: AbstractSet[str], state: State, grace: float) -> None:
+        """Forget jobs that hold nothing any more; find those that another operator preempted."""
+        for job_id in self._until.keys() - booked:
+            del self._until[job_id]
+        for job_id in booked - self._until.keys():
+            since = _preempted_at(state.jobs.get(job_id), state.booked(job_id))
+            if since is not None:
+                self.add(job_id, since, grace)
+
+    def leaving(self, now: datetime) -> dict[str, datetime]:
+        """Return those that are in time."""
+        return {job_id: until for job_id, until in self._until.items() if until > now}
+
+    def overdue(self, now: datetime) -> set[str]:
+        """Return those that should be gone."""
+        return self._until.keys() - self.leaving(now).keys()
+
+
+def _preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) -> datetime | None:
     """Return when the attempt that a job has booked was preempted; None if it was not."""
     numbers = {allocation.attempt for allocation in booked.values()}
     for attempt in job.status.attempts[-1:] if job else ():
@@ -149,11 +190,12 @@ def _victims_on(job: Job, gpu: GPU, kept: Collection[str]) -> tuple[Booking, ...
     """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
     lower = [b for b in gpu.bookings if b.priority < job.priority and b.job not in kept]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
-    if not _fits(job, gpu, lower):
-        return None
-    victims: list[Booking] = []
-    while not _fits(job, gpu, victims):
+    room, victims = Room([gpu]), list[Booking]()
+    while room.why_not(job, gpu.id) is not None:
+        if len(victims) == len(lower):
+            return None
         victims.append(lower[len(victims)])
+        room.give_back(victims[-1].job)
     for booking in reversed(victims[:-1]):
         others = [victim for victim in victims if victim is not booking]
         if _fits(job, gpu, others):

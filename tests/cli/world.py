@@ -164,6 +164,15 @@ def server_pod(server: str, namespace: str = "partita-system") -> Json:
             "uid": f"uid-pod-{server}",
             "resourceVersion": "1",
             "labels": {LABEL_COMPONENT: "server", LABEL_SERVER: server},
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{GROUP}/{VERSION}",
+                    "kind": "GPUServer",
+                    "name": server,
+                    "uid": f"uid-{server}",
+                    "controller": True,
+                }
+            ],
         },
         "spec": {"containers": [{"name": "agent", "image": "partita"}]},
         "status": {"phase": "Running"},

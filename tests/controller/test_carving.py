@@ -27,7 +27,7 @@ def carved(
     partition: GPUPartition | None, *servers: GPUServer, pods: list[PodView] | None = None
 ) -> Carving:
     there = [pod(s.metadata.name) for s in servers] if pods is None else pods
-    return carve(partition, servers, {p.server: p for p in there}, {"node-1"})
+    return carve(partition, servers, {p.owner: p for p in there}, {"node-1"})
 
 
 def names(things: list[GPUServer] | list[PodView]) -> list[str]:
@@ -147,3 +147,8 @@ class TestServerPods:
 
     def test_a_pod_that_waits_for_its_node_is_left_alone(self):
         assert carved(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == Carving()
+
+    def test_a_pod_whose_uid_is_not_written_down_is_to_be(self):
+        fresh = a_server(status={"podUID": ""})
+        found = pod()
+        assert carved(a_partition(), fresh, pods=[found]) == Carving(record=[(fresh, found)])

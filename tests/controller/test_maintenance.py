@@ -39,7 +39,7 @@ def pod(**fields: Any) -> PodView:
 def maintained(
     server: GPUServer, labels: dict[str, str] | None = None, *pods: PodView
 ) -> Maintenance:
-    there = {view.server: view for view in pods or [pod()]}
+    there = {view.owner: view for view in pods or [pod()]}
     return maintain([server], there, {"node-1": node(labels)})
 
 

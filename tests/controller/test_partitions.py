@@ -53,7 +53,7 @@ async def look(kube: Kube, state: State) -> None:
     partitions.changed("shared")
     work = asyncio.create_task(partitions.run())
     async with asyncio.timeout(10):
-        while not kube.emptied and "shared-0" not in state.server_pods:
+        while not kube.emptied and state.server_pod("shared-0") is None:
             await asyncio.sleep(0)
     work.cancel()
     with suppress(asyncio.CancelledError):

@@ -37,7 +37,7 @@ async def test_after_a_list_that_failed_it_is_incomplete_until_one_succeeds(monk
     monkeypatch.setattr(module, "SETTLE", 0.0)
     monkeypatch.setattr(module, "RETRY_AFTER", 0.0)
     kube = Kube()
-    resync = Resync(kube, State(), {})  # type: ignore[arg-type]
+    resync = Resync(kube, State())  # type: ignore[arg-type]
     assert resync.complete
     work = asyncio.create_task(resync.run())
     resync.relisted(PODS)

@@ -15,7 +15,7 @@ SLICE = "gpu.partita.dev/12345678"
 def pod(
     annotations: dict[str, str] | None = None,
     env: dict[str, str] | None = None,
-    labels: dict[str, str] | None = None,
+    owners: list[Any] | None = None,
     **body: Any,
 ) -> SimulatedPod:
     container = {
@@ -23,7 +23,7 @@ def pod(
         "env": [{"name": k, "value": v} for k, v in (env or {}).items()],
         "resources": {"limits": {SLICE: "1", "cpu": "2"}},
     }
-    meta = {"uid": "u", "name": "p", "namespace": "n", "labels": labels}
+    meta = {"uid": "u", "name": "p", "namespace": "n", "ownerReferences": owners or []}
     return parse_pod(
         {
             "metadata": meta | {"annotations": annotations},
@@ -99,13 +99,13 @@ def test_mps_limits_each_process(limit: str, expected: int | None) -> None:
 
 
 def test_a_server_pod_is_told_how_to_share() -> None:
-    labels = {"partita.dev/component": "server", "partita.dev/server": "a-0"}
+    owner = {"kind": "GPUServer", "name": "a-0", "uid": "server", "controller": True}
     env = {"PARTITA_MODE": "TimeSlicing", "PARTITA_MAX_JOBS": "6"}
-    parsed = pod(labels=labels, env=env)
+    parsed = pod(owners=[owner], env=env)
     server = parsed.server()
     assert parsed.server_name == "a-0"
     assert (server.name, server.mode, server.max_jobs) == ("a-0", "TimeSlicing", 6)
-    assert pod(labels=labels).server().mode == "MPS"
+    assert pod(owners=[owner]).server().mode == "MPS"
 
 
 @pytest.mark.parametrize(

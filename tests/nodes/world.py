@@ -66,12 +66,15 @@ class World:
     async def server_pod(self, name: str, mode: str = "MPS", **spec: Any) -> None:
         """Create the Pod of a GPUServer."""
         env = {"PARTITA_MODE": mode, "PARTITA_MAX_JOBS": "4"}
-        labels = {
-            "partita.dev/component": "server",
-            "partita.dev/server": name,
-            "partita.dev/partition": "gpus",
+        server = (await self.api.get(f"{SERVERS}/{name}")).ok().body
+        owner = {
+            "apiVersion": server["apiVersion"],
+            "kind": "GPUServer",
+            "name": name,
+            "uid": server["metadata"]["uid"],
+            "controller": True,
         }
-        await self.pod(name, {"nvidia.com/gpu": 1}, env=env, labels=labels, **spec)
+        await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
 
     async def job(self, name: str, server: Body, *, limit: str = "", **sim: str) -> Body:
         """Create a job's Pod on a GPUServer's GPU; `sim` are its annotations."""
@@ -87,7 +90,7 @@ class World:
         resources: dict[str, int],
         *,
         env: dict[str, str] | None = None,
-        labels: dict[str, str] | None = None,
+        owners: list[Body] | None = None,
         annotations: dict[str, str] | None = None,
         **spec: Any,
     ) -> Body:
@@ -101,7 +104,11 @@ class World:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "labels": labels or {}, "annotations": annotations or {}},
+            "metadata": {
+                "name": name,
+                "annotations": annotations or {},
+                "ownerReferences": owners or [],
+            },
             "spec": {"restartPolicy": "Never", "containers": [container]} | spec,
         }
         return (await self.api.post(self.pods, body)).ok().body

@@ -5,22 +5,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from partita.constants import (
-    ANNOTATION_JOB_UID,
-    ANNOTATION_MEMORY,
-    COMPONENT_JOB,
-    COMPONENT_SERVER,
-    LABEL_ATTEMPT,
-    LABEL_COMPONENT,
-    LABEL_JOB,
-    LABEL_SERVER,
-)
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.base import format_memory, format_time
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
 
 GIB = 2**30
+SERVER_NAMESPACE = "partita-system"
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.org/train:1"}]}}
 
@@ -36,7 +27,7 @@ def at(amount: float) -> datetime:
     return START + seconds(amount)
 
 
-def meta(name: str, uid: str | None = None, **fields: Any) -> dict[str, Any]:
+def meta(name: str, uid: str | None = None, /, **fields: Any) -> dict[str, Any]:
     return {
         "name": name,
         "uid": uid or f"uid-{name}",
@@ -93,6 +84,7 @@ def server_body(
         "metadata": meta(name, **(metadata or {})),
         "spec": {"partition": partition, "mode": "MPS", "maxJobs": 16, **spec},
         "status": {
+            "podUID": f"pod-{name}",
             "node": node,
             "uuid": f"GPU-{abs(hash(name)) % 16**8:08x}-0000-4000-8000-000000000000",
             "product": "NVIDIA A100-SXM4-40GB",
@@ -142,12 +134,23 @@ def node_body(
     }
 
 
+def owner(kind: str, name: str, uid: str = "") -> dict[str, Any]:
+    """The reference that the operator gives the Pods it makes."""
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": kind,
+        "name": name,
+        "uid": uid or f"uid-{name}",
+        "controller": True,
+    }
+
+
 def server_pod_body(
     server: str, *, node: str = "node-1", phase: str = "Running", **own: Any
 ) -> Any:
-    labels = {LABEL_COMPONENT: COMPONENT_SERVER, LABEL_SERVER: server}
+    own = {"namespace": SERVER_NAMESPACE, "ownerReferences": [owner("GPUServer", server)], **own}
     return {
-        "metadata": meta(server, f"pod-{server}", namespace="partita-system", labels=labels, **own),
+        "metadata": meta(server, **{"uid": f"pod-{server}", **own}),
         "spec": {"nodeName": node},
         "status": {"phase": phase},
     }
@@ -188,8 +191,7 @@ def pod_body(
     name = f"{job}-{attempt}"
     own = {
         "namespace": namespace,
-        "labels": {LABEL_COMPONENT: COMPONENT_JOB, LABEL_JOB: job, LABEL_ATTEMPT: str(attempt)},
-        "annotations": {ANNOTATION_JOB_UID: f"uid-{job}", ANNOTATION_MEMORY: "8192Mi"},
+        "ownerReferences": [owner("SharedGPUJob", job)],
         **(metadata or {}),
     }
     return {
@@ -210,7 +212,7 @@ DELETING = {"deletionTimestamp": format_time(START)}
 
 def a_state(*bodies: dict[str, Any]) -> State:
     """Return a cache that has taken these objects."""
-    state = State()
+    state = State(SERVER_NAMESPACE)
     for body in bodies:
         take(state, body)
     return state
@@ -227,7 +229,7 @@ def take(state: State, body: dict[str, Any], *, deleted: bool = False) -> None:
         state.apply_server(body, deleted=deleted)
     elif "application" in spec:
         state.apply_profile(body, deleted=deleted)
-    elif LABEL_COMPONENT in (body["metadata"].get("labels") or {}):
+    elif "ownerReferences" in body["metadata"]:
         state.apply_pod(body, deleted=deleted)
     elif "conditions" in (body.get("status") or {}):
         state.apply_node(body, deleted=deleted)

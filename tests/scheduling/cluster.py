@@ -25,6 +25,7 @@ from partita.scheduling.status import merge_diff
 from partita_policies import Job, Snapshot
 from partita_policies.fifo import FIFO, FIFOParameters
 from scheduling.builders import (
+    SERVER_NAMESPACE,
     START,
     a_partition,
     gpus_up,
@@ -79,7 +80,7 @@ class Cluster:
         if body is not None:
             self.events.append((body, True))
             for pod in self.pods():
-                if pod["metadata"]["annotations"].get("partita.dev/job-uid") == uid:
+                if owner_of(pod) == uid:
                     self.delete_pod(pod["metadata"]["uid"])  # as the garbage collector does
 
     def delete_pod(self, uid: str, *, now: bool = False) -> None:
@@ -108,11 +109,7 @@ class Cluster:
 
     def check(self) -> None:
         """Hold the invariants of the ledger and of the attempts."""
-        alive = Counter(
-            pod["metadata"]["annotations"]["partita.dev/job-uid"]
-            for pod in self.pods()
-            if pod["status"]["phase"] not in _OVER
-        )
+        alive = Counter(owner_of(pod) for pod in self.pods() if pod["status"]["phase"] not in _OVER)
         assert all(count == 1 for count in alive.values()), alive
         assert all(count == 1 for count in self.created.values()), self.created
         for server in self.servers():
@@ -133,7 +130,7 @@ class Cluster:
 
     def _check_booked(self, pod: Json) -> None:
         """A Pod that may run holds what it was made for."""
-        uid = pod["metadata"]["annotations"]["partita.dev/job-uid"]
+        uid = owner_of(pod)
         if pod["status"]["phase"] in _OVER:
             return
         attempts = [
@@ -141,7 +138,7 @@ class Cluster:
             for server in self.servers()
             if uid in server.status.allocations
         ]
-        assert set(attempts) == {int(pod["metadata"]["labels"]["partita.dev/attempt"])}
+        assert set(attempts) == {int(pod["metadata"]["name"].rpartition("-")[2])}
         job = self.objects.get(uid)
         assert job is None or len(attempts) == job["spec"].get("gpus", 1)
 
@@ -164,6 +161,12 @@ class Cluster:
 _OVER = {"Succeeded", "Failed"}
 
 
+def owner_of(pod: Json) -> str:
+    """UID of the job that a Pod belongs to."""
+    (owner,) = pod["metadata"]["ownerReferences"]
+    return str(owner["uid"])
+
+
 class _Direct(PolicyRunner):
     """A runner whose policy answers at once."""
 
@@ -176,7 +179,7 @@ class Operator:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._state = State()
+        self._state = State(SERVER_NAMESPACE)
         self._seen = len(cluster.events)
         for prefix in ("uid-", "pod-"):  # Pods come last
             for body in cluster.of(prefix):
@@ -199,7 +202,11 @@ class Operator:
     def work(self) -> Writes:
         """Do one pass; yield before each write."""
         self._jobs.refresh_largest("shared")
-        known = {*self._state.jobs, *self._state.bookings(), *self._state.job_pods}
+        known = {
+            *self._state.jobs,
+            *self._state.bookings(),
+            *(p.owner_uid for p in self._state.pods.values()),
+        }
         known |= self._state.dirty.take_jobs()
         for uid in sorted(known):
             yield from self._look_at(uid)

@@ -11,7 +11,7 @@ from partita.models import SharingMode
 from partita.models.base import format_time, parse_memory
 from partita.scheduling.request import bookable
 from scheduling.builders import GIB, node_body, pod_status, server_body
-from scheduling.cluster import Cluster, Operator, Writes
+from scheduling.cluster import Cluster, Operator, Writes, owner_of
 
 FAILURES = {
     "fail": (1, "bad"),
@@ -107,10 +107,11 @@ class CrashingOperator(RuleBasedStateMachine):
         pods = self.cluster.pods()
         if not pods:
             return
-        meta = pods[number % len(pods)]["metadata"]
-        job = self.cluster.objects.get(meta["annotations"]["partita.dev/job-uid"]) or {}
+        pod = pods[number % len(pods)]
+        meta = pod["metadata"]
+        job = self.cluster.objects.get(owner_of(pod)) or {}
         attempts = (job.get("status") or {}).get("attempts", [])
-        noted = meta["labels"]["partita.dev/attempt"] in {str(a["number"]) for a in attempts}
+        noted = meta["name"] in {a["pod"] for a in attempts}
         self.cluster.delete_pod(meta["uid"], now=force and noted)
 
     # Nodes and their GPUs.

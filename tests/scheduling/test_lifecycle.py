@@ -41,6 +41,7 @@ class TestFromTheBeginningToTheEnd:
         assert last(made) == Attempt(
             number=1,
             pod="train-1",
+            pod_uid="pod-train-1",
             node="node-1",
             servers=("shared-0",),
             gpus=("GPU-shared-0",),
@@ -393,7 +394,7 @@ class TestCrashes:
 
     def test_a_pod_without_its_booking_is_ended(self):
         made = plan(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
-        assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 8 * GIB)
+        assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 0)
 
     def test_a_status_that_is_never_taken_holds_nothing_up(self):
         job = a_job()

@@ -18,6 +18,7 @@ from scheduling.builders import (
     job_body,
     namespace_body,
     node_body,
+    owner,
     partition_body,
     pod_body,
     pod_status,
@@ -66,8 +67,8 @@ class TestVersions:
             take(state, versioned(body, 11), deleted=True)
             take(state, versioned(body, 10))
         everything = (
-            state.jobs, state.servers, state.partitions, state.job_pods, state.nodes,
-            state.namespaces, state.profiles, state.server_pods,
+            state.jobs, state.servers, state.partitions, state.pods, state.nodes,
+            state.namespaces, state.profiles,
         )  # fmt: skip
         assert not any(everything)
 
@@ -80,11 +81,12 @@ class TestVersions:
 
     def test_the_end_of_an_earlier_server_pod_does_not_end_its_successor(self):
         state = a_state(
+            server_body("shared-0"),
             versioned(server_pod_body("shared-0"), 10, "first"),
             versioned(server_pod_body("shared-0"), 20, "second"),
         )
         take(state, versioned(server_pod_body("shared-0"), 30, "first"), deleted=True)
-        assert state.server_pods["shared-0"].uid == "second"
+        assert list(state.pods) == ["second"]
 
     def test_what_cannot_be_read_is_named_and_what_was_known_stays(self):
         state = a_state(versioned(job_body(), 10))
@@ -145,22 +147,94 @@ class TestIndexes:
         assert list(state.jobs_of("shared")) == []
 
     def test_pods_are_sorted_by_attempt(self):
-        state = a_state(pod_body(attempt=10), pod_body(attempt=2))
+        state = a_state(job_body(), pod_body(attempt=10), pod_body(attempt=2))
         assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
 
-    def test_pods_of_others_are_passed_over(self):
-        stranger = {"metadata": {"name": "web", "namespace": "team-a", "labels": {}}}
-        state = State()
-        state.apply_pod(stranger)
-        broken = pod_body()
-        broken["metadata"]["labels"]["partita.dev/attempt"] = "first"
-        state.apply_pod(broken)
-        assert state.job_pods == {}
 
-    def test_an_edited_annotation_costs_nothing_but_itself(self):
-        body = pod_body()
-        body["metadata"]["annotations"]["partita.dev/gpu-memory"] = "lots"
-        assert a_state(body).pods_of("uid-train")[0].memory == 0
+class TestIdentity:
+    """A Pod counts if what its tenant cannot change says so."""
+
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"ownerReferences": []},
+            {"ownerReferences": [owner("SharedGPUJob", "train") | {"controller": False}]},
+            {"ownerReferences": [owner("SharedGPUJob", "train") | {"apiVersion": "batch/v1"}]},
+            {"ownerReferences": [owner("GPUPartition", "train")]},
+            {"ownerReferences": [owner("SharedGPUJob", "train", "uid-other")]},
+            {"namespace": "team-b"},
+            {"name": "train"},
+            {"name": "train-0"},
+            {"name": "train-01"},
+            {"name": "train-first"},
+            {"name": "other-1"},
+            {"name": "train-\u0661"},
+        ],
+        ids=str,
+    )
+    def test_what_does_not_belong_to_a_job_is_passed_over(self, metadata: dict[str, Any]):
+        state = a_state(job_body(), server_body(allocations={"uid-train": allocation()}))
+        state.apply_pod(pod_body(metadata=metadata))
+        assert state.pods_of("uid-train") == []
+
+    def test_without_the_job_its_booking_says_where_its_pods_are(self):
+        state = a_state(server_body(allocations={"uid-train": allocation()}))
+        state.apply_pod(pod_body(namespace="team-b", metadata={"uid": "forged"}))
+        state.apply_pod(pod_body())
+        assert [pod.uid for pod in state.pods_of("uid-train")] == ["pod-train-1"]
+
+    def test_only_the_recorded_pod_counts(self):
+        told = {"number": 1, "pod": "train-1", "podUID": "pod-train-1"}
+        state = a_state(job_body(status={"phase": "Running", "attempts": [told]}))
+        state.apply_pod(pod_body(metadata={"uid": "forged"}))
+        assert state.pods_of("uid-train") == []
+        state.apply_pod(pod_body())
+        assert [pod.uid for pod in state.pods_of("uid-train")] == ["pod-train-1"]
+
+    def test_a_pod_that_is_known_stays_what_it_is(self):
+        state = a_state(job_body(), pod_body())
+        stripped = pod_body(
+            status=pod_status("Succeeded"), metadata={"ownerReferences": [], "labels": {}}
+        )
+        state.apply_pod(stripped)
+        (pod,) = state.pods_of("uid-train")
+        assert pod.outcome.finished
+        state.apply_pod(stripped, deleted=True)
+        assert state.pods == {}
+
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"namespace": "team-a"},
+            {"name": "shared-1"},
+            {"ownerReferences": []},
+            {"ownerReferences": [owner("GPUServer", "shared-0", "uid-other")]},
+            {"ownerReferences": [owner("SharedGPUJob", "shared-0")]},
+        ],
+        ids=str,
+    )
+    def test_what_does_not_belong_to_a_gpu_server_is_passed_over(self, metadata: dict[str, Any]):
+        state = a_state(server_body(status={"podUID": ""}))
+        state.apply_pod(server_pod_body("shared-0", **metadata, uid="forged"))
+        assert state.server_pod("shared-0") is None
+        state.apply_pod(server_pod_body("shared-0"))
+        state.apply_pod(server_pod_body("shared-0", **metadata, uid="another"))
+        assert state.server_pod("shared-0").uid == "pod-shared-0"  # type: ignore[union-attr]
+
+    def test_only_the_recorded_server_pod_counts(self):
+        state = a_state(server_body())
+        state.apply_pod(server_pod_body("shared-0", uid="forged"))
+        assert state.server_pod("shared-0") is None
+        state.apply_pod(server_pod_body("shared-0"))
+        assert state.server_pod("shared-0").uid == "pod-shared-0"  # type: ignore[union-attr]
+
+    def test_who_makes_no_server_pods_takes_recorded_ones_only(self):
+        state = State()
+        state.apply_server(server_body(status={"podUID": ""}))
+        state.apply_pod(server_pod_body("shared-0"))
+        assert state.server_pod("shared-0") is None
+        state.apply_server(server_body())
+        assert state.server_pod("shared-0") is not None
 
 
 class TestRemovedPods:
@@ -284,7 +358,7 @@ class TestMissing:
     def test_server_pods_are_pods_too(self):
         state = a_state(versioned(server_pod_body("shared-0"), 10))
         assert state.forget_missing("pods", set(), 20) == 1
-        assert state.server_pods == {}
+        assert state.pods == {}
 
     def test_a_forgotten_job_leaves_no_trace_in_the_indexes(self):
         state = a_state(versioned(job_body(), 10), versioned(pod_body(), 10))
@@ -336,10 +410,8 @@ def facts(state: State) -> dict[str, Any]:
         "servers": {p: [s.metadata.name for s in state.servers_of(p)] for p in ("p0", "p1")},
         "booked": {f"job-{n}": list(state.booked(f"job-{n}")) for n in range(3)},
         "bookings": sorted(state.bookings()),
-        "pods": sorted(
-            (p.uid, p.version) for pods in state.job_pods.values() for p in pods.values()
-        ),
-        "server pods": {s: (p.uid, p.version) for s, p in state.server_pods.items()},
+        "pods": sorted((p.uid, p.version) for p in state.pods.values()),
+        "of jobs": {f"uid-j{n}": [p.uid for p in state.pods_of(f"uid-j{n}")] for n in range(3)},
         "nodes": {n: (v.uid, v.ready) for n, v in state.nodes.items()},
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partita.constants import ANNOTATION_APPLICATION, ANNOTATION_JOB_UID, DEVICE_RESOURCE_PREFIX
+from partita.constants import ANNOTATION_APPLICATION, DEVICE_RESOURCE_PREFIX
 from partita.models import Allocation
 from partita.pods.job import pod_name
 
@@ -60,11 +60,14 @@ def run_of(body: Mapping[str, Any], booking: Booking) -> Run | None:
     """Read a booking's Pod; None if somebody else's Pod has its name."""
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
-    if annotations.get(ANNOTATION_JOB_UID) != booking.job:
-        return None
     requests = [
         (container.get("resources") or {}).get("limits") or {}
         for container in body["spec"].get("containers") or ()
     ]
     devices = {name for r in requests for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
+    owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
+    if not devices or owners - {booking.job}:
+        # Only the operator may give a Pod our devices (admission), and they never change. Its
+        # owner may take the owner reference away.
+        return None
     return Run(meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""), frozenset(devices))

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from partita.cli.terminal import UserError
-from partita.constants import GROUP, LABEL_COMPONENT
+from partita.constants import GROUP
 from partita.controller.feeds import feeds
-from partita.kube.client import PODS, Kind, Kube
+from partita.kube.client import Kind, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import (
     ForbiddenError,
@@ -76,11 +76,8 @@ async def open_cluster(kubeconfig: str | None) -> AsyncIterator[Kube]:
 
 async def read_lists(kube: Kube) -> Lists:
     """List all that the operator goes by."""
-    selectors = {PODS: LABEL_COMPONENT}
     kinds = list(feeds(State()))
-    lists = await asyncio.gather(
-        *(kube.list(kind, label_selector=selectors.get(kind, "")) for kind in kinds)
-    )
+    lists = await asyncio.gather(*map(kube.list, kinds))
     return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
 
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from partita.cli.cluster import Lists
-from partita.constants import ANNOTATION_JOB_UID
 from partita.kube.client import JOBS, PODS, SERVERS
 from partita.models.partition import PolicySpec
 from partita.scheduling.cycle import CycleResult, Memory, run_cycle
@@ -47,7 +46,7 @@ class Verdict:
 def put_back(lists: Lists, uid: str) -> Lists:
     """Return the cluster as it would be were this job waiting: not suspended, holding nothing."""
     changed = {kind: list(items) for kind, items in lists.items()}
-    changed[PODS] = [pod for pod in changed[PODS] if _job_of(pod) != uid]
+    changed[PODS] = [pod for pod in changed[PODS] if uid not in _owners(pod)]
     changed[SERVERS] = [_without(server, uid) for server in changed[SERVERS]]
     changed[JOBS] = [
         _waiting(job) if job["metadata"]["uid"] == uid else job for job in changed[JOBS]
@@ -55,9 +54,8 @@ def put_back(lists: Lists, uid: str) -> Lists:
     return changed
 
 
-def _job_of(pod: Json) -> str:
-    annotations = pod["metadata"].get("annotations") or {}
-    return str(annotations.get(ANNOTATION_JOB_UID, ""))
+def _owners(pod: Json) -> set[str]:
+    return {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
 
 
 def _without(server: Json, uid: str) -> Json:

@@ -19,6 +19,8 @@ class Carving:
     """GPUServers to give back; they are drained first."""
     create_pods: list[GPUServer] = field(default_factory=list)
     """GPUServers whose server Pod is not there."""
+    record: list[tuple[GPUServer, PodView]] = field(default_factory=list)
+    """GPUServers whose status lacks the UID of their server Pod."""
     delete_pods: list[PodView] = field(default_factory=list)
     """Server Pods that have ended, or whose GPU is given back."""
     reset: list[GPUServer] = field(default_factory=list)
@@ -136,5 +138,8 @@ def _look_after(
             todo.reset.append(server)
         else:
             todo.create_pods.append(server)
-    elif _stranded(pod, nodes) or (pod.outcome.finished and not pod.deleting):
+        return
+    if pod.uid != status.pod_uid:
+        todo.record.append((server, pod))
+    if _stranded(pod, nodes) or (pod.outcome.finished and not pod.deleting):
         todo.delete_pods.append(pod)

@@ -27,7 +27,7 @@ def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, s
     stands
         Its state, as `server_state` tells it.
     """
-    pod = state.server_pods.get(server.metadata.name)
+    pod = state.server_pod(server.metadata.name)
     node = state.nodes.get(server.status.node)
     match stands:
         case "Starting":
@@ -77,7 +77,7 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
     words: dict[str, list[str]] = {}
     placed = True
     for server in state.servers_of(partition.metadata.name):
-        pod = state.server_pods.get(server.metadata.name)
+        pod = state.server_pod(server.metadata.name)
         if server.metadata.deletion_timestamp is None and pod is not None and pod.outcome.stuck:
             words.setdefault(pod.outcome.stuck, []).append(server.metadata.name)
             placed &= bool(pod.node)

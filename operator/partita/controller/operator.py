@@ -15,7 +15,6 @@ import kopf
 import structlog
 
 from partita.collector import collect_rarely
-from partita.constants import LABEL_COMPONENT
 from partita.controller.definitions import wait_for_definitions
 from partita.controller.ending import end
 from partita.controller.feeds import Apply, feeds
@@ -52,9 +51,6 @@ OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
 WATCH_WITHIN = 5.0
 """Most seconds for which what is there at the start goes before all that changes."""
 
-SELECTORS: dict[Kind, str] = {PODS: LABEL_COMPONENT}
-"""Only Pods that the operator made are watched."""
-
 
 async def run_operator(
     settings: OperatorSettings,
@@ -87,7 +83,7 @@ async def run_operator(
             duration=settings.lease_duration,
         )
         kube = Kube(api, may_write=lease.held)
-        state = State()
+        state = State(settings.server_namespace or settings.namespace)
         readiness = Readiness()
         metrics = Metrics(
             state,
@@ -185,7 +181,7 @@ async def _lead(
     )
     statuses = PartitionStatuses(kube, state, overview)
     partitions = Partitions(kube, state, events, pods, on_problem=statuses.changed)
-    resync = Resync(kube, state, SELECTORS)
+    resync = Resync(kube, state)
     early = feeds(state)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
 
@@ -277,8 +273,7 @@ async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> s
     own = partial(own_image, kube, settings.namespace, settings.identity)
     image = settings.image or await _had(own)
     for kind, apply in feeds(state).items():
-        selector = SELECTORS.get(kind, "")
-        items, _ = await _had(partial(kube.list, kind, label_selector=selector))
+        items, _ = await _had(partial(kube.list, kind))
         for item in items:
             apply(item)
     return image
@@ -310,8 +305,6 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = PAGE  # a list of thousands read at once holds up the loop
     settings.scanning.disabled = True
     settings.queueing.idle_timeout = 0.5  # a task and a queue for each object that was told of
-    for kind, selector in SELECTORS.items():
-        settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
     return settings
 
 

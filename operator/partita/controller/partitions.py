@@ -95,10 +95,12 @@ class Partitions:
         todo = carve(
             partition,
             servers,
-            self._state.server_pods,
+            self._pods(servers),
             self._state.nodes,
             unknown=bool(self._state.unknown_of(name)),
         )
+        for server, pod in todo.record:
+            await self._record(server, pod)
         if partition is not None:
             await self._create(partition, todo)
         for server in todo.delete_servers:
@@ -112,8 +114,13 @@ class Partitions:
             await self._finish(server)
         await self._protect(self._state.servers_of(name))
 
+    def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
+        """Return server Pods by name of their GPUServer."""
+        found = ((s.metadata.name, self._state.server_pod(s.metadata.name)) for s in servers)
+        return {name: pod for name, pod in found if pod is not None}
+
     async def _maintain(self, servers: Sequence[GPUServer]) -> None:
-        todo = maintain(servers, self._state.server_pods, self._state.nodes)
+        todo = maintain(servers, self._pods(servers), self._state.nodes)
         for server in todo.drain:
             node = self._state.nodes[server.status.node]
             self._log.info(
@@ -145,7 +152,7 @@ class Partitions:
             if server.metadata.deletion_timestamp is not None:
                 self._budgets.pop(server.metadata.name, None)
                 continue  # its budget goes with itself, by ownership
-            pod = self._state.server_pods.get(server.metadata.name)
+            pod = self._state.server_pod(server.metadata.name)
             node = self._state.nodes.get(pod.node if pod else server.status.node)
             await self._set_budget(server, wanted=is_protected(server, node))
 
@@ -169,15 +176,42 @@ class Partitions:
                 self._state.apply_server(body)
         fresh = [self._state.servers[n] for n in todo.create_servers if n in self._state.servers]
         for server in [*todo.create_pods, *fresh]:
-            if server.metadata.name in self._state.server_pods:
-                continue
-            manifest = build_server_pod(server, partition, self._settings)
-            try:
-                self._state.apply_pod(await self._kube.create(PODS, manifest))
-            except AlreadyExistsError:
-                meta = manifest["metadata"]
-                found = await self._kube.get(PODS, meta["name"], meta["namespace"])
-                self._state.apply_pod(found)
+            if self._state.server_pod(server.metadata.name) is None:
+                await self._create_pod(server, partition)
+
+    async def _create_pod(self, server: GPUServer, partition: GPUPartition) -> None:
+        manifest = build_server_pod(server, partition, self._settings)
+        name, namespace = server.metadata.name, self._settings.namespace
+        try:
+            self._state.apply_pod(await self._kube.create(PODS, manifest))
+        except AlreadyExistsError:
+            self._state.apply_pod(await self._kube.get(PODS, name, namespace))
+        pod = self._state.server_pod(name)
+        if pod is not None:
+            await self._record(server, pod)
+            return
+        self._events.warn(
+            partition,
+            "ServerPodNameTaken",
+            f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
+        )
+        asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+
+    async def _record(self, server: GPUServer, pod: PodView) -> None:
+        """Write the UID of a server Pod to its GPUServer: no other Pod counts from now on."""
+        try:
+            body = await self._kube.patch(
+                SERVERS,
+                server.metadata.name,
+                {"status": {"podUID": pod.uid}},
+                subresource="status",
+                resource_version=server.metadata.resource_version,
+            )
+        except (NotFoundError, ConflictError):
+            # Its agent reported meanwhile, or it goes: the watch tells, or this look.
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+            return
+        self._state.apply_server(body)
 
     async def _create_server(self, partition: GPUPartition, name: str) -> dict[str, object] | None:
         meta = partition.metadata
@@ -239,10 +273,12 @@ class Partitions:
         namespace = self._settings.namespace
         with suppress(NotFoundError):
             self._state.apply_pod(await self._kube.get(PODS, server.metadata.name, namespace))
-            return
+            if self._state.server_pod(server.metadata.name) is not None:
+                return
         self._log.info("gpu lost its server", gpu=server.metadata.name)
         empty = dict.fromkeys(
             (
+                "podUID",
                 "node",
                 "uuid",
                 "product",

@@ -24,10 +24,9 @@ RETRY_AFTER = 5.0
 class Resync:
     """Compares what is remembered with what is there."""
 
-    def __init__(self, kube: Kube, state: State, selectors: dict[Kind, str]) -> None:
+    def __init__(self, kube: Kube, state: State) -> None:
         self._kube = kube
         self._state = state
-        self._selectors = selectors
         self._pending: dict[Kind, asyncio.TimerHandle] = {}
         self._due: asyncio.Queue[Kind] = asyncio.Queue()
         self._failed: set[Kind] = set()
@@ -47,9 +46,7 @@ class Resync:
         while True:
             kind = await self._due.get()
             try:
-                uids, version = await self._kube.uids(
-                    kind, label_selector=self._selectors.get(kind, "")
-                )
+                uids, version = await self._kube.uids(kind)
             except KubernetesError as error:
                 self._failed.add(kind)
                 self._log.warning("not compared", kind=kind.plural, error=str(error))

@@ -202,6 +202,8 @@ class Attempt(Model):
     """Counts from 1."""
     pod: Word = ""
     """The Pod."""
+    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
+    """UID of the Pod that the operator made. Another Pod of the same name does not count."""
     node: Word = ""
     """The node."""
     gpus: Words = ()

@@ -122,6 +122,8 @@ class Usage(Model):
 class GPUServerStatus(Model):
     """What the agent reports, and what the operator has booked."""
 
+    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
+    """UID of the server Pod that the operator made. Only the operator writes it."""
     node: Word = ""
     """The node that the GPU is on."""
     uuid: Word = ""
@@ -181,5 +183,6 @@ class GPUServer(Resource):
             status.uuid,
             status.product,
             status.memory,
+            status.pod_uid,
             tuple((c.type, c.status, c.reason) for c in status.conditions),
         )

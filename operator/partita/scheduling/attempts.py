@@ -113,10 +113,11 @@ def _new_attempt(
     return Attempt(
         number=pod.attempt,
         pod=pod_name(job.metadata.name, pod.attempt),
+        pod_uid=pod.uid,
         servers=tuple(mine),
         gpus=tuple(around.uuids[s] for s in mine),
         node=next((around.nodes[s] for s in mine), ""),
-        memory=first.memory if first else pod.memory,
+        memory=first.memory if first else 0,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
         booked_time=first.since if first else None,
         beside=tuple(around.beside),
@@ -127,6 +128,8 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
     seen = pod.outcome
     update: dict[str, object] = {}
     start = attempt.start_time
+    if not attempt.pod_uid:
+        update["pod_uid"] = pod.uid
     if pod.node and not attempt.node:
         update["node"] = pod.node
     if seen.started_at and start is None:

@@ -299,7 +299,7 @@ class Jobs:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
         booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
         for name, allocation in booked.items():
-            fault = fault_of(self._state.servers[name], self._state.server_pods.get(name))
+            fault = fault_of(self._state.servers[name], self._state.server_pod(name))
             if fault is not None:
                 return ending_of(name, fault, allocation)
             deadline = self.drain_deadline(name)

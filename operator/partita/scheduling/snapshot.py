@@ -40,7 +40,7 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
 
 def _is_up(server: GPUServer, state: State) -> bool:
     """Tell whether what the agent reported last still stands, and Pods may start on its node."""
-    node, pod = state.nodes.get(server.status.node), state.server_pods.get(server.metadata.name)
+    node, pod = state.nodes.get(server.status.node), state.server_pod(server.metadata.name)
     if pod is None or pod.deleting or pod.outcome.finished:
         return False
     return node is not None and node.ready and node.schedulable
@@ -129,7 +129,7 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
             continue
         if not server.status.uuid:
             # One whose Pod no node has taken may be waited for in vain.
-            pod = state.server_pods.get(server.metadata.name)
+            pod = state.server_pod(server.metadata.name)
             arriving |= stands == "Starting" and pod is not None and bool(pod.node)
             continue
         memory = max(memory, bookable(server.status.memory, partition))

@@ -10,13 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from partita.constants import (
-    ANNOTATION_JOB_UID,
-    COMPONENT_JOB,
-    LABEL_ATTEMPT,
-    LABEL_COMPONENT,
-    LABEL_SERVER,
-)
 from partita.models import (
     Allocation,
     ApplicationProfile,
@@ -50,10 +43,18 @@ R = TypeVar("R", bound=Resource)
 
 
 class State:
-    """The cache. `apply_*` takes what the API server says and notes what became dirty."""
+    """The cache. `apply_*` takes what the API server says and notes what became dirty.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    server_namespace
+        Where the operator makes server Pods. Empty for a reader that makes none: then a server
+        Pod counts only once its GPUServer has its UID.
+    """
+
+    def __init__(self, server_namespace: str = "") -> None:
         self.dirty = Dirty()
+        self._server_namespace = server_namespace
         self.partitions: dict[str, GPUPartition] = {}
         self.servers: dict[str, GPUServer] = {}
         self.jobs: dict[str, SharedGPUJob] = {}
@@ -61,12 +62,12 @@ class State:
         self.profiles = Histories()
         self.nodes: dict[str, NodeView] = {}
         self.namespaces: dict[str, NamespaceView] = {}
-        self.job_pods: dict[str, dict[str, PodView]] = {}
-        """Pods by job UID and Pod UID."""
+        self.pods: dict[str, PodView] = {}
+        """By UID, all that name a job or a GPUServer as their controller."""
+        self._pods_of: dict[str, set[str]] = {}
+        """UIDs of Pods, by UID of the controller that they name."""
         self._removed_pods: dict[str, list[PodView]] = {}
         """Pods that are gone and whose end no status tells yet, by job UID."""
-        self.server_pods: dict[str, PodView] = {}
-        """By name of the GPUServer."""
         self.unreadable = UnreadableObjects()
         self._partition_jobs: dict[str, set[str]] = {}
         self._partition_servers: dict[str, set[str]] = {}
@@ -84,9 +85,42 @@ class State:
         return [self.servers[n] for n in sorted(self._partition_servers.get(partition, ()))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
-        pods = [*self.job_pods.get(uid, {}).values(), *self._removed_pods.get(uid, ())]
-        return sorted(pods, key=lambda p: p.attempt)
+        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold.
+
+        Such a Pod is in the job's namespace, and is the one whose UID was recorded for its attempt
+        where one was.
+        """
+        pods = [*map(self.pods.__getitem__, self._pods_of.get(uid, ()))]
+        mine = [p for p in pods if self._is_of_job(p, uid)]
+        return sorted([*mine, *self._removed_pods.get(uid, ())], key=lambda p: p.attempt)
+
+    def _is_of_job(self, pod: PodView, uid: str) -> bool:
+        job = self.jobs.get(uid)
+        if job is not None:
+            recorded = {a.number: a.pod_uid for a in job.status.attempts}.get(pod.attempt)
+            return (pod.namespace, pod.owner) == (
+                job.metadata.namespace,
+                job.metadata.name,
+            ) and recorded in {None, "", pod.uid}
+        # The job is gone: what it has booked tells where it was.
+        return any(
+            (pod.namespace, pod.owner) == (booked.namespace, booked.name)
+            for booked in self.booked(uid).values()
+        )
+
+    def server_pod(self, name: str) -> PodView | None:
+        """Return the server Pod of a GPUServer.
+
+        It is the Pod whose UID the GPUServer has in its status. As long as it has none, for the
+        operator ended between two writes, it is the Pod of its name in the server namespace.
+        """
+        server = self.servers.get(name)
+        if server is None:
+            return None
+        if server.status.pod_uid:
+            return self.pods.get(server.status.pod_uid)
+        found = map(self.pods.__getitem__, self._pods_of.get(server.metadata.uid, ()))
+        return next((p for p in found if p.namespace == self._server_namespace), None)
 
     def booked(self, uid: str) -> dict[str, Allocation]:
         """Return what a job has booked, by GPUServer."""
@@ -221,23 +255,23 @@ class State:
         self.dirty.jobs(*concerned)
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a Pod; one that the operator did not make is passed over."""
-        pod = PodView.parse(body)
+        """Take a Pod of the cluster; one that is not ours is passed over."""
+        known = self.pods.get(body["metadata"]["uid"])
+        pod = PodView.parse(body) if known is None else known.updated(body)
         if pod is None:
             return
-        if pod.component == COMPONENT_JOB:
-            pods = self.job_pods.setdefault(pod.job_uid, {})
-            last = pods.get(pod.uid)
-            self._apply_view(pods, pod.uid, pod, deleted=deleted)
-            if deleted and last is not None:
-                self._keep_removed(pod.job_uid, [last.removed()])
-            if not pods:
-                del self.job_pods[pod.job_uid]
-            self.dirty.jobs(pod.job_uid)
-            return
-        self._apply_view(self.server_pods, pod.server, pod, deleted=deleted)
-        if pod.server in self.servers:
-            server = self.servers[pod.server]
+        self._apply_view(self.pods, pod.uid, pod, deleted=deleted)
+        if pod.uid in self.pods:
+            self._pods_of.setdefault(pod.owner_uid, set()).add(pod.uid)
+        elif known is not None:
+            self._pods_of[pod.owner_uid].discard(pod.uid)
+            if not self._pods_of[pod.owner_uid]:
+                del self._pods_of[pod.owner_uid]
+            if known.attempt and self._is_of_job(known, known.owner_uid):
+                self._keep_removed(known.owner_uid, [known.removed()])
+        if pod.attempt:
+            self.dirty.jobs(pod.owner_uid)
+        elif (server := self.servers.get(pod.owner)) is not None:
             self.dirty.partitions(server.spec.partition)
             self.dirty.jobs(*server.status.allocations)
 
@@ -257,7 +291,7 @@ class State:
         if old and new and _node_outlook(old) == _node_outlook(new):
             return
         for name, server in self.servers.items():
-            pod = self.server_pods.get(name)
+            pod = self.server_pod(name)
             if node.name in {server.status.node, pod.node if pod else ""}:
                 self.dirty.partitions(server.spec.partition)
                 self.dirty.jobs(*server.status.allocations)
@@ -296,8 +330,7 @@ class State:
             case "namespaces":
                 known, apply = self.namespaces.values(), self.apply_namespace
             case _:
-                pods = [p for pods in self.job_pods.values() for p in pods.values()]
-                known, apply = [*pods, *self.server_pods.values()], self.apply_pod
+                known, apply = self.pods.values(), self.apply_pod
         stubs = [_stub(item) for item in known]
         there = {stub["metadata"]["uid"] for stub in stubs}
         stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
@@ -379,12 +412,6 @@ def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
     if isinstance(item, PodView):
         meta["namespace"] = item.namespace
-        meta["labels"] = {
-            LABEL_COMPONENT: item.component,
-            LABEL_ATTEMPT: str(item.attempt),
-            LABEL_SERVER: item.server,
-        }
-        meta["annotations"] = {ANNOTATION_JOB_UID: item.job_uid}
     return {"metadata": meta}
 
 

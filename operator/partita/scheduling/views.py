@@ -4,17 +4,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Any, Self
 
-from partita.constants import (
-    ANNOTATION_JOB_UID,
-    ANNOTATION_MEMORY,
-    COMPONENT_JOB,
-    COMPONENT_SERVER,
-    LABEL_ATTEMPT,
-    LABEL_COMPONENT,
-    LABEL_JOB,
-    LABEL_SERVER,
-)
-from partita.models.base import parse_memory
+from partita.constants import GROUP
 from partita.pods.gpu_operator import maintenance
 from partita.pods.outcome import PodOutcome, read_outcome
 
@@ -29,20 +19,25 @@ drain a node; neither of them cordons it."""
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A Pod that the operator made."""
+    """A Pod whose controller is a SharedGPUJob or a GPUServer.
+
+    A tenant can write labels, annotations and owner references of its own Pods. So a `PodView` is
+    only a claim: `State` compares it with what the owner says before the Pod counts. Namespace,
+    name and UID of a Pod never change, and its owner is read once, when the Pod is first seen.
+    """
 
     uid: str
     name: str
     namespace: str
     version: int
-    component: str
-    job_uid: str
-    job: str
+    owner_kind: str
+    """`SharedGPUJob` or `GPUServer`."""
+    owner: str
+    """Name of the job or the GPUServer."""
+    owner_uid: str
     attempt: int
-    server: str
+    """Number of the job's attempt, from the Pod's name; 0 for a server Pod."""
     node: str
-    memory: int
-    """Bytes of GPU memory that it was made for."""
     deleting: bool
     outcome: PodOutcome
     grace: int = 30
@@ -62,47 +57,57 @@ class PodView:
         """Return the Pod as it is told of once it is gone."""
         return replace(self, deleting=True, outcome=self.outcome.removed())
 
+    def updated(self, body: Json) -> Self:
+        """Read a newer version of this Pod; its owner stays, whatever the new version says."""
+        return replace(self, **_mutable(body))
+
     @classmethod
     def parse(cls, body: Json) -> Self | None:
-        """Read a Pod; None if it is not one of ours."""
+        """Read a Pod; None if it does not claim to be one of ours.
+
+        It is called for every Pod of the cluster, so a Pod of others costs one look at its owners.
+        """
         meta = body["metadata"]
-        labels = meta.get("labels") or {}
-        component = labels.get(LABEL_COMPONENT, "")
-        attempt = labels.get(LABEL_ATTEMPT, "")
-        if component not in {COMPONENT_JOB, COMPONENT_SERVER}:
+        owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
+        if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
             return None
-        if component == COMPONENT_JOB and not attempt.isdigit():
+        kind, name, attempt = owner["kind"], meta["name"], 0
+        if kind == "SharedGPUJob":
+            job, _, number = name.rpartition("-")
+            attempt = int(number) if number.isdecimal() else 0
+            if job != owner["name"] or name != f"{job}-{attempt}" or not attempt:
+                return None
+        elif kind != "GPUServer" or name != owner["name"]:
             return None
         return cls(
             uid=meta["uid"],
             # What stands in the job, too, or in many Pods, is kept once.
-            name=intern(meta["name"]),
+            name=intern(name),
             namespace=intern(meta["namespace"]),
-            version=int(meta["resourceVersion"]),
-            component=intern(component),
-            job_uid=intern((meta.get("annotations") or {}).get(ANNOTATION_JOB_UID, "")),
-            job=intern(labels.get(LABEL_JOB, "")),
-            attempt=int(attempt or 0),
-            server=intern(labels.get(LABEL_SERVER, "")),
-            node=intern((body.get("spec") or {}).get("nodeName") or ""),
-            memory=_memory(meta),
-            deleting=bool(meta.get("deletionTimestamp")),
-            outcome=read_outcome(body.get("status") or {}),
-            grace=_grace(body),
+            owner_kind=intern(kind),
+            owner=intern(owner["name"]),
+            owner_uid=intern(owner["uid"]),
+            attempt=attempt,
+            **_mutable(body),
         )
+
+
+def _mutable(body: Json) -> Json:
+    """Read what changes during the life of a Pod."""
+    meta = body["metadata"]
+    return {
+        "version": int(meta["resourceVersion"]),
+        "node": intern((body.get("spec") or {}).get("nodeName") or ""),
+        "deleting": bool(meta.get("deletionTimestamp")),
+        "outcome": read_outcome(body.get("status") or {}),
+        "grace": _grace(body),
+    }
 
 
 def _grace(body: Json) -> int:
     """Read how long a Pod has to terminate; the API server fills in its default of 30 s."""
     asked = (body.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
     return int(body["metadata"].get("deletionGracePeriodSeconds", asked))
-
-
-def _memory(meta: Json) -> int:
-    try:
-        return parse_memory((meta.get("annotations") or {}).get(ANNOTATION_MEMORY, 0))
-    except ValueError:
-        return 0  # somebody edited the annotation; the ledger knows better
 
 
 @dataclass(frozen=True, slots=True)

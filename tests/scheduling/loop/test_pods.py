@@ -22,6 +22,8 @@ from scheduling.builders import (
     GIB,
     a_job,
     a_pod,
+    a_state,
+    job_body,
     pod_body,
 )
 from scheduling.loop.writers import DOWN, Kube, Notes
@@ -39,7 +41,8 @@ GRANT = Grant(
 
 class TestPods:
     def pods(self, kube: Kube, notes: Notes | None = None) -> tuple[JobPods, State]:
-        state = State()
+        state = a_state(job_body())
+        state.dirty.take_jobs()
         return JobPods.of(kube, state, notes or Notes()), state  # type: ignore[arg-type]
 
     async def test_it_is_made_once_however_often_it_is_asked_for(self):
@@ -52,20 +55,20 @@ class TestPods:
         assert [pod.name for pod in state.pods_of("uid-train")] == ["train-1"]
 
     async def test_a_name_that_somebody_else_took_is_said(self):
-        theirs = pod_body(metadata={"annotations": {}})
+        theirs = pod_body(metadata={"ownerReferences": []})
         pods, state = self.pods(Kube(theirs))
         assert await pods.create(a_job(), GRANT, None) is Created.NAME_TAKEN  # type: ignore[arg-type]
-        assert state.job_pods == {}
+        assert state.pods == {}
 
     async def test_a_stray_of_an_earlier_try_for_another_gpu_is_deleted(self):
         kube = Kube()
         pods, state = self.pods(kube)
         elsewhere = replace(GRANT, uuids=("GPU-00000000-e184-4c1f-9b4e-5cb3a0d4c5f1",))
         await pods.create(a_job(), elsewhere, a_job().metadata.creation_timestamp)
-        state.job_pods.clear()
+        state.apply_pod(pod_body(), deleted=True)
         assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
         assert kube.writes[-1] == ("delete", "train-1", ("pod-train-1", None))
-        assert state.job_pods == {}
+        assert state.pods == {}
 
     async def test_a_pod_that_goes_between_refusal_and_look_is_asked_for_later(self):
         kube = Kube(pod_body())

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.constants import GPU_RESOURCE, LABEL_SERVER
+from partita.constants import GPU_RESOURCE
 from partita.embedded.nodes.agent import Agent, Cluster
 from partita.embedded.nodes.api import ApiError
 from partita.embedded.nodes.gpu import Mode
@@ -16,6 +16,7 @@ from partita.embedded.nodes.pods import (
     BadPodError,
     Exit,
     SimulatedPod,
+    owner_of,
     parse_pod,
     pod_status,
     unschedulable,
@@ -90,7 +91,7 @@ class Kubelets:
 
     def order(self, body: Body) -> int:
         """Sort Pods: jobs need the GPUs of server Pods, and those the GPU that they had before."""
-        server = (body["metadata"].get("labels") or {}).get(LABEL_SERVER, "")
+        server = owner_of(body, "GPUServer").get("name", "")
         return 2 - bool(server) - bool(self._cluster.uuid(server))
 
     def observe_pod(self, kind: str, body: Body) -> None:

@@ -20,11 +20,8 @@ from partita.constants import (
     ANNOTATION_JOB_UID,
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
-    COMPONENT_SERVER,
     DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
-    LABEL_COMPONENT,
-    LABEL_SERVER,
 )
 from partita.embedded.nodes.gpu import GIB, Mode, Work
 from partita.embedded.nodes.scheduler import Wants
@@ -36,6 +33,7 @@ __all__ = [
     "Server",
     "SimulatedPod",
     "Task",
+    "owner_of",
     "parse_pod",
     "pod_status",
     "unschedulable",
@@ -80,6 +78,12 @@ class Task:
     exit: Exit
 
 
+def owner_of(body: Mapping[str, Any], kind: str) -> Mapping[str, str]:
+    """Return the owner reference of a Pod's controller; empty unless it is of this kind."""
+    owners = body["metadata"].get("ownerReferences") or ()
+    return next((o for o in owners if o.get("controller") and o["kind"] == kind), {})
+
+
 class SimulatedPod:
     """A Pod of the API server, as far as a node that only pretends to run it needs it.
 
@@ -117,10 +121,10 @@ class SimulatedPod:
         self.containers: Sequence[Mapping[str, Any]] = spec["containers"]
         self.node: str = spec.get("nodeName") or ""
         self.for_default_scheduler = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER
-        self.job_uid = self.annotations.get(ANNOTATION_JOB_UID, self.uid)
-        labels = meta.get("labels") or {}
-        is_server = labels.get(LABEL_COMPONENT) == COMPONENT_SERVER
-        self.server_name: str = labels.get(LABEL_SERVER, "") if is_server else ""
+        self.server_name = owner_of(body, "GPUServer").get("name", "")
+        self.job_uid = owner_of(body, "SharedGPUJob").get("uid") or self.annotations.get(
+            ANNOTATION_JOB_UID, self.uid
+        )
         self.wants = _wants(spec)
         self.deleted = "deletionTimestamp" in meta
         self.ended = status.get("phase") in {"Succeeded", "Failed"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from partita.constants import ANNOTATION_JOB_UID, DEVICE_RESOURCE_PREFIX
+from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -102,8 +102,8 @@ class JobPods:
         name = manifest["metadata"]["name"]
         try:
             body = await self.kube.get(PODS, name, job.metadata.namespace)
-            annotations = body["metadata"].get("annotations") or {}
-            if annotations.get(ANNOTATION_JOB_UID) != job.metadata.uid:
+            view = PodView.parse(body)
+            if view is None or view.owner_uid != job.metadata.uid:
                 log.warning("pod name taken", pod=name)
                 return Created.NAME_TAKEN
             if _devices(body) != _devices(manifest):
@@ -134,7 +134,7 @@ class JobPods:
                 pass  # it is gone, or another has its name
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
-                self.state.dirty.jobs(pod.job_uid)
+                self.state.dirty.jobs(pod.owner_uid)
 
 
 def _devices(pod: dict[str, Any]) -> set[str]:

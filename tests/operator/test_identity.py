@@ -1,0 +1,160 @@
+"""A Pod is known by what its tenant cannot write: labels and annotations of it mean nothing.
+
+Each test is an attack that a user with the right to write Pods in one namespace could make.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.api import Api
+from support.operator import Job, System, container
+from support.queues import LONG
+
+Body = dict[str, Any]
+AWAY = {"schedulerName": "nobody"}
+"""No node takes such a Pod, so it stays as its owner writes it."""
+
+
+async def plain_pod(system: System, name: str, namespace: str, **metadata: Any) -> str:
+    """Create a Pod as a user would; return its path."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container()], **AWAY},
+    }
+    (await system.api.post(path, body)).ok()
+    return f"{path}/{name}"
+
+
+async def is_there(api: Api, path: str) -> bool:
+    """Tell whether an object is there and nobody wants it gone."""
+    answer = await api.get(path)
+    return answer.status == 200 and "deletionTimestamp" not in answer.body["metadata"]
+
+
+async def another_job_runs(system: System, partition: str) -> None:
+    """Have a job run from submission to its end: the operator has seen what was done before."""
+    job = await system.job("after", partition, gpuMemory="1Gi")
+    await job.succeeds()
+    await job.delete()
+
+
+async def has_waited(system: System, partition: str, name: str = "second") -> Job:
+    """Submit a job for which there is no room, and see it wait."""
+    job = await system.job(name, partition, gpuMemory="30Gi", sim=LONG)
+    await job.waits("InsufficientMemory")
+    return job
+
+
+async def test_a_pod_with_a_server_pods_labels_is_no_server_pod(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        victim = await system.job("victim", partition, gpuMemory="8Gi", sim=LONG)
+        await victim.runs()
+        labels = {"partita.dev/component": "server", "partita.dev/server": f"{partition}-0"}
+        fakes = [
+            await plain_pod(system, f"fake-{i}", namespace, labels=labels)
+            for i, namespace in enumerate([system.namespace, await system.another_namespace()])
+        ]
+        await another_job_runs(system, partition)
+        assert all([await is_there(system.api, fake) for fake in fakes])
+        for fake in fakes:
+            (await system.api.patch(f"{fake}/status", {"status": {"phase": "Failed"}})).ok()
+        await another_job_runs(system, partition)
+        assert all([await is_there(system.api, fake) for fake in fakes])
+        assert victim.outcomes == [""]
+
+
+async def test_a_pod_that_names_a_job_of_another_namespace_is_not_its_pod(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        victim = await system.job("victim", partition, gpuMemory="8Gi", sim=LONG)
+        await victim.runs()
+        fake = await plain_pod(
+            system,
+            "fake",
+            await system.another_namespace(),
+            labels={
+                "partita.dev/component": "job",
+                "partita.dev/job": "victim",
+                "partita.dev/attempt": "1",
+            },
+            annotations={"partita.dev/job-uid": victim.uid},
+        )
+        (await system.api.patch(f"{fake}/status", {"status": {"phase": "Succeeded"}})).ok()
+        await another_job_runs(system, partition)
+        assert (victim.status["phase"], victim.outcomes) == ("Running", [""])
+
+
+async def test_a_pod_that_has_a_job_of_another_namespace_as_its_owner_is_not_its_pod(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        victim = await system.job("victim", partition, gpuMemory="8Gi", sim=LONG)
+        await victim.runs()
+        owner = victim.pod()["metadata"]["ownerReferences"][0]  # type: ignore[index]
+        fake = await plain_pod(
+            system, "victim-1", await system.another_namespace(), ownerReferences=[owner]
+        )
+        # The garbage collector may be faster: such an owner is not there.
+        await system.api.patch(f"{fake}/status", {"status": {"phase": "Succeeded"}})
+        await another_job_runs(system, partition)
+        assert (victim.status["phase"], victim.outcomes) == ("Running", [""])
+
+
+async def test_a_pod_that_loses_its_labels_keeps_its_booking(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
+        await hog.runs()
+        path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
+        keys = ("component", "attempt", "job", "partition")
+        labels = {f"partita.dev/{key}": None for key in keys}
+        (await system.api.patch(path, {"metadata": {"labels": labels}})).ok()
+        await has_waited(system, partition)
+        assert hog.outcomes == [""]
+        assert await is_there(system.api, path)
+
+
+async def test_a_pod_that_loses_its_annotations_gives_its_booking_back_in_the_end(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
+        await hog.runs()
+        path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
+        annotations = {"partita.dev/job-uid": None, "partita.dev/gpu-memory": "1Mi"}
+        (await system.api.patch(path, {"metadata": {"annotations": annotations}})).ok()
+        second = await has_waited(system, partition)
+        await hog.delete()
+        await second.runs()
+
+
+async def test_a_pod_that_loses_its_owner_is_followed_to_its_end(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
+        await hog.runs()
+        path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
+        (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+        second = await has_waited(system, partition)
+        assert hog.outcomes == [""]
+        (await system.api.delete(path)).ok()
+        await second.runs()
+        await hog.delete()
+
+
+async def test_the_uids_of_pods_are_written_down(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="8Gi", sim=LONG)
+        status = await job.runs()
+        assert status["attempts"][0]["podUID"] == job.pod()["metadata"]["uid"]  # type: ignore[index]
+        (server,) = system.servers(partition)
+        uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in system.history.all("pods")}
+        assert server["status"]["podUID"] == uids[f"{partition}-0"]

@@ -272,15 +272,19 @@ async def test_a_right_that_is_taken_away_ends_the_stream(
 # Viewers who do not read.
 
 MEBI = 1 << 20
+LONGEST = 4096
+"""Characters of a shadow policy's message, by the CRD."""
+SHADOWS = [f"shadow-{i}" for i in range(8)]
+CHATTY = [f"chatty-{i}" for i in range(MEBI // (len(SHADOWS) * LONGEST))]
 
 
 async def chatty(api: Api, text: str, *, create: bool = False) -> None:
-    """Have one partition's shadow policies say as much as a status may."""
-    status = {"shadow": [{"name": "sjf", "message": text * (MEBI - 4096)}]}
-    if create:
-        policy = {"name": "fifo", "shadow": ["sjf"]}
-        await make_partition(api, "chatty", policy=policy)
-    await put_status(api, f"{GROUP_PATH}/gpupartitions/chatty", status)
+    """Have the shadow policies of partitions say as much as statuses may: 1 MiB in all."""
+    messages = [{"name": name, "message": text * (LONGEST // len(text))} for name in SHADOWS]
+    for name in CHATTY:
+        if create:
+            await make_partition(api, name, policy={"name": "fifo", "shadow": SHADOWS})
+        await put_status(api, f"{GROUP_PATH}/gpupartitions/{name}", {"shadow": messages})
 
 
 async def deaf(url: str) -> socket.socket:
@@ -318,7 +322,7 @@ async def test_a_viewer_who_never_reads_is_dropped_and_his_place_is_free(
 
 
 def says(text: str, scene: dict[str, Json]) -> bool:
-    message: str = scene["partition/chatty"]["shadow"][0]["message"]
+    message: str = scene[f"partition/{CHATTY[-1]}"]["shadow"][-1]["message"]
     return message.startswith(text)
 
 

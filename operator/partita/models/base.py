@@ -85,6 +85,10 @@ def _in_range(text: str) -> JsonDict:
     }
 
 
+_MAX_SAFE_INTEGER = (1 << 53) - 1
+"""Up to it a double holds every integer (RFC 8259, section 6)."""
+
+
 def _measured(digits: int) -> JsonDict:
     """Return the schema of an amount of so many digits at most, whatever its unit.
 
@@ -96,7 +100,8 @@ def _measured(digits: int) -> JsonDict:
         left, letter = digits - 3 * power, "[kK]" if unit == "k" else unit
         if left > 0:
             units.append(f"[0-9]{{1,{left}}}{fraction}{letter}i?")
-    limits: JsonDict = {"minimum": 0, "maximum": 10**digits - 1}
+    # A larger number would not survive tools that read numbers as doubles, such as kustomize.
+    limits: JsonDict = {"minimum": 0, "maximum": min(10**digits - 1, _MAX_SAFE_INTEGER)}
     return {**_INT_OR_STRING, **limits, "pattern": f"^({'|'.join(units)})$", "maxLength": 32}
 
 

@@ -139,7 +139,9 @@ async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
     await attacker.job("hog", gpuMemory="4Gi")
 
 
-@action("a Pod counts by the UID that the operator recorded")
+@action(
+    "left open: it ends the tenant's own job alone, whose booking stays until its own Pod is gone"
+)
 async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
     """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
     job = await attacker.runs("hog")

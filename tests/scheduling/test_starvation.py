@@ -175,6 +175,12 @@ class TestAgedAndHigher:
         world.submit("high", 15, priority=5)
         assert started(await world.cycle()) == ["high"]
 
+    async def test_none_of_the_same_priority_slips_in_with_a_higher_one(self):
+        world = self.world(20)
+        world.submit("same", 5)
+        world.submit("high", 10, priority=5)
+        assert started(await world.cycle()) == ["high"]
+
     async def test_a_gpu_is_held_against_the_same_and_lower_priorities(self):
         world = self.world(20)
         world.submit("same", 15)

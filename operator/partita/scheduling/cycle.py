@@ -248,46 +248,58 @@ class _Cycle:
         return bool(guard.quota_left(job, guard.booked_memory(job, gpus)))
 
     def _serve_aged(self, guard: Guard) -> None:
-        """Start jobs that must not be passed over again; hold GPUs for the first that cannot.
-
-        Jobs of a higher priority come first: while one of them could start now, the policy
-        decides about all below.
-        """
+        """Start jobs that must not be passed over again; hold GPUs for the first that cannot."""
         memory, limit = self._memory, self._partition.spec.policy.max_bypasses
         served = {job.id for job, _ in self._result.placed} | self._holds.keys()
         aged = [job for job in memory.aging.aged(self._result.order, limit) if job.id not in served]
-        if not aged:
+        first = next((job for job in memory.aging.in_turn(aged) if self._claim(job, guard)), None)
+        if first is None:
             return
-        highest = self._highest_that_fits(guard, above=min(job.priority for job in aged))
-        aged = [job for job in aged if highest is None or job.priority >= highest]
-        for job in memory.aging.in_turn(aged):
-            if self._start(job, guard) or self._hold(job, guard):
-                memory.aging.reserve(job)
-                aged.remove(job)
-                break
-        for job in aged:
-            self._start(job, guard)
+        memory.aging.reserve(first)
+        higher = [job for job in self._result.order if job.priority > first.priority]
+        if not self._let_in(higher, guard):
+            for job in aged:
+                if job is not first and job.priority >= first.priority:
+                    self._start(job, guard)
+        wanted = self._holds.pop(first.id)
+        if not self._place(first, wanted, guard):
+            self._holds[first.id] = wanted
 
-    def _highest_that_fits(self, guard: Guard, *, above: int) -> int | None:
-        """Return the highest priority of a job that fits now, if it is above another."""
-        free, tried = self._unheld(guard.gpus), set()
-        for job in self._result.order:
-            if job.priority <= above:
-                break
-            shape = _shape(job)
-            if job.id not in self._holds and shape not in tried:
-                if fit_among(job, guard.room, free):
-                    return job.priority
-                tried.add(shape)
-        return None
-
-    def _hold(self, job: Job, guard: Guard) -> bool:
-        wanted = gpus_to_hold(job, guard.room, self._unheld(guard.gpus))
+    def _claim(self, job: Job, guard: Guard) -> bool:
+        """Hold the GPUs on which a job fits now, or else soonest."""
+        free = self._unheld(guard.gpus)
+        wanted = fit_among(job, guard.room, free) or gpus_to_hold(job, guard.room, free)
         # GPUs are not held for a job that its namespace's quota keeps waiting.
         if not wanted or self._over_quota(job, wanted, guard):
             return False
         self._holds[job.id] = wanted
         return True
+
+    def _let_in(self, higher: Sequence[Job], guard: Guard) -> bool:
+        """Start jobs of a higher priority on GPUs that are held for an aged one.
+
+        Only those that fit nowhere else: about the others the policy decides.
+
+        Returns
+        -------
+        bool
+            Whether any of them could start now, here or elsewhere.
+        """
+        preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
+        open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
+        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
+        hopeless, any_fits = set[tuple[object, ...]](), False
+        for job in higher:
+            if job.id in served or _shape(job) in hopeless:
+                continue
+            there = fit_among(job, guard.room, open_to_them)
+            if there is None:
+                hopeless.add(_shape(job))
+                continue
+            any_fits = True
+            if fit_among(job, guard.room, self._unheld(guard.gpus)) is None:
+                self._place(job, there, guard)
+        return any_fits
 
     def _preempt(self, guard: Guard, outlook: Outlook) -> None:
         """End jobs of lower priority for waiting jobs that this lets in."""

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from adversary.world import Attacker
 
-__all__ = ["ACTIONS", "Action", "Attack", "action", "all_actions"]
+__all__ = ["Action", "Attack", "action", "all_actions"]
 
 Attack = Callable[[Attacker], Awaitable[None]]
 
@@ -39,10 +39,6 @@ ACTIONS: list[Action] = []
 """All of them, in the order in which they are listed."""
 
 
-AWAITED: set[str] = set()
-"""Those that today's operator does not withstand."""
-
-
 def action(stopped_by: str, *, real: bool = False) -> Callable[[Attack], Attack]:
     """Add an attack to the list; its name and its docstring say what is tried."""
 
@@ -59,4 +55,4 @@ def all_actions() -> list[Action]:
     """Return all actions."""
     for module in ("pods", "own_pods", "jobs", "workloads", "cluster"):
         import_module(f"adversary.actions.{module}")
-    return [each for each in ACTIONS if each.name not in AWAITED]
+    return ACTIONS

@@ -53,7 +53,7 @@ def last_first(snapshot: Snapshot) -> list[Placement]:
 
 
 def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
-    room, placements = Room(snapshot.gpus), []
+    room, placements = Room(snapshot.gpus, snapshot.nodes), []
     for job in jobs:
         where = room.first_fit(job)
         if where is not None:

@@ -1,6 +1,5 @@
 """The Pod that runs one attempt of a job."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +23,14 @@ from partita.pods.environment import PYTORCH_FRACTION, Environment, environment,
 from partita.pods.grant import Grant, device_resource
 from partita.pods.template import TemplateError, template_problems
 
-__all__ = ["RUNTIME_CLASS", "JobPod", "build_job_pod", "device_slots", "pod_name"]
+__all__ = [
+    "RUNTIME_CLASS",
+    "JobPod",
+    "build_job_pod",
+    "device_slots",
+    "is_gpu_resource",
+    "pod_name",
+]
 
 RUNTIME_CLASS: Final = "nvidia"
 """The RuntimeClass that NVIDIA's GPU Operator and its container toolkit's guide make:
@@ -243,7 +249,7 @@ class _Build:
         removed: set[str] = set()
         for kind in ("requests", "limits"):
             amounts: dict[str, Any] = resources.get(kind) or {}
-            taken = set(_gpu_resources(amounts))
+            taken = {name for name in amounts if is_gpu_resource(name)}
             removed |= taken
             resources[kind] = {k: v for k, v in amounts.items() if k not in taken} | ours
         if removed:
@@ -255,11 +261,9 @@ class _Build:
         return resources
 
 
-def _gpu_resources(amounts: dict[str, Any]) -> Iterator[str]:
-    """Find resources that stand for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
-    for name in amounts:
-        if name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX)):
-            yield name
+def is_gpu_resource(name: str) -> bool:
+    """Tell whether a resource stands for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
+    return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
 
 
 def _literal(users: list[dict[str, Any]], name: str) -> str | None:

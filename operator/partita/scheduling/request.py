@@ -1,19 +1,18 @@
 """What a job asks for, in numbers: slices, history, growth after out-of-memory resolved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import Slice
 from partita.models.profile import ApplicationProfile, Measurement
-from partita.pods.job import device_slots
-from partita.pods.template import template_problems
+from partita.pods.needs import read_needs
 from partita.scheduling.fault_policy import must_run_alone
+from partita.scheduling.node_fit import Largest, fit
 from partita.scheduling.reasons import Reason, Why, gib
 from partita_policies import types as policy
 
-__all__ = ["HISTORY_MARGIN_PERCENT", "Largest", "asked_memory", "bookable", "resolve", "to_profile"]
+__all__ = ["HISTORY_MARGIN_PERCENT", "asked_memory", "bookable", "resolve", "to_profile"]
 
 HISTORY_MARGIN_PERCENT = 10
 """Added to a peak that was measured, when a job names no memory or was above its booking. An
@@ -24,18 +23,6 @@ def bookable(total: int, partition: GPUPartition) -> int:
     """Bytes of a GPU that may be booked: its memory less the partition's reserve, whole MiB."""
     share = total * (100 - partition.spec.sharing.memory_reserve_percent) // 100
     return share // MEBI * MEBI
-
-
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The most that any ready GPU, or node, of a partition could ever give."""
-
-    memory: int = 0
-    """Bookable bytes of the largest GPU."""
-    gpus_on_node: int = 0
-    """Most GPUs of the partition on one node."""
-    arriving: bool = False
-    """A GPU has come that has not yet said how large it is: perhaps the largest."""
 
 
 def asked_memory(
@@ -136,7 +123,7 @@ def resolve(
     history
         What is known of its application.
     largest
-        What a ready GPU could give at most; zeros while none is ready.
+        What a ready GPU could give at most, and its node; zeros while none is ready.
 
     Returns
     -------
@@ -147,11 +134,13 @@ def resolve(
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
     mps = partition.spec.sharing.mode is SharingMode.MPS
-    template = spec.template.unpack()
-    problems = template_problems(template)
-    slots = 0 if problems else device_slots(template)
-    if problem := _problem(job, partition, problems, slots):
+    needs = read_needs(spec.template)
+    if problem := _problem(job, partition, needs.problems, needs.slots):
         return Why(Reason.INVALID_SPEC, problem)
+    found = fit(needs, largest, name)
+    if isinstance(found, Why):
+        return found
+    largest = found.largest
     measurement = history.spec.measurement() if history else None
     peak = measurement.peak_memory if measurement else 0
     most = _most(job, partition, largest)
@@ -181,7 +170,7 @@ def resolve(
         memory=memory,
         thread_percent=threads,
         gpus=spec.gpus,
-        slots=slots,
+        slots=needs.slots,
         clients=spec.processes if mps else 1,
         alone=exclusive or asked is None or must_run_alone(attempts),
         alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
@@ -189,6 +178,10 @@ def resolve(
         duration=duration,
         submitted=created.timestamp() if created else 0.0,
         profile=to_profile(spec.application or "", measurement) if measurement else None,
+        cpu=needs.requests.cpu,
+        host_memory=needs.requests.memory,
+        host_storage=needs.requests.storage,
+        nodes=found.nodes,
     )
 
 

@@ -108,6 +108,12 @@ class Cycles:
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
+    def start_later(self, name: str) -> None:
+        """Have a partition decide anew within a second, however often this is asked for."""
+        kept = self._partitions.get(name)
+        if kept is not None:
+            self._ask_again(name, kept, ASK_AGAIN)
+
     async def rest(self) -> None:
         """Wait until the cycles that run now are over."""
         running = [kept.task for kept in self._partitions.values() if kept.task is not None]
@@ -182,6 +188,7 @@ class Cycles:
                     memory=kept.memory,
                     now=now,
                 )
+            self._state.dirty.short[name] = result.short
             if result.snapshot is not None:
                 self._on_decision(result)
             for preemption in result.preemptions:

@@ -22,6 +22,15 @@ def small(*gpus: int) -> list[NodeSpec]:
     return [NodeSpec(f"n{i}", n, 40 * GIB, allocatable=SMALL) for i, n in enumerate(gpus)]
 
 
+async def web(system: System, node: str, cpu: str) -> str:
+    """Bind a Pod of somebody else to a node; return its path."""
+    path = f"/api/v1/namespaces/{system.namespace}/pods"
+    spec = {"nodeName": node, "containers": asking(cpu=cpu)}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
+    (await system.api.post(path, body)).ok()
+    return f"{path}/web"
+
+
 async def test_a_job_waits_for_the_cpu_of_its_node_and_starts_once_it_is_free(
     system: System,
 ) -> None:
@@ -41,6 +50,20 @@ async def test_a_job_waits_for_the_cpu_of_its_node_and_starts_once_it_is_free(
         assert second.pod() is None
         await first.delete()
         await second.succeeds()
+
+
+async def test_cpu_that_pods_of_others_have_is_not_given_to_jobs(system: System) -> None:
+    async with system.running(specs=small(1)):
+        partition = await system.partition()
+        (server,) = await system.ready(partition)
+        path = await web(system, server["status"]["node"], "3")
+        job = await system.job(
+            "train", partition, gpuMemory="4Gi", containers=asking(cpu="2"), sim=SHORT
+        )
+        await job.waits("InsufficientNodeResources", "needs 2 CPUs")
+        assert job.pod() is None
+        (await system.api.delete(path, {"gracePeriodSeconds": 0})).ok()
+        await job.succeeds()
 
 
 async def test_a_template_that_no_node_can_run_is_reported_at_once(system: System) -> None:

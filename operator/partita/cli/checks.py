@@ -20,9 +20,8 @@ from partita.models.crd import RESOURCES, crds
 from partita.models.errors import describe
 from partita.pods.job import device_slots
 from partita.pods.template import template_problems
-from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Why
-from partita.scheduling.request import resolve
+from partita.scheduling.request import Largest, resolve
 from partita_policies.errors import PolicyError, PolicyParametersError
 from partita_policies.registry import load, parse_parameters
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.base import seconds_since
-from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Why
-from partita.scheduling.request import bookable, resolve
+from partita.scheduling.request import Largest, bookable, resolve
 from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
 

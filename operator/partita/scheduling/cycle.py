@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from partita.models import GPUPartition
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import totals
 from partita.scheduling.nodes import allocatable_of, left_on
@@ -17,13 +18,13 @@ from partita.scheduling.preemption import Outlook, Preemption, Victims, victims_
 from partita.scheduling.queue import fair_order
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
-from partita.scheduling.runner import Answer, PolicyRunner
+from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.snapshot import gpus_of, snapshot_of
 from partita.scheduling.state import State
 from partita.scheduling.waiting import WaitingReasons, shape_of
-from partita_policies.types import GPU, Job, Placement, Snapshot
+from partita_policies.types import GPU, Job
 
-__all__ = ["CycleResult", "Memory", "placements_of", "run_cycle"]
+__all__ = ["Memory", "run_cycle"]
 
 SEARCHES = 8
 """Jobs for which one cycle searches victims; the search goes on in the next cycle. With 1,000 GPUs
@@ -43,27 +44,6 @@ class Memory:
     victims: Victims = field(default_factory=Victims)
     searched: set[tuple[object, ...]] = field(default_factory=set)
     """Requests for which the search for victims, which goes on, has found none."""
-
-
-@dataclass(slots=True)
-class CycleResult:
-    """What a cycle decided."""
-
-    placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
-    booked: dict[str, GPU] = field(default_factory=dict)
-    """The GPUs as they were decided on, by name."""
-    preemptions: list[Preemption] = field(default_factory=list)
-    """Who is to be ended, and for whom."""
-    order: list[Job] = field(default_factory=list)
-    """The queue in its order, with those that were placed."""
-    why: dict[str, Why] = field(default_factory=dict)
-    """Why each of the others waits."""
-    short: frozenset[str] = frozenset()
-    """Nodes of whose own resources too little is free for some of them."""
-    answer: Answer | None = None
-    snapshot: Snapshot | None = None
-    again: float | None = None
-    """Seconds after which to decide anew though nothing happens; None for not at all."""
 
 
 async def run_cycle(
@@ -296,11 +276,11 @@ class _Cycle:
         served = {job.id for job, _ in self._result.placed} | self._holds.keys()
         hopeless, any_fits = set[tuple[object, ...]](), False
         for job in higher:
-            if job.id in served or _shape(job) in hopeless:
+            if job.id in served or shape_of(job) in hopeless:
                 continue
             there = fit_among(job, guard.room, open_to_them)
             if there is None:
-                hopeless.add(_shape(job))
+                hopeless.add(shape_of(job))
                 continue
             any_fits = True
             if fit_among(job, guard.room, self._unheld(guard.gpus)) is None:
@@ -417,9 +397,3 @@ def _without(gpu: GPU, released: set[str] | None) -> GPU:
     if not released:
         return gpu
     return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))
-
-
-def placements_of(result: CycleResult) -> list[Placement]:
-    """Return what was placed of what the policy was asked about, as it would have said it."""
-    asked = {job.id for job in result.snapshot.jobs} if result.snapshot else set()
-    return [Placement(job.id, gpus) for job, gpus in result.placed if job.id in asked]

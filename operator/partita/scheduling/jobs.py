@@ -23,10 +23,9 @@ from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.known import Known, Refusal
 from partita.scheduling.lifecycle import Plan, plan
-from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.reports import fault_of, use_of
-from partita.scheduling.request import resolve
+from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
 from partita.scheduling.status import Place, job_status, same_status

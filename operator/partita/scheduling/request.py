@@ -12,7 +12,7 @@ from partita.scheduling.node_fit import Largest, fit
 from partita.scheduling.reasons import Reason, Why, gib
 from partita_policies import types as policy
 
-__all__ = ["HISTORY_MARGIN_PERCENT", "asked_memory", "bookable", "resolve", "to_profile"]
+__all__ = ["HISTORY_MARGIN_PERCENT", "Largest", "asked_memory", "bookable", "resolve", "to_profile"]
 
 HISTORY_MARGIN_PERCENT = 10
 """Added to a peak that was measured, when a job names no memory or was above its booking. An

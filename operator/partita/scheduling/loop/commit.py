@@ -14,7 +14,7 @@ from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods.grant import Grant
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs, Refusal
 from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
 from partita.scheduling.loop.ledger import write_ledger

@@ -15,7 +15,8 @@ import structlog
 from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
+from partita.scheduling.cycle import Memory, run_cycle
+from partita.scheduling.cycle_result import CycleResult, placements_of
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.loop.commit import Committer

@@ -16,7 +16,7 @@ from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer

@@ -19,7 +19,14 @@ from partita.constants import (
 from partita.models import SharedGPUJob
 from partita.models.base import mebibytes
 from partita.models.template import PodTemplate
-from partita.pods.environment import PYTORCH_FRACTION, Environment, environment, limit_allocator
+from partita.pods.environment import (
+    CONNECTIONS,
+    MAX_CONNECTIONS,
+    PYTORCH_FRACTION,
+    Environment,
+    environment,
+    limit_allocator,
+)
 from partita.pods.grant import Grant, device_resource
 from partita.pods.template import TemplateError, template_problems
 
@@ -193,6 +200,8 @@ class _Build:
         """
         users: list[dict[str, Any]] = container.get("env") or []
         ours = {**self.ours.variables, **self._allocator(container, users)}
+        if _literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
+            ours.pop(CONNECTIONS, None)  # fewer are the user's to choose
         merged: dict[str, dict[str, Any]] = {
             name: {"name": name, "value": value}
             for name, value in ours.items()

@@ -24,7 +24,7 @@ from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.known import Known, Refusal
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.reports import fault_of, use_of
+from partita.scheduling.reports import excess_of, fault_of, use_of
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
@@ -275,6 +275,7 @@ class Jobs:
             beside=known.beside,
             known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
+            above_processes=excess_of(uid, servers.values()),
             system_failures=sum(
                 a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
                 for a in job.status.attempts

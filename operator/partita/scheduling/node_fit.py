@@ -35,6 +35,8 @@ class Host:
     """How many of the partition's GPUs it has."""
     arriving: bool = False
     """A GPU has come that has not yet said how large it is."""
+    clients: int = 0
+    """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class Largest:
     """Most GPUs of the partition on one node."""
     arriving: bool = False
     """A GPU has come that has not yet said how large it is: perhaps the largest."""
+    clients: int = 0
+    """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
     hosts: tuple[Host, ...] = ()
     """The nodes, by name."""
     tolerations: tuple[Toleration, ...] = ()
@@ -62,6 +66,7 @@ class Largest:
             memory=max((host.memory for host in hosts), default=0),
             gpus_on_node=max((host.gpus for host in hosts), default=0),
             arriving=any(host.arriving for host in hosts),
+            clients=max((host.clients for host in hosts), default=0),
             hosts=hosts,
             tolerations=tolerations,
         )

@@ -158,7 +158,8 @@ def resolve(
             return Why(Reason.NEVER_FITS, _no_slice_holds(memory, job, partition))
         memory, threads = fixed.memory // MEBI * MEBI, fixed.thread_percent
     memory = _round_up(memory)
-    if problem := _too_large(name, memory, spec.gpus, largest):
+    clients = spec.processes if mps else 1
+    if problem := _too_large(name, memory, spec.gpus, clients, largest):
         return Why(Reason.NEVER_FITS, problem)
     duration = spec.expected_duration or (measurement.duration if measurement else None)
     created = job.metadata.creation_timestamp
@@ -171,7 +172,7 @@ def resolve(
         thread_percent=threads,
         gpus=spec.gpus,
         slots=needs.slots,
-        clients=spec.processes if mps else 1,
+        clients=clients,
         alone=exclusive or asked is None or must_run_alone(attempts),
         alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
         priority=min(spec.priority, partition.spec.priority_cap(job.metadata.namespace)),
@@ -234,7 +235,7 @@ def _nothing_larger(partition: str, refused: int) -> str:
     )
 
 
-def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:
+def _too_large(partition: str, memory: int, gpus: int, clients: int, largest: Largest) -> str:
     """Say what is the most there is where a job asks for more; empty where it does not."""
     if largest.memory and memory > largest.memory:
         return (
@@ -245,6 +246,11 @@ def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:
         return (
             f"needs {gpus} GPUs on one node, but {partition} has at most "
             f"{largest.gpus_on_node} on a node: ask for fewer"
+        )
+    if 0 < largest.clients < clients:
+        return (
+            f"needs {clients} MPS clients, but a GPU of {partition} serves at most "
+            f"{largest.clients} with its driver: use fewer processes"
         )
     return ""
 

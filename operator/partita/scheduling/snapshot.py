@@ -5,11 +5,11 @@ from datetime import datetime
 from functools import cache
 from typing import Literal
 
-from partita.constants import MPS_MAX_CLIENTS
-from partita.models import GPUPartition, GPUServer, SharingMode
+from partita.models import GPUPartition, GPUServer
 from partita.models.base import seconds_since
 from partita.scheduling.node_fit import Host, Largest
 from partita.scheduling.nodes import requested_by
+from partita.scheduling.reports import max_clients
 from partita.scheduling.request import bookable, to_profile
 from partita.scheduling.state import State
 from partita_policies import types as policy
@@ -74,14 +74,13 @@ def _gpu(
     cap: Callable[[str], int],
 ) -> policy.GPU:
     status = server.status
-    mps = server.spec.mode is SharingMode.MPS
     max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
     return policy.GPU(
         id=server.metadata.name,
         node=status.node,
         memory=bookable(status.memory, partition),
         max_jobs=max_jobs,
-        max_clients=MPS_MAX_CLIENTS if mps else max_jobs,
+        max_clients=max_clients(server) or max_jobs,
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
@@ -147,6 +146,7 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
             memory=max(known.memory, bookable(server.status.memory, partition)),
             gpus=known.gpus + (not arriving),
             arriving=known.arriving or arriving,
+            clients=max(known.clients, 0 if arriving else max_clients(server)),
         )
     return Largest.of(hosts.values(), partition.spec.tolerations)
 

@@ -29,6 +29,7 @@ from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
 from partita.scheduling.status import Place, job_status, same_status
+from partita.scheduling.system_failures import failures_of
 from partita.scheduling.unknown import rests_on_unknown
 from partita_policies.types import Job
 
@@ -276,10 +277,7 @@ class Jobs:
             known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
             above_processes=excess_of(uid, servers.values()),
-            system_failures=sum(
-                a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
-                for a in job.status.attempts
-            ),
+            system_failures=failures_of(job.status),
             preemption_grace=self._preemption_grace(job),
         )
 

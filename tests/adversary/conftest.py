@@ -14,7 +14,7 @@ from adversary.actions import Action
 from adversary.stage import Stage
 from apiserver.controlplane import ControlPlane
 from partita.controller import partition_statuses
-from partita.scheduling import attempts, jobs
+from partita.scheduling import attempts, urgency
 from support.clusters import NOT_RUN, ApiServer, check_for_tests, embedded_server
 from support.kubectl import Kubectl
 
@@ -73,9 +73,9 @@ async def stage(api_server: ApiServer) -> AsyncIterator[Stage]:
         patch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
         patch.setenv("SSL_CERT_FILE", os.devnull)
         patch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
-        patch.setattr(jobs, "QUEUED_WITHIN", 0.05)
-        patch.setattr(jobs, "REASON_WITHIN", 0.05)
-        patch.setattr(jobs, "RUNNING_WITHIN", 0.05)
+        patch.setattr(urgency, "QUEUED_WITHIN", 0.05)
+        patch.setattr(urgency, "REASON_WITHIN", 0.05)
+        patch.setattr(urgency, "RUNNING_WITHIN", 0.05)
         patch.setattr(partition_statuses, "_PERIOD", 0.05)
         stage = Stage(api_server)
         yield stage

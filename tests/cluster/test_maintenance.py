@@ -16,10 +16,8 @@ from support.api import Api
 from support.kubectl import Kubectl
 
 NODES = "/api/v1/nodes"
-PACKED = ("packed-a", "packed-b", "packed-c", "packed-d")
-"""Nodes that only the scheduler knows: no kubelet runs on them."""
-PACKED_GPUS = 4
-"""Of each of them, and of the partition."""
+PACKED = ("packed-a", "packed-b")
+"""Nodes of two GPUs each that only the scheduler knows: no kubelet runs on them."""
 
 
 async def test_a_drain_waits_until_the_last_job_has_left_the_gpu(
@@ -49,7 +47,7 @@ async def test_a_drain_waits_until_the_last_job_has_left_the_gpu(
 
 @pytest.fixture
 async def packed(partita: Cluster, api: Api) -> AsyncIterator[str]:
-    """A label value of the nodes that only the scheduler knows."""
+    """A label value of the two nodes that only the scheduler knows."""
     for name in PACKED:
         node: dict[str, Any] = {
             "apiVersion": "v1",
@@ -60,13 +58,10 @@ async def packed(partita: Cluster, api: Api) -> AsyncIterator[str]:
             },
         }
         (await api.post(NODES, node)).ok()
-        # So small that the scheduler, left to itself, gives the next Pod an empty one.
-        amounts = {"cpu": "1", "memory": "1Gi", "pods": "110", "nvidia.com/gpu": str(PACKED_GPUS)}
+        amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "2"}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
         (await api.patch(f"{NODES}/{name}/status", {"status": status})).ok()
-    for name in PACKED:  # the scheduler may choose among all of them
-        await eventually(api, f"{NODES}/{name}", lambda node: not node["spec"].get("taints"))
     yield "packed"
     for name in PACKED:
         await api.delete(f"{NODES}/{name}")
@@ -78,11 +73,7 @@ async def test_the_gpus_of_an_exclusive_partition_are_taken_from_one_node(packed
         "apiVersion": "partita.dev/v1alpha1",
         "kind": "GPUPartition",
         "metadata": {"name": "pairs"},
-        "spec": {
-            "gpus": PACKED_GPUS,
-            "nodeSelector": {"pool": packed},
-            "sharing": {"mode": "Exclusive"},
-        },
+        "spec": {"gpus": 2, "nodeSelector": {"pool": packed}, "sharing": {"mode": "Exclusive"}},
     }
     (await api.post(PARTITIONS, body)).ok()
     try:
@@ -94,15 +85,15 @@ async def test_the_gpus_of_an_exclusive_partition_are_taken_from_one_node(packed
                     lambda pod: pod["spec"].get("nodeName"),
                 )
             )["spec"]["nodeName"]
-            for number in range(PACKED_GPUS)
+            for number in range(2)
         ]
         assert len(set(nodes)) == 1
     finally:
         await api.delete(f"{PARTITIONS}/pairs")
         for name in PACKED:
             await api.delete(f"{NODES}/{name}")
-        for number in range(PACKED_GPUS):
-            await api.gone(server_path(f"pairs-{number}"))
+        await api.gone(server_path("pairs-0"))
+        await api.gone(server_path("pairs-1"))
 
 
 async def test_a_partition_that_no_node_can_serve_says_so_in_the_schedulers_words(

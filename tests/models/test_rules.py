@@ -147,7 +147,6 @@ async def test_a_short_partition_gets_every_default(api, collection):
             "maxJobsPerGPU": 16,
             "memoryReservePercent": 7,
             "oversubscription": False,
-            "unknownProcesses": "Report",
         },
         "policy": {"name": "sjf", "fallback": "fifo", "maxBypasses": 100},
         "preemption": "Never",
@@ -155,6 +154,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "maxPriority": 0,
         "deviceInjection": "Auto",
         "drainTimeout": "10m",
+        "podStartTimeout": "10m",
     }
 
 
@@ -175,7 +175,11 @@ async def test_a_short_job_gets_every_default_and_keeps_its_whole_template(api, 
         "priority": 0,
         "suspend": False,
         "framework": "None",
-        "retry": {"limit": 3, "outOfMemory": {"limit": 3, "growthPercent": 50}},
+        "retry": {
+            "limit": 3,
+            "notStarted": {"limit": 5},
+            "outOfMemory": {"limit": 3, "growthPercent": 50},
+        },
         "template": template,
     }
 

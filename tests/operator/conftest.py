@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from partita.controller import partition_statuses
-from partita.scheduling import attempts, jobs
+from partita.scheduling import attempts, urgency
 from support.api import Api
 from support.clusters import ApiServer
 from support.history import History
@@ -51,9 +51,9 @@ async def system(
     # Three clients a test would read the system's certificates, which takes longer than a job.
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
-    monkeypatch.setattr(jobs, "QUEUED_WITHIN", 0.05)
-    monkeypatch.setattr(jobs, "REASON_WITHIN", 0.05)
-    monkeypatch.setattr(jobs, "RUNNING_WITHIN", 0.05)
+    monkeypatch.setattr(urgency, "QUEUED_WITHIN", 0.05)
+    monkeypatch.setattr(urgency, "REASON_WITHIN", 0.05)
+    monkeypatch.setattr(urgency, "RUNNING_WITHIN", 0.05)
     monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
     await prepare_namespace(api, namespace)
     logs = structlog.testing.LogCapture()

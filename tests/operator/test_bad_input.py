@@ -240,16 +240,7 @@ async def test_a_job_whose_pod_does_not_start_says_why(system: System) -> None:
         partition = await system.partition()
         pod = {"nodeSelector": {"colour": "green"}}
         job = await system.job("train", partition, gpuMemory="4Gi", pod=pod)
-        await job.phase("Assigned")
-        condition = {  # as kube-scheduler writes it
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
-        }
-        path = f"/api/v1/namespaces/{system.namespace}/pods/train-1/status"
-        (await system.api.patch(path, {"status": {"conditions": [condition]}})).ok()
-        await job.waits("PodNotStarting", "no node takes the Pod", "0/1 nodes are available")
+        await job.waits("Unschedulable", "no node takes the Pod", "0/1 nodes are available")
         assert job.status["phase"] == "Assigned"
         await others_run(system, partition)
 

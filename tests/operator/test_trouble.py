@@ -17,7 +17,6 @@ from partita.kube import client as client_module
 from partita.scheduling import attempts
 from partita.scheduling.loop import commit as commit_module
 from partita.scheduling.loop import loop as loop_module
-from partita.scheduling.loop import pods as pods_module
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import (
@@ -228,30 +227,27 @@ async def test_where_nothing_is_left_after_a_gap_nothing_stays_booked(
 
 
 async def test_a_pod_that_the_cluster_does_not_admit_is_told_and_tried_again(
-    system: System, behind: Behind, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pods_module, "_FORBIDDEN_FOR", timedelta(seconds=1))
-    async with behind() as proxy:
-        partition = await system.partition()
-        await system.ready(partition)
-        refusal = CannedAnswer(403, "Forbidden", "exceeded quota: compute")
-        fault = proxy.inject(writes("pods", ""), answer=refusal)
-        job = await system.job("train", partition, gpuMemory="30Gi")
-        await job.waits("PodForbidden", "exceeded quota: compute")
-        other = await system.job("other", partition, gpuMemory="30Gi")
-        await other.succeeds()
-        await job.succeeds()
-        assert fault.happened == 1
-        assert "PodForbidden" in [reason for reason, _ in system.history.events("train")]
-
-
-async def test_a_pod_that_an_admission_policy_calls_invalid_is_told(
     system: System, behind: Behind
 ) -> None:
     async with behind() as proxy:
         partition = await system.partition()
         await system.ready(partition)
-        refusal = CannedAnswer(422, "Invalid", "denied: no images from example.org")
+        refusal = CannedAnswer(403, "Forbidden", "exceeded quota: compute")
+        fault = proxy.inject(writes("pods", ""), times=5, answer=refusal)
+        job = await system.job("train", partition, gpuMemory="30Gi")
+        await job.waits("PodForbidden", "exceeded quota: compute")
+        await job.succeeds()
+        assert fault.happened == 5
+        assert "PodForbidden" in [reason for reason, _ in system.history.events("train")]
+
+
+async def test_a_pod_that_is_invalid_waits_for_another_spec(system: System, behind: Behind) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        refusal = CannedAnswer(
+            422, "Invalid", "spec.containers[0].image: no images from example.org"
+        )
         proxy.inject(writes("pods", ""), answer=refusal)
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.waits("InvalidSpec", "no images from example.org")

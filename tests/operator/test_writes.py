@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from partita.scheduling import jobs as jobs_module
-from partita.scheduling.jobs import QUEUED_WITHIN, REASON_WITHIN
+from partita.scheduling import urgency
+from partita.scheduling.urgency import QUEUED_WITHIN, REASON_WITHIN
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import FaultProxy
@@ -32,9 +32,9 @@ def unhurried(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     What is not written about a Pod that starts within a second is not written about one that
     takes longer here.
     """
-    monkeypatch.setattr(jobs_module, "QUEUED_WITHIN", QUEUED_WITHIN)
-    monkeypatch.setattr(jobs_module, "REASON_WITHIN", REASON_WITHIN)
-    monkeypatch.setattr(jobs_module, "ASSIGNED_WITHIN", 10.0)
+    monkeypatch.setattr(urgency, "QUEUED_WITHIN", QUEUED_WITHIN)
+    monkeypatch.setattr(urgency, "REASON_WITHIN", REASON_WITHIN)
+    monkeypatch.setattr(urgency, "ASSIGNED_WITHIN", 10.0)
 
 
 def for_jobs(request: Request) -> bool:
@@ -101,7 +101,7 @@ async def test_jobs_that_start_at_once_cost_at_most_four_writes_each_all_told(
     monkeypatch: pytest.MonkeyPatch,
     record_property: Record,
 ) -> None:
-    monkeypatch.setattr(jobs_module, "QUEUED_WITHIN", 10.0)
+    monkeypatch.setattr(urgency, "QUEUED_WITHIN", 10.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
         jobs = [
             await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"gpu": "1"})

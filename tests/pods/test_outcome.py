@@ -262,39 +262,6 @@ def test_a_pod_is_not_over_while_its_phase_says_it_runs():
     assert found.started_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("reason", "message", "says"),
-    [
-        ("ImagePullBackOff", "Back-off pulling image", "ImagePullBackOff: Back-off pulling image"),
-        ("ErrImagePull", "", "ErrImagePull"),
-        ("CreateContainerConfigError", 'configmap "a" not found', 'configmap "a" not found'),
-    ],
-)
-def test_a_pod_that_cannot_start_says_why_and_is_not_over(reason, message, says):
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        waiting = {"name": "main", "state": {"waiting": {"reason": reason, "message": message}}}
-        found = read_outcome({"phase": "Pending", kind: [waiting]})
-        assert not found.finished
-        assert found.stuck == f"container main cannot start: {found.stuck.split(': ', 1)[1]}"
-        assert says in found.stuck
-
-
-def test_a_pod_that_is_being_started_is_not_stuck():
-    waiting = {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}
-    assert read_outcome({"phase": "Pending", "containerStatuses": [waiting]}).stuck == ""
-
-
-def test_a_pod_without_a_node_says_what_the_scheduler_says():
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/1 nodes are available: 1 Insufficient cpu.",
-    }
-    found = read_outcome({"phase": "Pending", "conditions": [condition]})
-    assert found.stuck == f"no node takes the Pod: {condition['message']}"
-
-
 def test_last_words_do_not_command_a_terminal():
     said = "\x1b[2J\x1b]0;title\x07one\ttwo\r\nthree\x9b31m\x7f"
     assert failed(ended(message=said)).message == "[2J]0;titleone\ttwo\nthree31m"

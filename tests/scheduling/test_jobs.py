@@ -5,7 +5,7 @@ from typing import Any
 
 from partita.models import Outcome, Phase, SharedGPUJobStatus
 from partita.models.base import format_time
-from partita.scheduling.jobs import Jobs, Refusal
+from partita.scheduling.jobs import Jobs
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.state import State
 from scheduling.builders import (
@@ -29,6 +29,7 @@ from scheduling.builders import (
 
 UID = "uid-train"
 BOOKED = {UID: allocation()}
+UNSCHEDULABLE = {"reason": "Unschedulable", "message": "0/1 nodes are available"}
 
 
 def world(*bodies: dict[str, Any]) -> tuple[State, Jobs]:
@@ -186,7 +187,7 @@ class TestEnds:
         metadata = {"deletionTimestamp": format_time(START)}
         state, jobs = self.running(server=server_body(metadata=metadata, allocations=BOOKED))
         assert self.outcome(jobs, 599) is None
-        assert jobs.wake_at(UID) == at(600)
+        assert jobs.wake_at(UID, START) == at(600)
         assert self.outcome(jobs, 600) is Outcome.EVICTED
         take(state, partition_body(drainTimeout="5s"))
         assert jobs.drain_deadline("shared-0") == at(5)
@@ -244,7 +245,7 @@ class TestEnds:
         over = pod_status("Failed", exit_code=1, message=said, started=START, finished=START)
         take(state, pod_body(status=over))
         assert self.outcome(jobs, 1) is None
-        assert (jobs.status(UID, at(1)), jobs.wake_at(UID)) == (None, at(3))
+        assert (jobs.status(UID, at(1)), jobs.wake_at(UID, at(1))) == (None, at(3))
         faulted = server_body(conditions={"Ready": "False", "Faulted": "True"}, allocations=BOOKED)
         take(state, faulted)
         assert self.outcome(jobs, 2) is Outcome.GPU_FAULT
@@ -274,12 +275,48 @@ class TestGone:
         assert jobs.releases["shared-0"] == {UID}
 
 
+class TestPodsThatDoNotStart:
+    def world(self, **partition: Any) -> tuple[State, Jobs]:
+        up = gpus_up(server_body(allocations=BOOKED))
+        status = {"conditions": [{"type": "PodScheduled", "status": "False", **UNSCHEDULABLE}]}
+        state, jobs = world(*up, job_body(), pod_body(node="", status=status))
+        take(state, partition_body(**partition))
+        return state, jobs
+
+    def test_it_has_the_time_that_its_partition_gives(self):
+        _, jobs = self.world(podStartTimeout="30s")
+        jobs.look(UID, START)
+        assert jobs.wake_at(UID, START) == at(30)
+        jobs.look(UID, at(30))
+        assert status(jobs, 30).attempts[-1].outcome is Outcome.NOT_STARTED
+
+    def test_or_its_own(self):
+        state, jobs = self.world(podStartTimeout="30s")
+        take(state, job_body(podStartTimeout="45s"))
+        jobs.look(UID, START)
+        assert jobs.wake_at(UID, START) == at(45)
+
+    def test_what_kubernetes_says_anew_is_told_at_once(self):
+        state, jobs = self.world()
+        jobs.look(UID, START)
+        write(state, jobs)
+        waiting = {"reason": "ErrImagePull", "message": "no such image"}
+        containers = [{"name": "main", "state": {"waiting": waiting}}]
+        take(state, pod_body(status={"containerStatuses": containers}))
+        jobs.look(UID, at(1))
+        assert status(jobs, 1).reason == "ErrImagePull"
+        waiting["message"] = "the registry does not answer"
+        take(state, pod_body(status={"containerStatuses": containers}))
+        jobs.look(UID, at(2))
+        assert "the registry does not answer" in status(jobs, 2).message
+
+
 class TestRefusals:
-    def refused(self, until: Any = None) -> tuple[State, Jobs]:
+    def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, Jobs]:
         up = (node_body(), server_pod_body("shared-0"))
         state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
         jobs.look(UID, START)
-        jobs.refuse(UID, Refusal(Why(Reason.POD_FORBIDDEN, "no"), 1, until))
+        jobs.refuse(state.jobs[UID], Why(reason, "no"), START)
         return state, jobs
 
     def test_the_booking_is_given_back_and_the_reason_told(self):
@@ -289,22 +326,33 @@ class TestRefusals:
         assert made.release
         take(state, server_body())
         jobs.look(UID, START)
-        assert (jobs.waiting["shared"], status(jobs).reason) == ({}, "PodForbidden")
+        told = status(jobs)
+        assert (jobs.waiting["shared"], told.reason) == ({}, "PodForbidden")
+        assert told.message == "no; next try at 12:00:02 UTC"
+
+    def test_the_booking_is_given_back_however_late_that_is_seen(self):
+        _, jobs = self.refused()
+        made = jobs.look(UID, at(30))
+        assert made is not None
+        assert (made.release, made.create_pod) == (True, None)
 
     def test_a_change_of_the_spec_makes_it_try_again(self):
-        state, jobs = self.refused()
+        state, jobs = self.refused(Reason.INVALID_SPEC)
         take(state, server_body())
+        jobs.look(UID, at(10_000))
+        assert jobs.waiting["shared"] == {}
         take(state, job_body(metadata={"generation": 2}))
         jobs.look(UID, START)
         assert list(jobs.waiting["shared"]) == [UID]
 
     def test_so_does_time(self):
-        state, jobs = self.refused(until=at(30))
+        state, jobs = self.refused()
         take(state, server_body())
         jobs.look(UID, START)
-        assert jobs.wake_at(UID) == at(30)
-        jobs.look(UID, at(30))
+        assert jobs.wake_at(UID, START) == at(2)
+        jobs.look(UID, at(2))
         assert list(jobs.waiting["shared"]) == [UID]
+        assert jobs.wake_at(UID, at(2)) is None
 
     def test_a_name_that_is_taken_is_passed_over(self):
         up = (node_body(), server_pod_body("shared-0"))

@@ -55,7 +55,7 @@ class TestFromTheBeginningToTheEnd:
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
         status = {"containerStatuses": [{"name": "main", "state": waiting}]}
         made = plan(a_job(), around(a_pod(status=status), booked=1), NOW)
-        assert (made.phase, made.reason) == (Phase.ASSIGNED, "PodNotStarting")
+        assert (made.phase, made.reason) == (Phase.ASSIGNED, "ImagePullBackOff")
         assert "no such image" in made.message
 
     def test_a_pod_that_runs_makes_the_job_run(self):

@@ -248,8 +248,13 @@ class Record:
             body = versions[-1].body
             if body.get("status", {}).get("phase") not in _FINISHED:
                 continue
-            # Whoever forges an attempt of his own job is believed: it ends that job alone.
-            said = {a["number"] for a in _attempts(body) if not self._is_forged(body, a)}
+            # Whoever forges an attempt of his own job is believed: it ends that job alone. One whose
+            # Pod could not be created names none.
+            said = {
+                a["number"]
+                for a in _attempts(body)
+                if a.get("pod") and not self._is_forged(body, a)
+            }
             made = set(pods.get(uid, ()))
             trimmed = said < made and len(said) >= MAX_ATTEMPTS_KEPT
             if said != made and not trimmed:

@@ -26,8 +26,6 @@ class Booking:
     attempt: int
     memory: int
     """Bytes booked."""
-    clients: int = 1
-    """MPS client processes allocated."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -43,12 +41,7 @@ class Booking:
     def of(cls, job: str, allocation: Allocation) -> "Booking":
         """Read an entry of the ledger."""
         return cls(
-            job,
-            allocation.namespace,
-            allocation.name,
-            allocation.attempt,
-            allocation.memory,
-            allocation.clients,
+            job, allocation.namespace, allocation.name, allocation.attempt, allocation.memory
         )
 
 

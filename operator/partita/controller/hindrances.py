@@ -31,7 +31,7 @@ def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, s
     node = state.nodes.get(server.status.node)
     match stands:
         case "Starting":
-            return pod.outcome.stuck if pod is not None else ""
+            return pod.stuck if pod is not None else ""
         case "Drained" if server.spec.drain_reason is not None:
             label = node.maintenance if node is not None else ""
             return (
@@ -47,8 +47,8 @@ def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, s
                 return f"node {node.name} is not ready"
             if not node.schedulable:
                 return f"node {node.name} is cordoned: `kubectl uncordon {node.name}` ends that"
-            if pod is not None and pod.outcome.stuck:
-                return pod.outcome.stuck
+            if pod is not None and pod.stuck:
+                return pod.stuck
             return ready.message if ready is not None and ready.status != "True" else ""
         case _:
             return ""
@@ -78,8 +78,8 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
     placed = True
     for server in state.servers_of(partition.metadata.name):
         pod = state.server_pod(server.metadata.name)
-        if server.metadata.deletion_timestamp is None and pod is not None and pod.outcome.stuck:
-            words.setdefault(pod.outcome.stuck, []).append(server.metadata.name)
+        if server.metadata.deletion_timestamp is None and pod is not None and pod.stuck:
+            words.setdefault(pod.stuck, []).append(server.metadata.name)
             placed &= bool(pod.node)
     if not words:
         return None

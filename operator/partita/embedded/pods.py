@@ -23,7 +23,12 @@ _CONTAINER_DEFAULTS = {
     "terminationMessagePath": "/dev/termination-log",
     "terminationMessagePolicy": "File",
 }
-_MUTABLE_IN_POD = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_MUTABLE_IN_POD = (
+    "activeDeadlineSeconds",
+    "schedulingGates",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+)
 
 
 _FROZEN_DETAIL = (
@@ -72,9 +77,16 @@ def check_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> list[FieldErro
         detail = "supported values: " + ", ".join(f'"{p}"' for p in _POLICIES)
         where = ("spec", "restartPolicy")
         errors.append(FieldError(where, "Unsupported value", detail, spec["restartPolicy"]))
+    if old is not None and (added := _gates(pod) - _gates(old)):
+        detail = f"only deletion is allowed, but found new scheduling gate {min(added)!r}"
+        errors.append(FieldError(("spec", "schedulingGates"), "Forbidden", detail))
     if old is not None and _frozen(pod) != _frozen(old):
         errors.append(FieldError(("spec",), "Forbidden", _FROZEN_DETAIL))
     return errors
+
+
+def _gates(pod: dict[str, Any]) -> set[str]:
+    return {gate["name"] for gate in pod["spec"].get("schedulingGates") or ()}
 
 
 def _frozen(pod: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,9 @@ _ATTEMPTS = 6
 """Tries of one request; with the delays below the last is made after about 6 s."""
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
-_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
+_REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
+"""Longer than an admission webhook may take (30 s at most, `timeoutSeconds`), so that the API
+server says which one did not answer."""
 
 _ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -217,8 +219,13 @@ class Kube:
             async for chunk in content.iter_any():
                 yield chunk
 
-    async def create(self, kind: Kind, body: Json) -> Json:
+    async def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object.
+
+        Parameters
+        ----------
+        dry_run
+            Have it admitted and validated, and do not keep it.
 
         Raises
         ------
@@ -228,6 +235,8 @@ class Kube:
         namespace = body["metadata"].get("namespace", "") if kind.namespaced else ""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         path = kind.path(namespace=namespace)
+        if dry_run:
+            return await self._request("POST", path, query={"dryRun": "All"}, body=body)
         return await self._write("create", kind, "POST", path, body=body)
 
     async def replace(self, kind: Kind, body: Json) -> Json:

@@ -6,6 +6,7 @@ KubernetesError
 ├── ConflictError      somebody wrote in between: read again
 ├── InvalidError       the API server refuses the content: retrying is useless
 ├── ForbiddenError     RBAC or an admission policy refuses it
+├── WebhookError       an admission webhook fails: it is not the API server that has trouble
 ├── GoneError          a resource version is too old: list again
 └── UnavailableError   overload, timeout, broken connection: try again later
     └── FencedError    this process no longer leads: it must write nothing
@@ -24,11 +25,15 @@ __all__ = [
     "KubernetesError",
     "NotFoundError",
     "UnavailableError",
+    "WebhookError",
     "from_response",
 ]
 
 _MAX_FOREIGN_TEXT = 512
 """Characters of somebody else's message that reach our logs."""
+_WEBHOOK = "failed calling webhook"
+"""In the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
+dispatchers of validating and mutating webhooks)."""
 
 
 class KubernetesError(Exception):
@@ -74,6 +79,10 @@ class ForbiddenError(KubernetesError):
     """RBAC or an admission policy refuses it."""
 
 
+class WebhookError(KubernetesError):
+    """An admission webhook cannot be called, or does not answer in time."""
+
+
 class GoneError(KubernetesError):
     """The resource version is too old."""
 
@@ -117,6 +126,8 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
             kind = InvalidError
         case 401 | 403:
             kind = ForbiddenError
+        case 500 if _WEBHOOK in message:
+            kind = WebhookError
         case 408 | 429 | 500 | 502 | 503 | 504:
             kind = UnavailableError
         case _:

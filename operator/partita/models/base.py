@@ -49,6 +49,7 @@ __all__ = [
     "Quantity",
     "Resource",
     "Shared",
+    "StartTimeout",
     "Time",
     "Total",
     "Word",
@@ -181,6 +182,26 @@ Duration = Annotated[
     ),
 ]
 """A length of time, in seconds; on the wire such as `20m`."""
+
+StartTimeout = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 32,
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"{_DURATION_RULE['rule']} && "
+                    "duration(self) >= duration('1s') && duration(self) <= duration('168h')",
+                    "message": "must be a duration from 1s to 168h: write one such as 90s or 10m",
+                }
+            ],
+        }
+    ),
+]
+"""How long a Pod may take to start, in seconds from 1 s to a week; on the wire such as `10m`."""
 
 Time = Annotated[
     datetime,

@@ -18,6 +18,7 @@ from partita.models.base import (
     Quantity,
     Resource,
     Shared,
+    StartTimeout,
     Time,
     Word,
     at_most,
@@ -32,6 +33,7 @@ __all__ = [
     "Assignment",
     "Attempt",
     "Framework",
+    "NotStartedRetry",
     "OutOfMemoryRetry",
     "Outcome",
     "Phase",
@@ -92,6 +94,7 @@ class Outcome(StrEnum):
     PREEMPTED = "Preempted"
     SUSPENDED = "Suspended"
     EVICTED = "Evicted"
+    NOT_STARTED = "NotStarted"
 
 
 class OutOfMemoryRetry(Model):
@@ -103,6 +106,13 @@ class OutOfMemoryRetry(Model):
     """By how many percent its memory grows each time."""
 
 
+class NotStartedRetry(Model):
+    """What happens when no container of the Pod has started within podStartTimeout."""
+
+    limit: Annotated[int, Field(ge=0, le=100)] = 5
+    """How often it is started again."""
+
+
 class Retry(Model):
     """How often a failed job is started again."""
 
@@ -112,6 +122,8 @@ class Retry(Model):
     fault while the job runs alone is a failure of the program."""
     out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
     """What happens when the program runs out of GPU memory."""
+    not_started: NotStartedRetry = NotStartedRetry()
+    """What happens when no container of the Pod has started within podStartTimeout."""
 
 
 @lru_cache
@@ -143,10 +155,9 @@ class SharedGPUJobSpec(Model):
     the application's history; without history the job runs alone once, to be learnt."""
     thread_percent: Percent | None = None
     """Most of a GPU's threads that each process may use, percent; unset is 100."""
-    processes: Annotated[int, Field(ge=1, le=60)] = 1
+    processes: Annotated[int, Field(ge=1, le=48)] = 1
     """Processes that use the GPU, in all containers together; the memory is divided by it, for
-    MPS limits each process by itself. Under MPS the newest process above it is ended. A GPU serves
-    60 in all from CUDA 13.1 on, 48 before."""
+    MPS limits each process by itself."""
     gpus: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs on one node; more than one only in a partition with sharing.mode Exclusive."""
     slice: Name | None = None
@@ -167,6 +178,9 @@ class SharedGPUJobSpec(Model):
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
     ) = None
     """Seconds after its first start at which it is ended and has failed."""
+    pod_start_timeout: StartTimeout | None = None
+    """How long its Pod may take from its allocation until a container of it (an init container
+    counts) has started; unset takes the partition's. A slow image or volume needs more."""
     ttl_seconds_after_finished: (
         Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
     ) = None
@@ -229,6 +243,9 @@ class Attempt(Model):
     """When it ended."""
     outcome: Outcome | None = None
     """How it ended; unset while it runs."""
+    reason: Annotated[Shared, Field(max_length=256)] = ""
+    """Of an attempt that ended as `NotStarted`: Kubernetes' own reason, such as
+    `ImagePullBackOff`."""
     exit_code: (
         Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
     ) = None

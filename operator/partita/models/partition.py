@@ -17,6 +17,7 @@ from partita.models.base import (
     Quantity,
     Resource,
     Shared,
+    StartTimeout,
     Total,
     Word,
     at_most,
@@ -103,13 +104,6 @@ class GPUSelector(Model):
     """Least memory of a GPU (bytes, as a quantity); unset takes any."""
 
 
-class UnknownProcessesPolicy(StrEnum):
-    """What becomes of processes in Pods that use a GPU without an allocation."""
-
-    REPORT = "Report"
-    TERMINATE = "Terminate"
-
-
 class SharingSpec(Model):
     """How the jobs on one GPU share it."""
 
@@ -117,18 +111,13 @@ class SharingSpec(Model):
     """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
     jobs take turns, memory is booked but not enforced. `Exclusive`: one job at a time."""
     max_jobs_per_gpu: Annotated[int, Field(alias="maxJobsPerGPU", ge=1, le=128)] = 16
-    """Most jobs on one GPU at a time. Under MPS a GPU serves 60 client processes in all from CUDA
-    13.1 on, 48 before."""
+    """Most jobs on one GPU at a time. Under MPS a GPU serves 48 client processes in all."""
     memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
     """Percent of a GPU's memory that is never booked. A GPU filled past about 93 % starts to
     fail jobs (Son, Kim and Han, section 3.3)."""
     oversubscription: bool = False
     """Give TensorFlow and JAX jobs unified memory, so that one may use more than its booking at
     the price of speed. Other frameworks cannot have it, and their jobs say so."""
-    unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
-    """What becomes of processes that use a GPU without an allocation. `Report` counts them in the
-    GPUServer's status. `Terminate` also ends those that run in Pods; processes of the node itself
-    are never ended."""
 
 
 class Slice(Model):
@@ -198,8 +187,8 @@ class GPUPartitionSpec(Model):
                 field=".sharing",
             ),
             rule(
-                "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 60",
-                "MPS serves at most 60 clients on a GPU: set sharing.maxJobsPerGPU to 60 or less",
+                "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 48",
+                "MPS serves at most 48 clients on a GPU: set sharing.maxJobsPerGPU to 48 or less",
                 field=".sharing.maxJobsPerGPU",
             ),
         )
@@ -243,6 +232,10 @@ class GPUPartitionSpec(Model):
     `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
     drain_timeout: Duration = 600.0
     """How long a GPU that is given back waits for its jobs before they are queued again."""
+    pod_start_timeout: StartTimeout = 600.0
+    """How long a job's Pod may take from its allocation until a container of it (an init container
+    counts) has started. Then its GPU is released and the attempt ends as `NotStarted`. A job may
+    set its own."""
 
     def slice(self, name: str) -> Slice | None:
         """Return the slice of this name."""

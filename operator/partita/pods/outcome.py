@@ -37,22 +37,6 @@ _REJECTED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "Topol
 """Never let in by kubelet, as with the `OutOf<resource>` reasons (pkg/kubelet/lifecycle): the
 node's devices or resources had changed since the scheduler looked."""
 
-_STUCK: Final = frozenset(
-    {
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "ErrImageNeverPull",
-        "ErrImagePull",
-        "ImageInspectError",
-        "ImagePullBackOff",
-        "InvalidImageName",
-        "RunContainerError",
-        "SignatureValidationFailed",
-    }
-)
-"""Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
-pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
-
 _CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
 """Control codes (Unicode's category Cc, ESC among them) but for line ends and tabs."""
 
@@ -92,8 +76,6 @@ class PodOutcome:
     """When its last container ended; never before `started_at`."""
     running: bool = False
     """Whether a container of the program runs now."""
-    stuck: str = ""
-    """Why a Pod that is not over does not start (image, configuration, no node); else empty."""
 
     def removed(self) -> Self:
         """Return how a Pod ended that is no longer there."""
@@ -105,7 +87,6 @@ class PodOutcome:
             outcome=Outcome.POD_DELETED,
             message=POD_DELETED,
             running=False,
-            stuck="",
         )
 
 
@@ -144,8 +125,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     phase = status.get("phase")
     if phase not in {"Succeeded", "Failed"}:
         running = any(c.get("running") for c in _states(status.get("containerStatuses")))
-        stuck = "" if running else _stuck(status)
-        return PodOutcome(accepted_at=accepted, started_at=started, running=running, stuck=stuck)
+        return PodOutcome(accepted_at=accepted, started_at=started, running=running)
     finished = max((e.finished_at for e in ends if e.finished_at), default=None)
     if started and finished:
         finished = max(started, finished)
@@ -227,21 +207,6 @@ def _said(end: _End, count: int) -> str:
 def _kubernetes_said(status: Mapping[str, Any]) -> str:
     parts = (status.get("reason"), status.get("message"))
     return ": ".join(str(p) for p in parts if p) or "the Pod failed without saying why"
-
-
-def _stuck(status: Mapping[str, Any]) -> str:
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(kind) or []:
-            waiting = (container.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") in _STUCK:
-                said = waiting.get("message") or ""
-                return f"container {container.get('name')} cannot start: " + (
-                    f"{waiting['reason']}: {said}" if said else waiting["reason"]
-                )
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-        return f"no node takes the Pod: {scheduled.get('message') or 'Unschedulable'}"
-    return ""
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

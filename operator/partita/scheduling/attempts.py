@@ -17,6 +17,7 @@ __all__ = [
     "Ending",
     "Surroundings",
     "back_off",
+    "delay",
     "judged_at",
     "observe",
     "peak_of",
@@ -35,7 +36,12 @@ a fault within half a second and of a job's peak within one; the rest is for the
 MAX_ATTEMPTS_KEPT = 20
 """Attempts kept in the status; those that count against a limit are all kept."""
 
-_COUNTED = {Outcome.FAILED, Outcome.OUT_OF_MEMORY, Outcome.SYSTEM_FAILURE}
+_COUNTED = {
+    Outcome.FAILED,
+    Outcome.NOT_STARTED,
+    Outcome.OUT_OF_MEMORY,
+    Outcome.SYSTEM_FAILURE,
+}
 _NOBODYS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
 """Ends that neither the program nor the operator wanted."""
 
@@ -79,6 +85,12 @@ class Surroundings:
     """Attempts that ended as SystemFailure, since it was last retried."""
     above_processes: str = ""
     """Why the agent ended a client of it: it had more than its `processes`. Else empty."""
+    node_ready: Callable[[str], bool] = lambda _: True
+    """Whether a node's kubelet answers."""
+    start_timeout: float = 600.0
+    """Seconds that its Pod may take to start."""
+    not_created: str = ""
+    """Why the Pod of its allocation could not be created yet; empty when nothing is known."""
 
 
 def observe(
@@ -253,14 +265,18 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
         failures = sum(1 for _ in takewhile(_came_to_nothing, reversed(attempts)))
     if not failures:
         return None
-    wait = timedelta(seconds=min(FIRST_BACK_OFF * 2.0 ** (failures - 1), MAX_BACK_OFF))
-    return (last.end_time or now) + wait
+    return (last.end_time or now) + timedelta(seconds=delay(failures))
+
+
+def delay(times: int) -> float:
+    """Return the seconds to wait after something has failed so many times in a row."""
+    return min(FIRST_BACK_OFF * 2.0 ** min(times - 1, 32), MAX_BACK_OFF)
 
 
 def _came_to_nothing(attempt: Attempt) -> bool:
     """Tell of an attempt that was turned away, as by a kubelet out of devices."""
     never_ran = attempt.start_time is None and attempt.outcome in _NOBODYS
-    return never_ran or attempt.outcome is Outcome.EVICTED
+    return never_ran or attempt.outcome in {Outcome.EVICTED, Outcome.NOT_STARTED}
 
 
 def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:

@@ -44,6 +44,8 @@ class Ending:
     message: str
     suspect: bool = False
     """Whether its program may have caused the GPU fault that ends it."""
+    reason: str = ""
+    """Kubernetes' own reason, of an attempt whose Pod did not start."""
 
 
 @dataclass(frozen=True, slots=True)

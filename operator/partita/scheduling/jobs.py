@@ -19,38 +19,30 @@ from partita.models import (
     SharingMode,
 )
 from partita.models.base import later
+from partita.models.partition import GPUPartitionSpec
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.fault_policy import ending_of
-from partita.scheduling.known import Known, Refusal
+from partita.scheduling.known import Known
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.reports import excess_of, fault_of, use_of
+from partita.scheduling.refusals import Refusals
+from partita.scheduling.reports import fault_of, use_of
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
 from partita.scheduling.status import Place, job_status, same_status
-from partita.scheduling.system_failures import failures_of
 from partita.scheduling.unknown import rests_on_unknown
+from partita.scheduling.urgency import within
 from partita_policies.types import Job
 
-__all__ = ["Jobs", "Refusal"]
+__all__ = ["Jobs"]
 
-QUEUED_WITHIN = 0.4
-"""Seconds before `Queued` is first written: most jobs start sooner, and then it never is."""
-ASSIGNED_WITHIN = 1.0
-"""Seconds before `Assigned` is written: most Pods run sooner, and then `Running` is."""
-RUNNING_WITHIN = 0.5
-"""Seconds before `Running` is written: a program that ends sooner is told of once."""
-REASON_WITHIN = 0.5
-"""Seconds before a changed reason is written; 2 s are promised."""
 REFRESH = timedelta(seconds=15)
 """Between two writes that only renew numbers in a message or a place in the queue."""
 SHOWN_POSITIONS = 50
 """Places at the head of a queue that are kept up to date in the statuses."""
-DEFAULT_GRACE = 60.0
-"""Seconds that a preempted job's Pod has where its partition is gone: the CRD's default."""
-DEFAULT_DRAIN = 600.0
-"""Seconds for which a GPU whose partition is gone waits for its jobs: the CRD's default."""
+_DEFAULTS = GPUPartitionSpec(gpus=0)
+"""Times for jobs whose partition is gone."""
 
 
 class Jobs:
@@ -65,6 +57,7 @@ class Jobs:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: defaultdict[str, Known] = defaultdict(Known)
+        self._refusals = Refusals()
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
@@ -78,9 +71,20 @@ class Jobs:
         """Have a job's attempt ended."""
         self._known[uid].ending = Ending(outcome, message)
 
-    def refuse(self, uid: str, refusal: Refusal) -> None:
-        """Note that the job's Pod cannot be made as things are."""
-        self._known[uid].refused = refusal
+    def refuse(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
+        """Note that the API server does not take the job's Pod as things are."""
+        self._refusals.note(job, why, now)
+        known = self._known[job.metadata.uid]
+        known.ending = known.ending or Ending(Outcome.EVICTED, why.message)
+
+    def created(self, job: SharedGPUJob) -> None:
+        """Note that the job's Pod has been created."""
+        self._refusals.created(job)
+        self._known[job.metadata.uid].not_created = ""
+
+    def not_created(self, uid: str, why: str) -> None:
+        """Note why the job's Pod could not be created yet."""
+        self._known[uid].not_created = why
 
     def name_taken(self, uid: str, attempt: int) -> None:
         """Note that a Pod of somebody else has the name of this attempt."""
@@ -203,17 +207,15 @@ class Jobs:
             for server in self._state.booked(uid):
                 self.releases[server].add(uid)
         self._known.pop(uid, None)
+        self._refusals.forget(uid)
 
     def _enqueue(self, job: SharedGPUJob, known: Known, made: Plan, now: datetime) -> None:
         uid, name = job.metadata.uid, job.spec.partition
         partition = self._state.partitions.get(name)
-        refused = known.refused
+        refused = self._refusals.of(job, now)
         if refused is not None:
-            lasts = refused.until is None or refused.until > now
-            if lasts and refused.generation == job.metadata.generation:
-                known.why = refused.why
-                return
-            known.refused = None
+            known.why, known.position = refused.why, None
+            return
         if unknown := self._state.unknown_of(name):
             known.why = Why(Reason.PARTITION_UNREADABLE, unknown)
             return
@@ -261,12 +263,16 @@ class Jobs:
         over = [pod.attempt for pod in pods if not pod.alive]
         known.over_since = {attempt: known.over_since.get(attempt, now) for attempt in over}
         peak, first_use = use_of(uid, servers.values())
+        times = self._times(job.spec.partition)
         return Surroundings(
             pods=pods,
             booked=booked,
             uuids={name: s.status.uuid for name, s in servers.items()},
             nodes={name: s.status.node for name, s in servers.items()},
             node_exists=lambda node: node in state.nodes,
+            node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
+            start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
+            not_created=known.not_created,
             ending=self._ending(job, now),
             peak=peak,
             first_use=first_use,
@@ -276,15 +282,17 @@ class Jobs:
             beside=known.beside,
             known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
-            above_processes=excess_of(uid, servers.values()),
-            system_failures=failures_of(job.status),
-            preemption_grace=self._preemption_grace(job),
+            system_failures=sum(
+                a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
+                for a in job.status.attempts
+            ),
+            # 0 would free its GPUs before kubelet has ended it.
+            preemption_grace=max(1, ceil(times.preemption_grace_period)),
         )
 
-    def _preemption_grace(self, job: SharedGPUJob) -> int:
-        partition = self._state.partitions.get(job.spec.partition)
-        seconds = partition.spec.preemption_grace_period if partition else DEFAULT_GRACE
-        return max(1, ceil(seconds))  # 0 would free its GPUs before kubelet has ended it
+    def _times(self, partition: str) -> GPUPartitionSpec:
+        found = self._state.partitions.get(partition)
+        return found.spec if found else _DEFAULTS
 
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
         partition = self._state.partitions.get(job.spec.partition)
@@ -304,9 +312,6 @@ class Jobs:
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        refused = known.refused
-        if refused is not None and refused.generation == job.metadata.generation:
-            return Ending(Outcome.EVICTED, refused.why.message)
         if any(a.attempt < known.first_attempt for a in booked.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return known.ending
@@ -317,18 +322,19 @@ class Jobs:
         since = found.out_of_service_since if found else None
         if found is None or since is None:
             return None
-        partition = self._state.partitions.get(found.spec.partition)
-        if partition is None and self._state.unknown_of(found.spec.partition):
+        name = found.spec.partition
+        if name not in self._state.partitions and self._state.unknown_of(name):
             return None  # how long it is to wait is not known
-        wait = partition.spec.drain_timeout if partition else DEFAULT_DRAIN
-        return later(since, wait)
+        return later(since, self._times(name).drain_timeout)
 
-    def wake_at(self, uid: str) -> datetime | None:
+    def wake_at(self, uid: str, now: datetime) -> datetime | None:
         """When the job is to be looked at again though nothing has changed."""
         known = self._known[uid]
         times = [self.drain_deadline(server) for server in self._state.booked(uid)]
         times.append(known.plan.wake if known.plan else None)
-        times.append(known.refused.until if known.refused else None)
+        job = self._state.jobs.get(uid)
+        refused = self._refusals.of(job, now) if job else None
+        times.append(refused.until if refused else None)
         return min((t for t in times if t is not None), default=None)
 
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
@@ -361,12 +367,13 @@ class Jobs:
                 known.shown = job.status, known.shown[1]  # once in memory, not twice
                 return None
             known.shown = None  # and in place of what may not be written yet:
-            return status, _within(job.status, status)
+            return status, within(job.status, status)
         old, since = known.shown or (job.status, None)
-        if since is not None and now - since < REFRESH and same_status(status, old, but=_NUMBERS):
+        fresh = since is not None and now - since < REFRESH
+        if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
             return None
         known.shown = status, now
-        return status, _within(job.status, status)
+        return status, within(job.status, status)
 
     def _place(self, uid: str) -> Place | None:
         booked = self._state.booked(uid)
@@ -383,17 +390,3 @@ class Jobs:
 
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
 """What changes all the time while a job waits."""
-
-
-def _within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:
-    """Seconds within which a change is to be written."""
-    if any(c.type == "Stalled" and c.status == "True" for c in new.conditions):
-        return 0.0  # nothing but a change of YAML can come in between
-    if new.phase is Phase.ASSIGNED:
-        return ASSIGNED_WITHIN
-    before, after = ([a.outcome for a in status.attempts] for status in (old, new))
-    if new.phase is Phase.RUNNING and [o for o in before if o] == [o for o in after if o]:
-        return RUNNING_WITHIN
-    if new.phase is Phase.QUEUED and before == after:
-        return QUEUED_WITHIN if old.phase is None else REASON_WITHIN
-    return 0.0

@@ -9,7 +9,7 @@ from partita.scheduling.attempts import Ending
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.reasons import Reason, Why
 
-__all__ = ["Known", "Refusal"]
+__all__ = ["Known"]
 
 _TOLD_BY_CYCLES = frozenset(Reason) - {
     Reason.SCHEDULING,
@@ -17,19 +17,9 @@ _TOLD_BY_CYCLES = frozenset(Reason) - {
     Reason.ENDING,
     Reason.SUSPENDED,
     Reason.POD_FORBIDDEN,
+    Reason.WEBHOOK_FAILED,
 }
 """Reasons for which a job waits in the queue, as long as no cycle says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The API server did not take the job's Pod."""
-
-    why: Why
-    generation: int
-    """It counts until the job's spec changes,"""
-    until: datetime | None = None
-    """or until then."""
 
 
 @dataclass(slots=True)
@@ -49,7 +39,8 @@ class Known:
     """The status that was handed on to be written, and when."""
     ending: Ending | None = None
     """Somebody wants its attempt to end."""
-    refused: Refusal | None = None
+    not_created: str = ""
+    """Why the Pod of its allocation could not be created so far."""
     first_attempt: int = 1
     """Attempts below it have Pods of somebody else's."""
     over_since: Mapping[int, datetime] = field(default_factory=dict)

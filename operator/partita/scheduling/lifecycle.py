@@ -29,6 +29,13 @@ from partita.scheduling.attempts import (
     trim,
     why_ended,
 )
+from partita.scheduling.start_timeout import (
+    create_deadline,
+    not_created,
+    not_started,
+    standing,
+    unconfirmed,
+)
 from partita.scheduling.system_failures import too_many
 from partita.scheduling.views import PodView
 
@@ -81,6 +88,8 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         (a.start_time for n, a in sorted(attempts.items()) if n > after and a.start_time), None
     )
     attempts = _end_on_purpose(job, attempts, around, start_time, now)
+    if (unmade := not_created(attempts, around, now)) is not None:
+        attempts |= {unmade.number: unmade}
     ordered = tuple(attempts[n] for n in sorted(attempts))
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
@@ -166,7 +175,14 @@ def _unfinished(
     if number and all(a.number != number for a in attempts):
         base = replace(base, next_attempt=number)
         if _startable(job, around):
-            return replace(base, phase=Phase.ASSIGNED, create_pod=number)
+            return replace(
+                base,
+                phase=Phase.ASSIGNED,
+                reason="PodNotCreated" if around.not_created else "",
+                message=around.not_created,
+                create_pod=number,
+                wake=_earlier(base.wake, create_deadline(around)),
+            )
         base = replace(base, release=True, reason="Ending", message=_GIVEN_BACK)
     if job.spec.suspend:
         return replace(
@@ -176,6 +192,7 @@ def _unfinished(
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
     if last is not None and not base.reason and (alive or around.booked):
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
+        said += unconfirmed(alive, around)
         return replace(base, reason="Ending", message=said)
     return base if base.reason else _queued(counted, base, now)
 
@@ -203,13 +220,13 @@ def _living(job: SharedGPUJob, last: Attempt, around: Surroundings, base: Plan) 
         # It is over, and is not judged yet: nothing is said of that.
         phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
         return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, around)))
-    running = mine is not None and mine.outcome.running
-    stuck = mine.outcome.stuck if mine is not None and not running else ""
+    found = standing(mine, last, around)
     return replace(
         base,
-        phase=Phase.RUNNING if running else Phase.ASSIGNED,
-        reason="PodNotStarting" if stuck else "",
-        message=stuck,
+        phase=found.phase,
+        reason=found.reason,
+        message=found.message,
+        wake=_earlier(base.wake, found.wake),
     )
 
 
@@ -239,6 +256,7 @@ def _end_on_purpose(
     number = max(live)
     attempt = attempts[number]
     deadline = _deadline(job, start_time)
+    pod = next((p for p in around.pods if p.attempt == number), None)
     if job.spec.suspend:
         ending: Ending | None = Ending(Outcome.SUSPENDED, "spec.suspend was set")
     elif deadline is not None and deadline <= now:
@@ -248,18 +266,17 @@ def _end_on_purpose(
     elif sum(a.attempt == number for a in around.booked.values()) < max(1, len(attempt.servers)):
         ending = Ending(Outcome.EVICTED, "its booking is gone from the ledger")
     else:
-        ending = around.ending
+        ending = around.ending or not_started(pod, attempt, around, now)
     if ending is None:
         return attempts
     ended = attempt.model_copy(
         update={
             "outcome": ending.outcome,
+            "reason": ending.reason,
             "message": ending.message,
             "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
             "end_time": now,
-            "peak_memory": peak_of(
-                next((p for p in around.pods if p.attempt == number), None), around
-            ),
+            "peak_memory": peak_of(pod, around),
         }
     )
     return attempts | {number: ended}
@@ -322,6 +339,12 @@ def _limit_reached(job: SharedGPUJob, attempts: Sequence[Attempt]) -> tuple[str,
             f"is healthy, then set the annotation partita.dev/retry; {why_ended(last)}"
         )
         return "SystemFailure", said
+    if last.outcome is Outcome.NOT_STARTED and times > retry.not_started.limit:
+        said = (
+            f"its Pod did not start {times} times "
+            f"(retry.notStarted.limit: {retry.not_started.limit}); {why_ended(last)}"
+        )
+        return "NotStarted", said
     return None
 
 

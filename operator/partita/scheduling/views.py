@@ -1,17 +1,17 @@
 """The little that is kept of Pods, Nodes and Namespaces."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from sys import intern
 from typing import Any, Self
 
 from partita.constants import GROUP
+from partita.models.base import parse_time
 from partita.pods.gpu_operator import maintenance
-from partita.pods.job import is_gpu_resource
-from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
-from partita.pods.requests import Requests, amount, requests_of
+from partita.pods.startup import UNDERWAY, Startup, read_startup
 
-__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView"]
+__all__ = ["NamespaceView", "NodeView", "PodView"]
 
 Json = dict[str, Any]
 
@@ -45,6 +45,10 @@ class PodView:
     outcome: PodOutcome
     grace: int = 30
     """Seconds that it has to terminate, or would have were it deleted."""
+    startup: Startup | None = None
+    """What it waits for; None once a main container has started."""
+    deletion_time: datetime | None = None
+    """When it is to be gone at the latest; None if nobody deletes it."""
 
     @property
     def key(self) -> str:
@@ -55,6 +59,12 @@ class PodView:
     def alive(self) -> bool:
         """Whether its program may still run."""
         return not self.outcome.finished
+
+    @property
+    def stuck(self) -> str:
+        """Why it does not start, empty if nothing is known to keep it from that."""
+        waits = self.startup is not None and self.startup.reason not in UNDERWAY
+        return self.startup.message if waits and self.startup else ""
 
     def removed(self) -> Self:
         """Return the Pod as it is told of once it is gone."""
@@ -103,6 +113,10 @@ def _mutable(body: Json) -> Json:
         "node": intern((body.get("spec") or {}).get("nodeName") or ""),
         "deleting": bool(meta.get("deletionTimestamp")),
         "outcome": read_outcome(body.get("status") or {}),
+        "startup": read_startup(body),
+        "deletion_time": parse_time(meta["deletionTimestamp"])
+        if meta.get("deletionTimestamp")
+        else None,
         "grace": _grace(body),
     }
 
@@ -113,69 +127,16 @@ def _grace(body: Json) -> int:
     return int(body["metadata"].get("deletionGracePeriodSeconds", asked))
 
 
-_COMMON = frozenset({"cpu", "memory", "ephemeral-storage"})
-_TOLD_APART = _GOING | frozenset(
-    f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable")
-)
-"""Taints that say once more what `NodeView.ready` and `NodeView.schedulable` say."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """What of a node decides which Pods it takes, whatever runs there now."""
-
-    labels: dict[str, str] = field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    """Those that keep Pods away."""
-    allocatable: Requests | None = None
-    """What Pods may request of it in all; None where it does not say."""
-    others: dict[str, int] = field(default_factory=dict)
-    """Its other resources, by name; those that stand for GPUs are left out."""
-
-    @classmethod
-    def parse(cls, body: Json) -> Self:
-        """Read it from a Node."""
-        quantities = (body.get("status") or {}).get("allocatable") or {}
-        amounts = {
-            name: amount(name, quantity)
-            for name, quantity in quantities.items()
-            if not is_gpu_resource(name)
-        }
-        return cls(
-            labels=dict(body["metadata"].get("labels") or {}),
-            taints=tuple(
-                taint
-                for taint in map(Taint.model_validate, (body.get("spec") or {}).get("taints") or ())
-                if taint.repels and taint.key not in _TOLD_APART
-            ),
-            allocatable=requests_of(amounts) if amounts else None,
-            others={name: value for name, value in amounts.items() if name not in _COMMON},
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node: whether Pods may start on it, and which."""
+    """A node: whether Pods may start on it."""
 
     name: str
     uid: str
     version: int
     ready: bool
     schedulable: bool
-    info: NodeInfo = field(default_factory=NodeInfo)
-
-    def like(self, other: "NodeView | None") -> bool:
-        """Tell whether nothing has changed since, but what a node reports with each heartbeat."""
-        return other is not None and (self.ready, self.schedulable, self.info) == (
-            other.ready,
-            other.schedulable,
-            other.info,
-        )
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Its labels."""
-        return self.info.labels
+    labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def maintenance(self) -> str:
@@ -189,12 +150,12 @@ class NodeView:
         spec = body.get("spec") or {}
         taints = {taint.get("key") for taint in spec.get("taints") or []}
         return cls(
-            info=NodeInfo.parse(body),
             name=body["metadata"]["name"],
             uid=body["metadata"]["uid"],
             version=int(body["metadata"]["resourceVersion"]),
             ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
             schedulable=not (spec.get("unschedulable") or taints & _GOING),
+            labels=dict(body["metadata"].get("labels") or {}),
         )
 
 

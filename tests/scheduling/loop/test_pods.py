@@ -7,16 +7,17 @@ from unittest.mock import AsyncMock
 import pytest
 
 from partita.kube.errors import (
+    AlreadyExistsError,
     ConflictError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    WebhookError,
 )
 from partita.models import SharingMode
 from partita.pods.grant import Grant
-from partita.scheduling.jobs import Refusal
-from partita.scheduling.loop.pods import Created, JobPods
-from partita.scheduling.reasons import Reason
+from partita.scheduling.loop.pods import Created, JobPods, Later
+from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.state import State
 from scheduling.builders import (
     GIB,
@@ -39,6 +40,46 @@ GRANT = Grant(
 )
 
 
+HELD = 'admission webhook "a.example.org" denied the request: no'
+HOOK = 'failed calling webhook "pods.example.org": context deadline exceeded'
+POLICY = "ValidatingAdmissionPolicy 'no-friday' with binding 'all' denied request: not today"
+DENIED = f'pods "train-1" is forbidden: {POLICY}'
+INVALID = 'Pod "train-1" is invalid: spec.containers[0].image: Required value'
+REFUSED = [
+    (
+        InvalidError("create", 422, INVALID),
+        Reason.INVALID_SPEC,
+        f"the API server refuses its Pod: {INVALID}; correct spec.template",
+    ),
+    (
+        ForbiddenError("create", 403, "exceeded quota"),
+        Reason.POD_FORBIDDEN,
+        "the cluster does not admit its Pod: exceeded quota",
+    ),
+    (
+        NotFoundError("create", 404, "namespaces not found"),
+        Reason.POD_FORBIDDEN,
+        "the cluster does not admit its Pod: namespaces not found",
+    ),
+    # A policy without `reason` denies with 422, as if the Pod were invalid.
+    (
+        InvalidError("create", 422, DENIED),
+        Reason.POD_FORBIDDEN,
+        f"ValidatingAdmissionPolicy no-friday does not admit its Pod: {DENIED}",
+    ),
+    (
+        InvalidError("create", 400, HELD),
+        Reason.POD_FORBIDDEN,
+        f"admission webhook a.example.org does not admit its Pod: {HELD}",
+    ),
+    (
+        WebhookError("create", 500, HOOK),
+        Reason.WEBHOOK_FAILED,
+        f"its Pod cannot be created: {HOOK}",
+    ),
+]
+
+
 class TestPods:
     def pods(self, kube: Kube, notes: Notes | None = None) -> tuple[JobPods, State]:
         state = a_state(job_body())
@@ -49,24 +90,22 @@ class TestPods:
         kube = Kube()
         pods, state = self.pods(kube)
         for _ in range(2):
-            assert await pods.create(a_job(), GRANT, a_job().metadata.creation_timestamp) is (
-                Created.DONE
-            )
+            assert await pods.create(a_job(), GRANT) is Created.DONE
         assert [pod.name for pod in state.pods_of("uid-train")] == ["train-1"]
 
     async def test_a_name_that_somebody_else_took_is_said(self):
         theirs = pod_body(metadata={"ownerReferences": []})
         pods, state = self.pods(Kube(theirs))
-        assert await pods.create(a_job(), GRANT, None) is Created.NAME_TAKEN  # type: ignore[arg-type]
+        assert await pods.create(a_job(), GRANT) is Created.NAME_TAKEN
         assert state.pods == {}
 
     async def test_a_stray_of_an_earlier_try_for_another_gpu_is_deleted(self):
         kube = Kube()
         pods, state = self.pods(kube)
         elsewhere = replace(GRANT, uuids=("GPU-00000000-e184-4c1f-9b4e-5cb3a0d4c5f1",))
-        await pods.create(a_job(), elsewhere, a_job().metadata.creation_timestamp)
+        await pods.create(a_job(), elsewhere)
         state.apply_pod(pod_body(), deleted=True)
-        assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
+        assert isinstance(await pods.create(a_job(), GRANT), Later)
         assert kube.writes[-1] == ("delete", "train-1", ("pod-train-1", None))
         assert state.pods == {}
 
@@ -74,38 +113,35 @@ class TestPods:
         kube = Kube(pod_body())
         kube.get = AsyncMock(side_effect=NotFoundError("get", 404, "no"))  # type: ignore[method-assign]
         pods, _ = self.pods(kube)
-        assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
+        assert isinstance(await pods.create(a_job(), GRANT), Later)
 
     async def test_an_api_server_that_is_away_is_asked_later(self):
         kube = Kube()
         kube.errors = [DOWN]
         pods, _ = self.pods(kube)
-        assert await pods.create(a_job(), GRANT, None) is Created.LATER  # type: ignore[arg-type]
+        assert isinstance(await pods.create(a_job(), GRANT), Later)
 
-    async def test_what_the_api_server_refuses_waits_for_its_user(self):
+    @pytest.mark.parametrize(("error", "reason", "says"), REFUSED)
+    async def test_what_the_api_server_does_not_take_says_why(
+        self, error: Any, reason: Reason, says: str
+    ):
         kube = Kube()
-        kube.errors = [InvalidError("create", 422, "spec.containers[0].image: Required")]
         pods, _ = self.pods(kube)
-        found = await pods.create(a_job(), GRANT, None)  # type: ignore[arg-type]
-        assert isinstance(found, Refusal)
-        assert (found.why.reason, found.until) == (Reason.INVALID_SPEC, None)
-        assert found.why.message == (
-            "the API server refuses its Pod: spec.containers[0].image: Required; "
-            "correct spec.template"
-        )
+        kube.errors = [error]
+        found = await pods.create(a_job(), GRANT)
+        assert found == Why(reason, says)
+        kube.errors = [error]
+        assert await pods.would_be_refused(a_job(), GRANT) == found
 
-    @pytest.mark.parametrize("error", [ForbiddenError, NotFoundError])
-    async def test_what_the_cluster_forbids_is_tried_again_in_a_while(self, error: Any):
+    async def test_a_dry_run_makes_nothing(self):
         kube = Kube()
-        kube.errors = [error("create", 403, "exceeded quota")]
-        pods, _ = self.pods(kube)
-        now = a_job().metadata.creation_timestamp
-        assert now is not None
-        found = await pods.create(a_job(), GRANT, now)
-        assert isinstance(found, Refusal)
-        assert found.why.reason is Reason.POD_FORBIDDEN
-        assert found.until is not None
-        assert (found.until - now).total_seconds() == 30
+        pods, state = self.pods(kube)
+        assert await pods.would_be_refused(a_job(), GRANT) is None
+        assert (kube.objects, state.pods_of("uid-train")) == ({}, [])
+        kube.errors = [AlreadyExistsError("create", 409, "there")]
+        assert await pods.would_be_refused(a_job(), GRANT) is None
+        kube.errors = [DOWN]
+        assert isinstance(await pods.would_be_refused(a_job(), GRANT), Later)
 
     async def test_a_variable_that_we_set_is_told(self):
         notes = Notes()
@@ -113,7 +149,7 @@ class TestPods:
         env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
         containers = [{"name": "main", "image": "i", "env": env}]
         job = a_job(template={"spec": {"containers": containers}})
-        await pods.create(job, GRANT, None)  # type: ignore[arg-type]
+        await pods.create(job, GRANT)
         assert notes.said == [
             "VariableOverridden: the template sets NVIDIA_VISIBLE_DEVICES; Partita's value is used"
         ]

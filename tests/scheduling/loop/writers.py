@@ -63,11 +63,15 @@ class Kube:
             raise ConflictError("patch", 409, "changed")
         return self.bump(name, patch)
 
-    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    async def create(
+        self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False
+    ) -> dict[str, Any]:
         assert kind is PODS
         name = body["metadata"]["name"]
-        self.writes.append(("create", name, body))
+        self.writes.append(("dry-run" if dry_run else "create", name, body))
         self._meet()
+        if dry_run:
+            return body
         if name in self.objects:
             raise AlreadyExistsError("create", 409, "there")
         made = {**pod_body(), "spec": body["spec"]}

@@ -78,7 +78,7 @@ function makeRow() {
   return part;
 }
 
-const STUCK = new Set(["PartitionNotFound", "PartitionUnreadable", "NamespaceNotAllowed", "InvalidSpec", "NeverFits", "PodForbidden"]);
+const STUCK = new Set(["PartitionNotFound", "PartitionUnreadable", "NamespaceNotAllowed", "InvalidSpec", "NeverFits", "PodForbidden", "AdmissionWebhookFailed"]);
 
 function updateRow(part, job) {
   const hidden = job.namespace === null;

@@ -13,6 +13,7 @@ from partita.embedded.nodes.api import ApiError
 from partita.embedded.nodes.gpu import Mode
 from partita.embedded.nodes.node import Device, Machine
 from partita.embedded.nodes.pods import (
+    GATED,
     BadPodError,
     Exit,
     SimulatedPod,
@@ -20,6 +21,7 @@ from partita.embedded.nodes.pods import (
     parse_pod,
     pod_status,
     unschedulable,
+    waiting_status,
 )
 from partita.embedded.nodes.scheduler import Wants, place, why_not
 
@@ -127,7 +129,7 @@ class Kubelets:
         if pod.deleted:
             if machine is not None and machine.up:
                 self._cluster.tasks.create_task(self._remove(pod))
-        elif pod.ended or not pod.wants.devices:
+        elif pod.ended or not pod.wants.resources:
             pass
         elif machine is not None and machine.up:
             self._admit(pod, machine)
@@ -139,15 +141,13 @@ class Kubelets:
 
     def _place(self, pod: SimulatedPod) -> bool:
         rooms = [machine.room for machine in self._cluster.machines.values() if machine.up]
-        room = place(pod.wants, rooms)
+        room = None if pod.gated else place(pod.wants, rooms)
         if room is not None:
             del self._waiting[pod.uid]
             self._admit(pod, self._cluster.machines[room.name])
-        elif (why := why_not(pod.wants, rooms)) != pod.unschedulable:
+        elif (why := GATED if pod.gated else why_not(pod.wants, rooms)) != pod.unschedulable:
             pod.unschedulable = why
-            self._cluster.tasks.create_task(
-                self._call("PATCH", f"{pod.path}/status", unschedulable(pod, why))
-            )
+            self._cluster.tasks.create_task(self._write_status(pod, unschedulable(pod, why)))
         return room is not None
 
     def _retry(self) -> None:
@@ -192,6 +192,10 @@ class Kubelets:
                 server = pod.server()
                 self._allocate(run, server.mode, self._cluster.uuid(server.name))
                 run.agent = Agent(server, run.devices[0], machine, self._cluster)
+            elif pod.not_starting:
+                self._allocate(run)
+                await self._write_status(pod, waiting_status(pod))
+                await asyncio.get_running_loop().create_future()  # until it is deleted
             else:
                 self._allocate(run)
                 task = pod.task(run.devices[0].gpu.mode, len(run.devices))
@@ -216,7 +220,7 @@ class Kubelets:
     def _allocate(self, run: _Run, mode: Mode = "Exclusive", uuid: str = "") -> None:
         """Give a Pod its slices and whole GPUs, if possible this one."""
         machine = run.machine
-        for resource, count in run.pod.wants.devices.items():
+        for resource, count in run.pod.wants.resources.items():
             needed = 1
             if resource == GPU_RESOURCE:
                 needed = count
@@ -232,8 +236,11 @@ class Kubelets:
             if len(devices) < needed:
                 raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
 
+    async def _write_status(self, pod: SimulatedPod, patch: Body) -> None:
+        await self._call("PATCH", f"{pod.path}/status", patch)
+
     async def _write(self, pod: SimulatedPod, started: datetime, end: Exit | None = None) -> None:
-        await self._call("PATCH", f"{pod.path}/status", pod_status(pod, started, end))
+        await self._write_status(pod, pod_status(pod, started, end))
 
     async def _call(self, method: str, path: str, body: Body) -> bool:
         """Call about a Pod; what is refused (it is gone, as a rule) is left to the watch."""

@@ -7,6 +7,8 @@ Annotations that a Pod's author writes (all optional):
   over equal parts of its run such as `1Gi,6Gi,6Gi` (half of what is booked, 1Gi without booking).
 - `sim.partita.dev/gpu`: percent of the GPU that it uses alone, or such a list (30).
 - `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends.
+- `sim.partita.dev/not-starting`: it never starts, for this reason of kubelet's, such as
+  `ImagePullBackOff`.
 """
 
 import re
@@ -24,10 +26,11 @@ from partita.constants import (
     GPU_RESOURCE,
 )
 from partita.embedded.nodes.gpu import GIB, Mode, Work
-from partita.embedded.nodes.scheduler import COMMON, Wants, counted
+from partita.embedded.nodes.scheduler import Wants
 from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
 
 __all__ = [
+    "GATED",
     "BadPodError",
     "Exit",
     "Server",
@@ -37,12 +40,15 @@ __all__ = [
     "parse_pod",
     "pod_status",
     "unschedulable",
+    "waiting_status",
 ]
 
 T = TypeVar("T")
 Body = dict[str, Any]
 
 _SIM: Final = "sim.partita.dev/"
+GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+"""As the API server says it of a new Pod (pkg/registry/core/pod/strategy.go)."""
 _SCHEDULER: Final = "default-scheduler"
 
 
@@ -101,6 +107,10 @@ class SimulatedPod:
         Its GPUServer, if it is a server Pod, which runs until it is deleted; else empty.
     wants
         What it asks of a node.
+    gated
+        Whether it has scheduling gates.
+    not_starting
+        Why it never starts; empty if it does.
     deleted
         Whether somebody wants it gone.
     ended
@@ -126,6 +136,8 @@ class SimulatedPod:
             ANNOTATION_JOB_UID, self.uid
         )
         self.wants = _wants(spec)
+        self.gated = bool(spec.get("schedulingGates"))
+        self.not_starting: str = self.annotations.get(_SIM + "not-starting", "")
         self.deleted = "deletionTimestamp" in meta
         self.ended = status.get("phase") in {"Succeeded", "Failed"}
         self.unschedulable: str = next(
@@ -214,11 +226,9 @@ def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
 def _wants(spec: Mapping[str, Any]) -> Wants:
     resources: Counter[str] = Counter()
     for container in spec["containers"]:
-        asked = container.get("resources") or {}
-        # What has a limit and no request requests its limit.
-        for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
-            if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
-                resources[name] += counted(name, value)
+        for name, count in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name == GPU_RESOURCE or name.startswith(DEVICE_RESOURCE_PREFIX):
+                resources[name] += int(count)  # limits of these equal requests
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -253,12 +263,25 @@ def unschedulable(pod: SimulatedPod, why: str) -> Body:
     condition = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": "Unschedulable",
+        "reason": "SchedulingGated" if pod.gated else "Unschedulable",
         "message": why,
         "lastTransitionTime": _second(datetime.now(UTC)),
     }
     meta = {"uid": pod.uid, "resourceVersion": pod.version}
     return {"metadata": meta, "status": {"conditions": [condition]}}
+
+
+def waiting_status(pod: SimulatedPod) -> Body:
+    """Patch of a Pod whose containers do not start."""
+    waiting = {"waiting": {"reason": pod.not_starting, "message": "as its annotation asks"}}
+    statuses = [
+        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
+        | {"ready": False, "restartCount": 0, "state": waiting}
+        for c in pod.containers
+    ]
+    since = _second(datetime.now(UTC))
+    status = {"phase": "Pending", "startTime": since, "containerStatuses": statuses}
+    return {"metadata": {"uid": pod.uid}, "status": status}
 
 
 def _second(time: datetime) -> str:

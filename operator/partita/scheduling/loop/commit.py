@@ -1,28 +1,30 @@
 """Commits a cycle: books on every GPU at the same time, then makes the Pods."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import structlog
 
+from partita.constants import MPS_MAX_CLIENTS
 from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.kube.fence import fenced
-from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
+from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods.grant import Grant
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.jobs import Jobs, Refusal
+from partita.scheduling.cycle import CycleResult
+from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
 from partita.scheduling.loop.ledger import write_ledger
-from partita.scheduling.loop.pods import Created, JobPods
-from partita.scheduling.reports import max_clients
+from partita.scheduling.loop.pods import Created, JobPods, Later
+from partita.scheduling.reasons import Why
 from partita.scheduling.request import bookable
 from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
-from partita_policies.types import GPU, Job
+from partita_policies.types import Job
 
 __all__ = ["Committer"]
 
@@ -30,6 +32,9 @@ OTHERS_JOB = "a job of another namespace"
 """Stands for a job that the reader of a status may not know by its name."""
 RETRY_AFTER = 2.0
 """Seconds before what could not be written is tried again."""
+PODS_WITHIN = 1.0
+"""Most seconds for which a cycle waits for its Pods to be created. This slows cycles down when the
+API server is slow. An admission webhook that does not answer delays its own jobs alone."""
 
 
 class Committer:
@@ -39,6 +44,8 @@ class Committer:
     ----------
     now
         The clock.
+    spawn
+        Starts a task.
     """
 
     def __init__(
@@ -49,12 +56,14 @@ class Committer:
         events: Events,
         *,
         now: Callable[[], datetime],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
     ) -> None:
         self._kube = kube
         self._state = state
         self._jobs = jobs
         self._events = events
         self._now = now
+        self._spawn = spawn
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
         self.busy: set[str] = set()
@@ -74,18 +83,27 @@ class Committer:
         """
         since = self._now()
         placed = {job.id for job, _ in result.placed}
-        with self._busy_with(placed):
+        whole: set[str] = set()
+        self.busy |= placed
+        try:
             giving_back = await self._still_given_back(changes) - placed
             for job, gpus in result.placed:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job))
                 self._log_placed(job, gpus, result)
                 for gpu in gpus:
-                    changes.book(job.id, gpu, self._allocation(job, result.booked[gpu], since))
+                    changes.book(
+                        job.id, gpu, self._allocation(job, result.booked[gpu].memory, since)
+                    )
             with self._busy_with(giving_back):
                 booked = await self._write(changes, partition)
-            whole = [job for job, gpus in result.placed if all(booked.get(g) for g in gpus)]
+            whole = {job.id for job, gpus in result.placed if all(booked.get(g) for g in gpus)}
+        finally:
             # What is booked in part the next look gives back.
-            await asyncio.gather(*(self._start(job.id) for job in whole))
+            for uid in placed - whole:
+                self._done(uid)
+        starting = [self._spawn(self._start(uid)) for uid in whole]
+        if starting:
+            await asyncio.wait(starting, timeout=PODS_WITHIN)
 
     @contextmanager
     def _busy_with(self, uids: set[str]) -> Iterator[None]:
@@ -160,9 +178,40 @@ class Committer:
         self._state.dirty.jobs(uid)
 
     async def _start(self, uid: str) -> None:
-        job = self._state.jobs.get(uid)
-        if job is not None:  # else it was deleted meanwhile
-            await self._make_pod(job, self._jobs.attempt_of(uid))
+        try:
+            job = self._state.jobs.get(uid)
+            if job is not None:  # else it was deleted meanwhile
+                await self._make_pod(job, self._jobs.attempt_of(uid))
+        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+            self._log.exception("pod not made", uid=uid)
+            self._postponed.add(uid)
+        finally:
+            self._done(uid)
+
+    async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
+        """Tell whether the API server would take a job's Pod if it got these GPUs.
+
+        Nobody is ended for a job whose Pod a quota or an admission policy refuses: the job is
+        told so, and waits as if its Pod had been refused when it was created.
+        """
+        found, since = self._state.jobs.get(job.id), self._now()
+        servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
+        partition = self._state.partitions.get(self._jobs.partition_of(job.id))
+        if found is None or partition is None or len(servers) < len(gpus):
+            return False
+        free = {s.metadata.name: bookable(s.status.memory, partition) for s in servers}
+        asked = {name: self._allocation(job, memory, since) for name, memory in free.items()}
+        grant = _grant(found, self._jobs.attempt_of(job.id), asked, servers, partition)
+        match await self.pods.would_be_refused(found, grant):
+            case None:
+                return True
+            case Later() as later:
+                self._log.warning("pod not tried", job=job.name, error=later.why)
+            case Why() as why:
+                self._jobs.refuse(found, why, self._now())
+                self._events.warn(found, why.reason.value, why.message)
+                self._state.dirty.jobs(job.id)
+        return False
 
     async def _make_pod(self, job: SharedGPUJob, attempt: int) -> None:
         uid = job.metadata.uid
@@ -177,18 +226,19 @@ class Committer:
         grant = _grant(job, attempt, booked, servers, partition)
         # One that ended meanwhile, by whoever leads now, must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, booked)):
-            created = await self.pods.create(job, grant, self._now())
+            created = await self.pods.create(job, grant)
         match created:
             case Created.DONE:
-                pass
-            case Created.LATER:
+                self._jobs.created(job)
+            case Later() as later:
+                self._jobs.not_created(uid, later.why)
                 self._postponed.add(uid)
             case Created.NAME_TAKEN:
                 self._jobs.name_taken(uid, attempt)
-            case Refusal() as refusal:
+            case Why() as why:
                 # The next look gives the booking back.
-                self._jobs.refuse(uid, refusal)
-                self._events.warn(job, refusal.why.reason.value, refusal.why.message)
+                self._jobs.refuse(job, why, self._now())
+                self._events.warn(job, why.reason.value, why.message)
 
     def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
         """Tell whether an attempt is booked on all its GPUs, and not over, with what is known."""
@@ -249,17 +299,17 @@ class Committer:
             allocations_after(server, change),
             memory=bookable(server.status.memory, partition),
             max_jobs=max_jobs,
-            max_clients=max_clients(server) or max_jobs,
+            max_clients=MPS_MAX_CLIENTS if server.spec.mode is SharingMode.MPS else max_jobs,
         )
         return not problems
 
-    def _allocation(self, job: Job, gpu: GPU, since: datetime) -> Allocation:
+    def _allocation(self, job: Job, whole: int, since: datetime) -> Allocation:
         _, _, name = job.name.partition("/")
         return Allocation(
             namespace=job.namespace,
             name=name,
             attempt=self._jobs.attempt_of(job.id),
-            memory=gpu.memory if job.alone and not job.alone_by_faults else job.memory,
+            memory=whole if job.alone and not job.alone_by_faults else job.memory,
             thread_percent=job.thread_percent,
             slots=job.slots,
             clients=job.clients,

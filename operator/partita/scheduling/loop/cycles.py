@@ -15,8 +15,7 @@ import structlog
 from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import Memory, run_cycle
-from partita.scheduling.cycle_result import CycleResult, placements_of
+from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.loop.commit import Committer
@@ -32,6 +31,8 @@ ASK_AGAIN = 1.0
 """Seconds until a policy is asked again that started nothing though something would fit."""
 CYCLE_REST = 0.5
 """Most seconds between two cycles of a partition; else as long as the first took."""
+PREEMPT_AGAIN = 2.0
+"""Seconds after a Pod could not be tried until its partition decides anew."""
 FAILED_CYCLE_PAUSE = 1.0
 """Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
 
@@ -109,12 +110,6 @@ class Cycles:
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
-    def start_later(self, name: str) -> None:
-        """Have a partition decide anew within a second, however often this is asked for."""
-        kept = self._partitions.get(name)
-        if kept is not None:
-            self._ask_again(name, kept, ASK_AGAIN)
-
     async def rest(self) -> None:
         """Wait until the cycles that run now are over."""
         running = [kept.task for kept in self._partitions.values() if kept.task is not None]
@@ -189,11 +184,10 @@ class Cycles:
                     memory=kept.memory,
                     now=now,
                 )
-            self._state.dirty.short[name] = result.short
             if result.snapshot is not None:
                 self._on_decision(result)
             for preemption in result.preemptions:
-                self._end_victims(preemption)
+                self._tasks.create_task(self._preempt(name, kept, preemption))
             await self._committer.commit(partition, result, changes)
             self._on_explained(self._explain(result))
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
@@ -204,8 +198,22 @@ class Cycles:
         elif changes.by_server:
             await self._committer.commit(None, result, changes)
 
-    def _end_victims(self, preemption: Preemption) -> None:
-        job = preemption.job
+    async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
+        """End jobs for another one, once the API server has accepted the other one's Pod."""
+        job, gpus = preemption.job, preemption.gpus
+        try:
+            allowed = await self._committer.may_preempt(job, gpus)
+        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+            self._log.exception("preemption failed", job=job.name)
+            allowed = False
+        stands = kept.memory.nominated.get(job.id) == gpus  # else it is placed, or has gone
+        if not (allowed and stands):
+            if stands:
+                del kept.memory.nominated[job.id]
+            for victim in preemption.victims:
+                kept.memory.victims.discard(victim.job)
+            asyncio.get_running_loop().call_later(PREEMPT_AGAIN, self._state.dirty.partitions, name)
+            return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             said = f"{job.name} of priority {job.priority} needs room"

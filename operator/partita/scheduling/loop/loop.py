@@ -16,7 +16,8 @@ from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
-from partita.scheduling.cycle_result import CycleResult
+from partita.pods.startup import UNDERWAY
+from partita.scheduling.cycle import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
@@ -74,7 +75,10 @@ class Loop:
         self._events = events
         self._now = now
         self.jobs = Jobs(state)
-        self._committer = Committer(kube, state, self.jobs, events, now=now)
+        self._tasks = asyncio.TaskGroup()
+        self._committer = Committer(
+            kube, state, self.jobs, events, now=now, spawn=self._tasks.create_task
+        )
         self._statuses = StatusWriter(
             kube, state, self._status_refused, self._status_outdated, self._status_written
         )
@@ -88,7 +92,6 @@ class Loop:
         self._logged: dict[str, tuple[Phase | None, str]] = {}
         """Phase and reason in the last line about each job."""
         self._log = structlog.get_logger().bind(part="loop")
-        self._tasks = asyncio.TaskGroup()
         self._begun = asyncio.Event()
         self._cycles = Cycles(
             state,
@@ -135,8 +138,6 @@ class Loop:
         """Look at what changed, and start the cycles that this asks for."""
         uids = self._state.dirty.take_jobs() | self._due(self._now())
         partitions, glances = self._state.dirty.take_partitions()
-        for name in self._state.dirty.take_freed():
-            self._cycles.start_later(name)
         self._tell_of(partitions | glances)  # its GPUs are carved while its jobs are looked at
         await self._look_at_all(uids | self._resized(partitions))
         more, more_glances = self._state.dirty.take_partitions()
@@ -216,6 +217,8 @@ class Loop:
             self._logged.pop(uid, None)
             return
         self._tell_ends(self._state.jobs[uid], made)
+        if made.create_pod is not None and made.reason:
+            self._wish_status(uid, now)  # it is busy from now on, perhaps for long
         self._act(uid, made)
         self._set_timer(uid)
         self._untold.add(uid)
@@ -271,7 +274,7 @@ class Loop:
             return
         status, within = wish
         job = self._state.jobs[uid]
-        stands = status.phase, status.reason
+        stands = status.phase, "" if status.reason in UNDERWAY else status.reason
         if stands != self._logged.get(uid, (job.status.phase, job.status.reason)):
             self._logged[uid] = stands
             self._log.info(
@@ -300,7 +303,7 @@ class Loop:
         self._on_status(job, status)
 
     def _set_timer(self, uid: str) -> None:
-        at = self.jobs.wake_at(uid)
+        at = self.jobs.wake_at(uid, self._now())
         if at is not None and at != self._timer_of.get(uid):
             self._timer_of[uid] = at
             heapq.heappush(self._timers, (at, uid))

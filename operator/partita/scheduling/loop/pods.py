@@ -1,8 +1,8 @@
 """Makes and deletes the jobs' Pods."""
 
 import asyncio
+import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
 
@@ -17,22 +17,26 @@ from partita.kube.errors import (
     InvalidError,
     KubernetesError,
     NotFoundError,
+    WebhookError,
 )
 from partita.kube.events import Events
 from partita.models import SharedGPUJob
 from partita.pods.grant import Grant
 from partita.pods.job import build_job_pod
-from partita.scheduling.jobs import Refusal
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.state import State
 from partita.scheduling.views import PodView
 
-__all__ = ["Created", "JobPods"]
+__all__ = ["Created", "JobPods", "Later"]
 
 _CONCURRENT = 32
 """Pods made at a time."""
-_FORBIDDEN_FOR = timedelta(seconds=30)
-"""Before a Pod that a quota or a policy of the cluster refused is tried again."""
+_POLICY = re.compile(
+    r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
+)
+"""Who denies a Pod, in the API server's message. Such a denial may have any status: a policy's is
+422 as long as its `reason` is unset
+(https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
 
 
 class Created(Enum):
@@ -41,8 +45,13 @@ class Created(Enum):
     DONE = auto()
     NAME_TAKEN = auto()
     """Somebody else's Pod has its name."""
-    LATER = auto()
-    """The API server could not be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The Pod could not be created, and may be in a moment."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +68,14 @@ class JobPods:
         """Make one that has a bounded number of requests under way."""
         return cls(kube, state, events, asyncio.Semaphore(_CONCURRENT))
 
-    async def create(self, job: SharedGPUJob, grant: Grant, now: datetime) -> Created | Refusal:
+    async def create(self, job: SharedGPUJob, grant: Grant) -> Created | Later | Why:
         """Make the Pod of a job's attempt. Asked twice, it is made once.
 
         Returns
         -------
-        Created or Refusal
-            A `Refusal` when only the user, or time, can help.
+        Created or Later or Why
+            A `Why` where the API server does not take the Pod as it is.
         """
-        meta = job.metadata
         made = build_job_pod(job, grant)
         log = structlog.get_logger().bind(part="pods", job=job.key, attempt=grant.attempt)
         async with self.slots:
@@ -75,18 +83,12 @@ class JobPods:
                 body = await self.kube.create(PODS, made.manifest)
             except AlreadyExistsError:
                 return await self._take_up(job, made.manifest)
-            except InvalidError as error:
-                log.info("pod refused", error=error.message)
-                said = f"the API server refuses its Pod: {error.message}; correct spec.template"
-                return Refusal(Why(Reason.INVALID_SPEC, said), meta.generation)
-            except (ForbiddenError, NotFoundError) as error:
-                log.info("pod forbidden", error=error.message)
-                said = f"the cluster does not admit its Pod: {error.message}"
-                why = Why(Reason.POD_FORBIDDEN, said)
-                return Refusal(why, meta.generation, now + _FORBIDDEN_FOR)
             except KubernetesError as error:
-                log.warning("pod not made", error=str(error))
-                return Created.LATER
+                if (why := _refused(error)) is None:
+                    log.warning("pod not made", error=str(error))
+                    return Later(str(error))
+                log.info("pod refused", reason=why.reason, error=error.message)
+                return why
         self.state.apply_pod(body)
         for name in made.overridden:
             self.events.warn(
@@ -96,7 +98,24 @@ class JobPods:
             self.events.warn(job, "TemplateAdjusted", notice)
         return Created.DONE
 
-    async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created:
+    async def would_be_refused(self, job: SharedGPUJob, grant: Grant) -> Later | Why | None:
+        """Ask the API server whether it would take the Pod of an attempt, without making it.
+
+        Returns
+        -------
+        Later or Why or None
+            None if it would, quota and admission included.
+        """
+        async with self.slots:
+            try:
+                await self.kube.create(PODS, build_job_pod(job, grant).manifest, dry_run=True)
+            except AlreadyExistsError:
+                return None
+            except KubernetesError as error:
+                return _refused(error) or Later(str(error))
+        return None
+
+    async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created | Later:
         """Look at the Pod that has the name: ours from before a crash, a stray, or another's."""
         log = structlog.get_logger().bind(part="pods", job=job.key)
         name = manifest["metadata"]["name"]
@@ -112,10 +131,10 @@ class JobPods:
                 await self.kube.delete(
                     PODS, name, job.metadata.namespace, uid=body["metadata"]["uid"]
                 )
-                return Created.LATER
+                return Later(f"a Pod {name} for other GPUs is still there")
         except KubernetesError as error:
             log.warning("pod not taken up", pod=name, error=str(error))
-            return Created.LATER
+            return Later(str(error))
         self.state.apply_pod(body)
         return Created.DONE
 
@@ -135,6 +154,22 @@ class JobPods:
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
                 self.state.dirty.jobs(pod.owner_uid)
+
+
+def _refused(error: KubernetesError) -> Why | None:
+    """Say why the API server does not take a Pod; None where it could not be asked."""
+    said = error.message
+    if isinstance(error, WebhookError):
+        return Why(Reason.WEBHOOK_FAILED, f"its Pod cannot be created: {said}")
+    if not isinstance(error, InvalidError | ForbiddenError | NotFoundError):
+        return None
+    if found := _POLICY.search(said):
+        denied = f"{found[1]} {found[2]} does not admit its Pod: {said}"
+        return Why(Reason.POD_FORBIDDEN, denied)
+    if isinstance(error, InvalidError):
+        refused = f"the API server refuses its Pod: {said}; correct spec.template"
+        return Why(Reason.INVALID_SPEC, refused)
+    return Why(Reason.POD_FORBIDDEN, f"the cluster does not admit its Pod: {said}")
 
 
 def _devices(pod: dict[str, Any]) -> set[str]:

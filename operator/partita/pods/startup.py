@@ -1,0 +1,171 @@
+"""Why no container of a job's Pod runs yet, in the words of Kubernetes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from partita.models.base import parse_time
+
+__all__ = ["UNDERWAY", "Startup", "read_startup"]
+
+Json = Mapping[str, Any]
+
+_FAILING: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+        "SignatureValidationFailed",
+    }
+)
+"""Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
+pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
+
+UNDERWAY: Final = frozenset({"ContainerCreating", "NotScheduled", "PodInitializing"})
+"""Reasons that every Pod has for a moment."""
+
+_PREPARED: Final = "PodReadyToStartContainers"
+"""Condition that is False until kubelet has mounted the volumes and made the sandbox with its
+network. Kubernetes gives neither a reason nor a message with it
+(https://github.com/kubernetes/kubernetes/issues/135299); these are only in Events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The state of a Pod of which no main container has started."""
+
+    reason: str
+    """Kubernetes' own reason, such as `Unschedulable` or `ImagePullBackOff`."""
+    message: str
+    """What it waits for."""
+    running: bool = False
+    """Whether an init container runs. It is part of the program; a sidecar is not."""
+    since: datetime | None = None
+    """When its last init container ended, by the node's clock; None if none has."""
+
+
+def read_startup(pod: Json) -> Startup | None:
+    """Read what a Pod waits for.
+
+    Parameters
+    ----------
+    pod
+        The Pod as the API server gives it.
+
+    Returns
+    -------
+    Startup or None
+        None if a main container has started, or the Pod is over.
+    """
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    main = status.get("containerStatuses") or []
+    if status.get("phase") in {"Succeeded", "Failed"} or any(map(_has_started, main)):
+        return None
+    sidecars = {
+        c.get("name")
+        for c in spec.get("initContainers") or []
+        if c.get("restartPolicy") == "Always"
+    }
+    every = status.get("initContainerStatuses") or []
+    init = [c for c in every if c.get("name") not in sidecars]
+    if active := next((c for c in init if _state(c).get("running")), None):
+        return Startup(
+            "PodInitializing", f"init container {active.get('name')} is running", running=True
+        )
+    ends = (_time(_state(c).get("terminated", {}).get("finishedAt")) for c in init)
+    since = max((end for end in ends if end), default=None)
+    reason, message = _obstacle(pod, [*every, *main])
+    return Startup(reason, message, since=since)
+
+
+def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    for name, reason, said in _waiting(containers):
+        if reason in _FAILING:
+            told = f"{reason}: {said}" if said else reason
+            return reason, f"container {name} cannot start: {told}"
+    if not spec.get("nodeName"):
+        return _unscheduled(spec, status)
+    node = spec["nodeName"]
+    if _condition(status, _PREPARED).get("status") == "False":
+        return "ContainerCreating", _preparing(pod, node)
+    for name, reason, said in _waiting(containers):
+        if reason != "PodInitializing":
+            told = f"{reason}: {said}" if said else reason
+            return reason, f"container {name} waits on node {node}: {told}"
+    return "ContainerCreating", f"node {node} has not started a container yet"
+
+
+def _unscheduled(spec: Json, status: Json) -> tuple[str, str]:
+    scheduled = _condition(status, "PodScheduled")
+    reason, said = scheduled.get("reason") or "", scheduled.get("message") or ""
+    if reason == "SchedulingGated" or spec.get("schedulingGates"):
+        gates = ", ".join(gate.get("name", "") for gate in spec.get("schedulingGates") or [])
+        return (
+            "SchedulingGated",
+            f"the Pod has scheduling gates ({gates or said}) that something has to remove",
+        )
+    if reason:
+        return reason, f"no node takes the Pod: {said or reason}"
+    scheduler = spec.get("schedulerName") or "default-scheduler"
+    return "NotScheduled", f"the scheduler {scheduler} has not said anything about the Pod yet"
+
+
+def _preparing(pod: Json, node: str) -> str:
+    meta = pod.get("metadata") or {}
+    needs = ", ".join(_references(pod.get("spec") or {}))
+    which = f" (it refers to {needs})" if needs else ""
+    look = f"kubectl -n {meta.get('namespace')} events --for pod/{meta.get('name')}"
+    return (
+        f"node {node} prepares the Pod's volumes{which} and its network; if this lasts, "
+        f"something is missing or fails, and `{look}` says what"
+    )
+
+
+def _references(spec: Json) -> Iterator[str]:
+    """Name what the volumes refer to: one of these may be missing."""
+    for volume in spec.get("volumes") or []:
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or [])):
+            if secret := source.get("secret"):
+                yield f"Secret {secret.get('secretName') or secret.get('name')}"
+            if config := source.get("configMap"):
+                name = config.get("name")
+                if name != "kube-root-ca.crt":  # every Pod has it; the cluster provides it
+                    yield f"ConfigMap {name}"
+            if claim := source.get("persistentVolumeClaim"):
+                yield f"PersistentVolumeClaim {claim.get('claimName')}"
+
+
+def _waiting(containers: Sequence[Json]) -> Iterator[tuple[str, str, str]]:
+    for container in containers:
+        waiting = _state(container).get("waiting") or {}
+        if waiting.get("reason"):
+            yield str(container.get("name")), waiting["reason"], waiting.get("message") or ""
+
+
+def _has_started(container: Json) -> bool:
+    state = _state(container)
+    return bool(state.get("running") or state.get("terminated") or container.get("lastState"))
+
+
+def _state(container: Json) -> Json:
+    state: Json = container.get("state") or {}
+    return state
+
+
+def _condition(status: Json, kind: str) -> Json:
+    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = parse_time(value)
+    except ValueError:
+        return None
+    return time if time.timestamp() > 0 else None

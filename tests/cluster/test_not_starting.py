@@ -1,0 +1,339 @@
+"""Each way in which a Pod does not start: its GPU is free in time, and the next job runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cluster.cluster import Cluster
+from cluster.jobs import Jobs, all_ready, server_path
+from cluster.plane import NODE_NAME
+from cluster.pods import eventually, restricted_namespace, restricted_pod
+from support.api import Api
+
+Json = dict[str, Any]
+
+TIMEOUT = 5
+"""Seconds of `podStartTimeout`."""
+ALLOWED = TIMEOUT + 2
+"""Seconds from the allocation until the next job has the GPU (issue 14)."""
+NODE = f"/api/v1/nodes/{NODE_NAME}"
+VOLUMES = {"volumes": [{"name": "v", "secret": {"secretName": "missing"}}]}
+MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way not to start.
+
+    Attributes
+    ----------
+    reasons
+        One of which the job's status gives.
+    words
+        What its message says.
+    pod, container
+        What the template has.
+    objects
+        What is created before, by the path of its collection; `{namespace}` is the job's.
+    """
+
+    reasons: tuple[str, ...]
+    words: str
+    pod: Json = field(default_factory=dict)
+    container: Json = field(default_factory=dict)
+    objects: tuple[tuple[str, Json], ...] = ()
+
+
+def rules() -> list[Json]:
+    return [
+        {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    ]
+
+
+def selects(namespace: str) -> Json:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+WEBHOOK = {
+    "metadata": {"name": "{namespace}"},
+    "webhooks": [
+        {
+            "name": "pods.example.org",
+            "rules": rules(),
+            "namespaceSelector": selects("{namespace}"),
+            "clientConfig": {"url": "https://127.0.0.1:9/"},
+            "timeoutSeconds": 1,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+    ],
+}
+POLICY = {
+    "metadata": {"name": "{namespace}"},
+    "spec": {
+        "matchConstraints": {"resourceRules": rules(), "namespaceSelector": selects("{namespace}")},
+        "validations": [{"expression": "false", "message": "not today"}],
+    },
+}
+BINDING = {
+    "metadata": {"name": "{namespace}"},
+    "spec": {"policyName": "{namespace}", "validationActions": ["Deny"]},
+}
+QUOTA = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+
+WAYS = {
+    "CPU": Way(
+        ("Unschedulable", "NeverFits", "InsufficientNodeResources"),
+        "",
+        container={"resources": {"requests": {"cpu": "900"}}},
+    ),
+    "memory": Way(
+        ("Unschedulable", "NeverFits", "InsufficientNodeResources"),
+        "",
+        container={"resources": {"requests": {"memory": "900Ti"}}},
+    ),
+    "scheduling gate": Way(
+        ("SchedulingGated",),
+        "example.org/budget",
+        pod={"schedulingGates": [{"name": "example.org/budget"}]},
+    ),
+    "missing PVC": Way(
+        ("Unschedulable",),
+        "missing",
+        pod={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]},
+        container=MOUNT,
+    ),
+    "image": Way(
+        ("ErrImagePull", "ImagePullBackOff"),
+        "localhost:9/none",
+        container={"image": "localhost:9/none:1", "imagePullPolicy": "IfNotPresent"},
+    ),
+    "missing Secret": Way(("ContainerCreating",), "Secret missing", VOLUMES, MOUNT),
+    "missing ConfigMap": Way(
+        ("CreateContainerConfigError",),
+        'configmap "missing" not found',
+        container={"envFrom": [{"configMapRef": {"name": "missing"}}]},
+    ),
+    "failing webhook": Way(
+        ("AdmissionWebhookFailed",),
+        "pods.example.org",
+        objects=((f"{ADMISSION}/validatingwebhookconfigurations", WEBHOOK),),
+    ),
+    "admission policy": Way(
+        ("PodForbidden",),
+        "not today",
+        objects=(
+            (f"{ADMISSION}/validatingadmissionpolicies", POLICY),
+            (f"{ADMISSION}/validatingadmissionpolicybindings", BINDING),
+        ),
+    ),
+    "quota": Way(
+        ("PodForbidden",),
+        "exceeded quota: none",
+        objects=(("/api/v1/namespaces/{namespace}/resourcequotas", QUOTA),),
+    ),
+}
+
+
+def filled(value: Any, namespace: str) -> Any:
+    """Put the namespace where an object has its place for it."""
+    match value:
+        case dict():
+            return {key: filled(entry, namespace) for key, entry in value.items()}
+        case list():
+            return [filled(entry, namespace) for entry in value]
+        case str():
+            return value.replace("{namespace}", namespace)
+    return value
+
+
+@pytest.fixture
+async def prepare(api: Api, jobs: Jobs) -> AsyncIterator[Callable[[Way], Any]]:
+    """Creates what a way needs."""
+    made: list[str] = []
+
+    async def create(way: Way) -> None:
+        for collection, body in way.objects:
+            path = filled(collection, jobs.namespace)
+            found = (await api.post(path, filled(body, jobs.namespace))).ok().body
+            made.append(f"{path}/{found['metadata']['name']}")
+
+    yield create
+    for path in made:
+        await api.delete(path)
+
+
+@pytest.fixture
+async def others(api: Api, shared: str) -> AsyncIterator[Jobs]:
+    """The jobs of somebody else in the same partition."""
+    namespace = await restricted_namespace(api)
+    yield Jobs(api, namespace, shared)
+    await api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+async def memory_of_most_of_a_gpu(api: Api) -> str:
+    """Return what only one job of a GPU can have."""
+    found = (await api.get(server_path())).ok().body["items"]
+    return str(int(found[0]["status"]["memory"].removesuffix("Mi")) * 6 // 10) + "Mi"
+
+
+def job(name: str, partition: str, memory: str, way: Way) -> Json:
+    spec = restricted_pod(name, "localhost/job:test", ["fake-cuda", "alloc:10"])["spec"]
+    del spec["restartPolicy"]
+    (main,) = spec["containers"]
+    spec = {**spec, **way.pod, "containers": [{**main, **way.container}]}
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "metadata": {"name": name},
+        "spec": {
+            "partition": partition,
+            "gpuMemory": memory,
+            "podStartTimeout": f"{TIMEOUT}s",
+            "retry": {"notStarted": {"limit": 0}},
+            "template": {"spec": spec},
+        },
+    }
+
+
+def time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_its_gpu_is_free_in_time_and_the_next_job_runs(
+    api: Api,
+    jobs: Jobs,
+    others: Jobs,
+    shared: str,
+    prepare: Callable[[Way], Any],
+    tell: Callable[[str], None],
+    name: str,
+):
+    way, memory = WAYS[name], await memory_of_most_of_a_gpu(api)
+    await prepare(way)
+    if "policies" in str(way.objects):
+        await policy_holds(api, jobs.namespace)
+    for number in range(2):  # one for each GPU
+        body = job(f"stuck-{number}", shared, memory, way)
+        (await api.post(jobs.path(), body)).ok()
+    shown = await jobs.until(
+        "stuck-0",
+        lambda s: s.get("reason") in way.reasons and way.words in s.get("message", ""),
+        seconds=20,
+    )
+    await others.submit("next", "alloc:10", memory=memory)
+    status = await others.reaches("next", "Succeeded")
+    stuck = [(await api.get(jobs.path(f"stuck-{n}"))).ok().body for n in range(2)]
+    began = [
+        time(s["status"]["attempts"][0]["bookedTime"])
+        if s["status"].get("attempts")
+        else time(s["metadata"]["creationTimestamp"])
+        for s in stuck
+    ]
+    allocated = time(status["attempts"][0]["bookedTime"])
+    took = (allocated - min(began)).total_seconds()
+    tell(f"not starting, {name}: {shown['reason']}; the next job had the GPU after {took:.2f} s")
+    assert took <= ALLOWED
+    if any(s["status"].get("attempts") for s in stuck):
+        ended = await jobs.reaches("stuck-0", "Failed")
+        assert (ended["reason"], ended["attempts"][0]["outcome"]) == ("NotStarted",) * 2
+
+
+async def policy_holds(api: Api, namespace: str) -> None:
+    """Wait until the API server has heard of the policy: it takes a second."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await api.post(
+                f"/api/v1/namespaces/{namespace}/pods",
+                restricted_pod("probe", "localhost/job:test", ["true"]),
+                dryRun="All",
+            )
+            if answer.status == 422:
+                return
+            await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+async def kubelet(cluster: Cluster, api: Api, shared: str) -> AsyncIterator[Cluster]:
+    """The cluster; its kubelet runs again at the end, with its GPUs ready."""
+    yield cluster
+    if not (cluster.device_plugins / "kubelet.sock").exists():
+        cluster.start_again("kubelet")
+    await eventually(api, NODE, lambda node: ready(node) == "True", seconds=60)
+    await eventually(api, server_path(), all_ready(2), seconds=120)
+
+
+def ready(node: Json) -> str:
+    return next(c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready")
+
+
+async def node_is_lost(api: Api) -> None:
+    """Have the Node say what the node controller says after its grace period."""
+    conditions = (await api.get(NODE)).ok().body["status"]["conditions"]
+    for condition in conditions:
+        if condition["type"] == "Ready":
+            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
+    (await api.patch(f"{NODE}/status", {"status": {"conditions": conditions}})).ok()
+
+
+async def allocated(api: Api) -> int:
+    """Count the allocations of all GPUs."""
+    found = (await api.get(server_path())).ok().body["items"]
+    return sum(len(s["status"].get("allocations") or {}) for s in found)
+
+
+async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so(
+    api: Api, jobs: Jobs, kubelet: Cluster, shared: str
+):
+    kubelet.stop("kubelet")
+    way = Way(("ContainerCreating", "NodeNotReady"), "")
+    (await api.post(jobs.path(), job("stuck", shared, "1Gi", way))).ok()
+    await jobs.until("stuck", lambda s: s.get("reason") in way.reasons)
+    await node_is_lost(api)
+    status = await jobs.until("stuck", lambda s: s.get("phase") == "Failed", seconds=20)
+    (attempt,) = status["attempts"]
+    assert (attempt["outcome"], attempt["reason"]) == ("NotStarted", "NodeNotReady")
+    took = time(attempt["endTime"]) - time(attempt["bookedTime"])
+    assert took <= timedelta(seconds=ALLOWED)
+    # kubelet does not say that nothing of it runs.
+    await eventually(
+        api, jobs.pod_path("stuck-1"), lambda p: p["metadata"].get("deletionTimestamp")
+    )
+    assert await allocated(api) == 1
+    kubelet.start_again("kubelet")
+    await api.gone(jobs.pod_path("stuck-1"))
+    await eventually(
+        api,
+        server_path(),
+        lambda found: not any(s["status"].get("allocations") for s in found["items"]),
+    )
+    await jobs.submit("next", "alloc:10")
+    await jobs.reaches("next", "Succeeded", seconds=120)
+
+
+async def test_a_pod_that_goes_on_an_unreachable_node_is_lost_and_runs_once(
+    api: Api, jobs: Jobs, kubelet: Cluster, shared: str
+):
+    await jobs.submit("train", "alloc:10", "forever", podStartTimeout=f"{TIMEOUT}s")
+    await jobs.running("train")
+    kubelet.stop("kubelet")
+    await node_is_lost(api)
+    await jobs.until("train", lambda s: s.get("reason") == "NodeNotReady")
+    (await api.delete(jobs.pod_path("train-1"))).ok()
+    status = await jobs.until("train", lambda s: s["attempts"][0].get("outcome"), seconds=60)
+    assert status["attempts"][0]["outcome"] == "NodeLost"
+    assert (status["phase"], status["reason"]) == ("Queued", "Ending")
+    assert await allocated(api) == 1
+    assert (await api.get(jobs.pod_path("train-2"))).status == 404
+    kubelet.start_again("kubelet")
+    await api.gone(jobs.pod_path("train-1"))
+    status = await jobs.reaches("train", "Running", seconds=120)
+    assert [a.get("outcome", "") for a in status["attempts"]] == ["NodeLost", ""]

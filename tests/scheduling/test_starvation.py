@@ -29,7 +29,7 @@ def smallest_first(snapshot: Snapshot) -> list[Placement]:
 
 def _sorted(snapshot: Snapshot) -> Any:
     jobs = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.memory, -job.submitted))
-    return SimpleNamespace(gpus=snapshot.gpus, jobs=jobs)
+    return SimpleNamespace(gpus=snapshot.gpus, jobs=jobs, nodes=snapshot.nodes)
 
 
 @dataclass

@@ -53,7 +53,8 @@ DEVICE_RESOURCE_PREFIX: Final = "gpu.partita.dev/"
 
 MPS_MAX_CLIENTS: Final = 48
 """Clients of one GPU under MPS (Volta and later): https://docs.nvidia.com/deploy/mps/,
-"Client-Server Connection". Newer drivers allow 60; the smaller bound holds everywhere."""
+"Client-Server Connection". For a GPU whose agent has not told how many its driver serves: 60 from
+CUDA 13.1 on."""
 
 MAX_PARTITION_NAME: Final = 52
 """A partition's GPUServers are named `<partition>-<n>`, and that is a label (63 characters)."""

@@ -64,6 +64,17 @@ def cases() -> Mapping[str, Snapshot]:
                 _snapshot([replace(job, cpu=4000, host_memory=8 * GIB) for job in jobs], gpus),
                 nodes=(Node("node-0", 9000, 64 * GIB), Node("node-1", 64000, 9 * GIB)),
             ),
+            "nodes with little ephemeral storage": replace(
+                _snapshot([replace(job, host_storage=6 * GIB) for job in jobs], gpus),
+                nodes=(Node("node-0", 0, 0, 7 * GIB), Node("node-1", 0, 0, 13 * GIB)),
+            ),
+            "jobs for some nodes alone": _snapshot(
+                [
+                    replace(job, nodes=frozenset({f"node-{2 * (i % 2)}", "node-1"}))
+                    for i, job in enumerate(jobs)
+                ],
+                gpus,
+            ),
             "jobs for some products alone": _snapshot(
                 [replace(job, products=("A", "C")) for job in jobs],
                 [replace(gpu, product="AB"[i % 2]) for i, gpu in enumerate(gpus)],

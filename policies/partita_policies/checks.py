@@ -31,7 +31,10 @@ _REMEDY = {
     Refusal.JOBS: "count job.slots against gpu.max_jobs (Room does)",
     Refusal.CLIENTS: "count job.clients against gpu.max_clients (Room does)",
     Refusal.PRODUCT: "give a job with `products` only GPUs of one of them",
-    Refusal.HOST: "count job.cpu and job.host_memory against snapshot.nodes (Room does)",
+    Refusal.NOT_ELIGIBLE: "give a job with `nodes` only GPUs on one of them (Room does)",
+    Refusal.HOST: (
+        "count job.cpu, job.host_memory and job.host_storage against snapshot.nodes (Room does)"
+    ),
 }
 
 

@@ -218,6 +218,7 @@ class _Cluster:
         )
         self._all = np.arange(lack + 1)
         self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
+        self._eligible: dict[frozenset[str], _Flags] = {}
         frees = [room[gpu_id] for gpu_id in self._ids]
         shared = [_shared_height(free) for free in frees]
         alone = [-1 if free.holders else free.gpu.memory for free in frees]
@@ -229,6 +230,7 @@ class _Cluster:
         self._idle = np.array([*(not free.holders for free in frees), False])
         self._cpu = np.zeros(len(row), np.int64)
         self._host_memory = np.zeros(len(row), np.int64)
+        self._host_storage = np.zeros(len(row), np.int64)
         self._fragments = np.zeros(len(row))
         self._total = np.zeros(len(row), np.int64)
         self._growth = np.zeros((len(target.rest), lack + 1))
@@ -289,7 +291,19 @@ class _Cluster:
             lacks |= (self._cpu < job.cpu).take(self._node_of)
         if job.host_memory:
             lacks |= (self._host_memory < job.host_memory).take(self._node_of)
+        if job.host_storage:
+            lacks |= (self._host_storage < job.host_storage).take(self._node_of)
+        if job.nodes:
+            lacks |= ~self._eligible_to(job.nodes)
         return lacks
+
+    def _eligible_to(self, nodes: frozenset[str]) -> _Flags:
+        """Say which GPUs stand on these nodes."""
+        found = self._eligible.get(nodes)
+        if found is None:
+            flags = np.array([name in nodes for name in self._names], bool)
+            found = self._eligible[nodes] = flags.take(self._node_of)
+        return found
 
     def _growth_of(self, job: Job) -> _Floats:
         """Return by how much fragmentation would grow on each GPU, were there room."""
@@ -336,7 +350,8 @@ class _Cluster:
         """Take over what is left of a node."""
         hosts = self._room.hosts
         left = None if hosts is None else hosts.left(self._names[node])
-        self._cpu[node], self._host_memory[node] = left or (_PLENTY, _PLENTY)
+        left = left or (_PLENTY, _PLENTY, _PLENTY)
+        self._cpu[node], self._host_memory[node], self._host_storage[node] = left
 
     def _weigh(self, nodes: NDArray[np.intp]) -> None:
         """Work out what of the growth on some nodes' GPUs does not depend on the job.

@@ -1,4 +1,4 @@
-"""What is left of the CPU and memory of nodes, beside the GPUs that stand in them."""
+"""What is left of the CPU, memory and ephemeral storage of nodes, beside their GPUs."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -14,7 +14,7 @@ _PLENTY = 2**62
 
 
 class Hosts:
-    """The CPU and memory left on some nodes, and who takes it.
+    """The CPU, memory and ephemeral storage left on some nodes, and who takes them.
 
     Parameters
     ----------
@@ -28,16 +28,23 @@ class Hosts:
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self._left = {node.id: (node.cpu, node.memory) for node in nodes}
+        self._left = {node.id: (node.cpu, node.memory, node.storage) for node in nodes}
         self._position = {name: position for position, name in enumerate(self._left)}
         amounts = np.fromiter(
-            chain.from_iterable((*self._left.values(), (_PLENTY, _PLENTY))), np.int64
+            chain.from_iterable((*self._left.values(), (_PLENTY, _PLENTY, _PLENTY))), np.int64
         )
-        self._cpu, self._memory = amounts.reshape(-1, 2).T.copy()
+        self._cpu, self._memory, self._storage = amounts.reshape(-1, 3).T.copy()
         self.arrange((), (), ())
 
-    def left(self, node: str) -> tuple[int, int] | None:
-        """Return the thousandths of a CPU and the bytes left on a node; None when unknown."""
+    def left(self, node: str) -> tuple[int, int, int] | None:
+        """Return what is left on a node; None when unknown.
+
+        Returns
+        -------
+        tuple or None
+            Thousandths of a CPU, bytes of memory and bytes of ephemeral storage; below zero where
+            more is taken than there is.
+        """
         return self._left.get(node)
 
     def has(self, node: str, job: Job) -> bool:
@@ -46,6 +53,7 @@ class Hosts:
         return left is None or (
             (not job.cpu or job.cpu <= left[0])
             and (not job.host_memory or job.host_memory <= left[1])
+            and (not job.host_storage or job.host_storage <= left[2])
         )
 
     def arrange(self, nodes: Sequence[str], shared: Sequence[int], idle: Sequence[int]) -> None:
@@ -73,20 +81,22 @@ class Hosts:
             fits &= (self._cpu >= job.cpu)[self._node_of]
         if job.host_memory:
             fits &= (self._memory >= job.host_memory)[self._node_of]
+        if job.host_storage:
+            fits &= (self._storage >= job.host_storage)[self._node_of]
         found: list[int] = np.flatnonzero(fits).tolist()
         return found
 
     def take(self, node: str, holder: Booking | Job) -> None:
         """Take what a holder asks, also where it is more than there is."""
-        self._add(node, -holder.cpu, -holder.host_memory)
+        self._add(node, -holder.cpu, -holder.host_memory, -holder.host_storage)
 
     def give_back(self, node: str, holder: Booking | Job) -> None:
         """Give back what a holder took."""
-        self._add(node, holder.cpu, holder.host_memory)
+        self._add(node, holder.cpu, holder.host_memory, holder.host_storage)
 
-    def _add(self, node: str, cpu: int, memory: int) -> None:
-        if (cpu or memory) and node in self._left:
+    def _add(self, node: str, cpu: int, memory: int, storage: int) -> None:
+        if (cpu or memory or storage) and node in self._left:
             left = self._left[node]
-            self._left[node] = left = (left[0] + cpu, left[1] + memory)
+            self._left[node] = left = (left[0] + cpu, left[1] + memory, left[2] + storage)
             position = self._position[node]
-            self._cpu[position], self._memory[position] = left
+            self._cpu[position], self._memory[position], self._storage[position] = left

@@ -18,9 +18,9 @@ __all__ = ["Kind", "Kinds"]
 
 Trait = TypeVar("Trait", bound=Hashable)
 
-_Shape = tuple[int, int, bool, int, tuple[str, ...]]
-_FORM = attrgetter("slots", "clients", "alone", "gpus", "products")
-_AMOUNTS = attrgetter("memory", "cpu", "host_memory", "priority")
+_Shape = tuple[int, int, bool, int, tuple[str, ...], frozenset[str]]
+_FORM = attrgetter("slots", "clients", "alone", "gpus", "products", "nodes")
+_AMOUNTS = attrgetter("memory", "cpu", "host_memory", "host_storage", "priority")
 _ORDER = attrgetter("order")
 
 
@@ -43,7 +43,7 @@ class _Form(Generic[Trait]):
     """Kinds alike in all but memory, with an index over that of the GPU."""
 
     def __init__(self, kinds: list[Kind[Trait]]) -> None:
-        self.like = replace(kinds[0].waiting[-1], cpu=0, host_memory=0)
+        self.like = replace(kinds[0].waiting[-1], cpu=0, host_memory=0, host_storage=0)
         self.kinds = kinds
         memory = [kind.waiting[-1].memory for kind in kinds]
         self.largest = max(memory)
@@ -103,7 +103,7 @@ class Kinds(Generic[Trait]):
         """Yield, in order, the kinds whose jobs may have a GPU.
 
         When room is taken there meanwhile, those that no longer have memory are left out; other
-        limits are then for the caller to check, and so are the node's CPU and memory at all times.
+        limits are then for the caller to check, and so are the node's own resources at all times.
         """
         if len(self._forms) == 1:
             return self._forms[0].fitting(room, gpu_id)

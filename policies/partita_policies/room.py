@@ -2,8 +2,9 @@
 
 Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
 memory booked <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
-alone is alone, a job on several GPUs has that many different ones on one node, and where a node's
-CPU and memory are known, no more of them is taken than it has.
+alone is alone, a job on several GPUs has that many different ones on one node, a job runs only on
+nodes that it may use, and where a node's CPU, memory and ephemeral storage are known, no more of
+them is taken than it has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Free", "Refusal", "Room", "RoomError"]
 
 
-_Shape = tuple[bool, int, int, int, tuple[str, ...]]
-_Size = tuple[int, int, int]
+_Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
+_Size = tuple[int, int, int, int]
 _REMEMBERED = 16
 """Sizes of one shape of job that are remembered to fit nowhere."""
 
@@ -51,8 +52,10 @@ class Refusal(StrEnum):
     """Too few of the GPU's MPS clients are free."""
     PRODUCT = "Product"
     """The GPU is none of the products that the job may have."""
+    NOT_ELIGIBLE = "NotEligible"
+    """The job may not run on the GPU's node."""
     HOST = "Host"
-    """Too little CPU or memory of the GPU's node is free."""
+    """Too little CPU, memory or ephemeral storage of the GPU's node is free."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,8 @@ class Room:
         The GPUs with what is booked on them. Bookings that already exceed a GPU are taken as
         they are: nothing more fits there until enough is given back.
     nodes
-        CPU and memory of the GPUs' nodes; a node that is not among them is not checked.
+        CPU, memory and ephemeral storage of the GPUs' nodes; a node that is not among them is not
+        checked.
 
     Notes
     -----
@@ -122,7 +126,7 @@ class Room:
 
     @property
     def hosts(self) -> "Hosts | None":
-        """What is left of the nodes' CPU and memory; None when no node's is known."""
+        """What is left of the nodes' own resources; None when no node's are known."""
         return self._hosts
 
     def holds(self, job_id: str) -> bool:
@@ -139,6 +143,8 @@ class Room:
             refusal = Refusal.BOOKED
         elif job.products and free.gpu.product not in job.products:
             refusal = Refusal.PRODUCT
+        elif job.nodes and free.gpu.node not in job.nodes:
+            refusal = Refusal.NOT_ELIGIBLE
         elif job.memory > free.gpu.memory:
             refusal = Refusal.MEMORY
         elif free.alone or (job.alone and free.holders):
@@ -197,14 +203,11 @@ class Room:
 
     def is_hopeless(self, job: Job) -> bool:
         """Say whether `first_fit` found no place for such a job, or a smaller one, already."""
-        known = self._too_big.get((job.alone, job.gpus, job.slots, job.clients, job.products))
+        known = self._too_big.get(_shape(job))
         if known is None:
             return False
-        memory, cpu, host_memory = job.memory, job.cpu, job.host_memory
-        for least in known:
-            if memory >= least[0] and cpu >= least[1] and host_memory >= least[2]:
-                return True
-        return False
+        size = _size(job)
+        return any(not _is_below(size, least) for least in known)
 
     def reach(self, job: Job, gpu_id: str) -> int:
         """Return how much memory such a job may ask of a GPU, and of enough others beside it.
@@ -266,10 +269,9 @@ class Room:
 
     def _remember(self, job: Job) -> None:
         """Keep in mind that a job fits nowhere, instead of larger ones."""
-        shape = (job.alone, job.gpus, job.slots, job.clients, job.products)
-        least = (job.memory, job.cpu, job.host_memory)
+        shape, least = _shape(job), _size(job)
         known = self._too_big.get(shape, ())
-        smaller = [o for o in known if o[0] < least[0] or o[1] < least[1] or o[2] < least[2]]
+        smaller = [other for other in known if _is_below(other, least)]
         self._too_big[shape] = [least, *smaller[: _REMEMBERED - 1]]
 
     def _hold(self, free: Free, job_id: str, holder: Booking | Job) -> None:
@@ -310,7 +312,10 @@ class Room:
 
     @staticmethod
     def _reach(job: Job, free: Free) -> int:
-        wrong = job.products and free.gpu.product not in job.products
+        gpu = free.gpu
+        wrong = (job.products and gpu.product not in job.products) or (
+            job.nodes and gpu.node not in job.nodes
+        )
         taken = free.alone or (job.alone and free.holders)
         if wrong or taken or job.slots > free.slots or job.clients > free.clients:
             return NONE
@@ -327,7 +332,7 @@ class Room:
 
     def _first_one(self, job: Job) -> tuple[str, ...] | None:
         heights = self._index_of(alone=job.alone)
-        if self._hosts is not None and (job.cpu or job.host_memory):
+        if self._hosts is not None and any(_size(job)[1:]):
             for index in self._hosts.places(job):
                 gpu_id = self._rows[index].gpu.id
                 if self.why_not(job, gpu_id) is None:
@@ -357,6 +362,19 @@ class Room:
         high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
         fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
         return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
+
+
+def _shape(job: Job) -> _Shape:
+    return (job.alone, job.gpus, job.slots, job.clients, job.products, job.nodes)
+
+
+def _size(job: Job) -> _Size:
+    return (job.memory, job.cpu, job.host_memory, job.host_storage)
+
+
+def _is_below(one: _Size, other: _Size) -> bool:
+    """Tell whether a size is less than another in any of its amounts."""
+    return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]
 
 
 def _hosts_of(nodes: Sequence[Node]) -> "Hosts":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 __all__ = [
     "GPU",
@@ -35,6 +35,8 @@ Bytes = Natural
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0)]
 Percent = Annotated[int, Field(ge=0, le=100)]
+Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str])]
+"""A set in a program, a sorted list in a recording."""
 
 _DATA = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -122,8 +124,12 @@ class Job:
     """Thousandths of a CPU that it takes of its node, in all."""
     host_memory: Bytes = 0
     """Bytes that it takes of its node's memory, in all."""
+    host_storage: Bytes = 0
+    """Bytes that it takes of its node's ephemeral storage, in all."""
     products: tuple[str, ...] = ()
     """The only GPU products that it may have; empty: any."""
+    nodes: Names = frozenset()
+    """The only nodes that it may run on, as in `GPU.node`; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,8 @@ class Booking:
     counted once."""
     host_memory: Bytes = 0
     """Bytes of the node's memory, likewise."""
+    host_storage: Bytes = 0
+    """Bytes of the node's ephemeral storage, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +197,8 @@ class Node:
     """Thousandths of a CPU that may be booked, those that are booked included."""
     memory: Bytes
     """Bytes that may be booked, those that are booked included."""
+    storage: Bytes = 0
+    """Bytes of ephemeral storage that may be booked, those that are booked included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +219,8 @@ class Snapshot:
     complete: bool = True
     """False when a listing it was made from had failed; such a one is not replayed."""
     nodes: tuple[Node, ...] = ()
-    """CPU and memory of nodes; those of a node that is not listed are unknown, and not checked."""
+    """CPU, memory and ephemeral storage of nodes; those of a node that is not listed are unknown,
+    and not checked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,3 +62,20 @@ def test_a_process_is_read_once_and_forgotten_when_it_leaves(tmp_path: Path):
     assert pods.of({7}) == {7: UID}
     pods.of(set())
     assert pods.of({7}) == {7: other}
+
+
+def test_a_pid_that_was_used_anew_is_another_process(tmp_path: Path):
+    def write(start: int) -> None:
+        folder = tmp_path / "7"
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup").write_text("0::/user.slice\n")
+        fields = " ".join(["S", *("0" for _ in range(18)), str(start), "0"])
+        (folder / "stat").write_text(f"7 (a) name) {fields}\n")
+
+    write(100)
+    pods = PodsOfProcesses(tmp_path)
+    pods.of({7})
+    assert pods.is_same(7)
+    write(101)
+    assert not pods.is_same(7)
+    assert not pods.is_same(8)

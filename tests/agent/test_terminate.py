@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 
 import pytest
@@ -13,22 +12,36 @@ from partita.agent.terminate import terminator
 from partita.models import SharingMode
 
 
+def same() -> bool:
+    """The PID is still that of the process that is meant."""
+    return True
+
+
+async def test_a_process_that_got_the_pid_of_another_is_left_alone(fake_gpus: FakeGPUs):
+    program = fake_gpus.run("wait:60000")
+    end = terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())
+    assert await end(program.pid, lambda: False) == ""
+    assert program.poll() is None
+
+
 async def test_without_mps_the_process_is_killed(fake_gpus: FakeGPUs):
     program = fake_gpus.run("wait:60000")
     end = terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())
-    assert await end(program.pid) == ""
+    assert await end(program.pid, same) == ""
     assert program.wait(10) == -signal.SIGKILL
-    assert await end(program.pid) == ""  # it is gone: all is well
+    assert await end(program.pid, same) == ""  # it is gone: all is well
 
 
 async def test_a_process_that_may_not_be_killed_is_told_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def refuse(_pid: int, _signal: int) -> None:
+    def refuse(_descriptor: int, _signal: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(os, "kill", refuse)
-    assert "capability KILL" in await terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())(1)
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    assert "capability KILL" in await terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())(
+        1, same
+    )
 
 
 async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
@@ -36,7 +49,7 @@ async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
 ):
     program = fake_gpus.run("wait:60000")
     end = terminator(SharingMode.MPS, str(fake_gpus.folder / "pipe"), asyncio.Lock())
-    assert "Cannot find MPS control daemon" in await end(program.pid)
+    assert "Cannot find MPS control daemon" in await end(program.pid, same)
     assert program.poll() is None
 
 
@@ -56,5 +69,5 @@ async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seco
     fake_gpus.mps(terminate_hang=1)
     end = terminator(SharingMode.MPS, str(pipes), asyncio.Lock())
     async with asyncio.timeout(5):
-        assert "no answer to 'terminate_client" in await end(program.pid)
+        assert "no answer to 'terminate_client" in await end(program.pid, same)
     assert program.poll() is None

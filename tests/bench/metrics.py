@@ -13,7 +13,7 @@ from partita.controller.metrics.page import Metrics
 from partita.controller.metrics.tally import Tally
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.runner import Answer, PolicyRunner
 from partita.scheduling.state import State
 from partita_policies.types import Snapshot

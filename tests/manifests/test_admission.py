@@ -20,6 +20,16 @@ TAKEN_UP = 30
 """Seconds for which an API server may not know of a new policy; about one is usual."""
 
 
+OWNER = {
+    "apiVersion": "partita.dev/v1alpha1",
+    "kind": "SharedGPUJob",
+    "name": "job",
+    "uid": "00000000-0000-4000-8000-000000000000",
+    "controller": True,
+}
+"""The job that a Pod of the operator belongs to."""
+
+
 def pod(name: str = "own", **container) -> dict:
     """A Pod that somebody makes."""
     main = {"name": "main", "image": "example.org/image:1", **container}
@@ -134,7 +144,9 @@ async def test_a_container_for_debugging_does_not_reach_the_gpu(api: Api, enforc
 
 async def test_a_job_that_runs_can_be_debugged(api: Api, operator: Api, enforced: str) -> None:
     path = f"{CORE}/{enforced}/pods"
-    (await operator.post(path, pod("job-1", env=env("NVIDIA_VISIBLE_DEVICES")))).ok()
+    body = pod("job-1", env=env("NVIDIA_VISIBLE_DEVICES"))
+    body["metadata"]["ownerReferences"] = [OWNER]
+    (await operator.post(path, body)).ok()
     debugger = {"name": "debugger", "image": "example.org/image:1"}
     change = {"spec": {"ephemeralContainers": [debugger]}}
     (await api.patch(f"{path}/job-1/ephemeralcontainers", change)).ok()
@@ -214,8 +226,90 @@ async def test_an_agent_reports_beside_bookings_but_changes_none(agent: Api, api
         assert "an agent does not change the bookings of a GPU" in answer.body["message"]
 
 
+async def test_an_agent_does_not_say_which_pod_serves_its_gpu(agent: Api, api: Api) -> None:
+    path = f"{SERVERS}/gpus-0/status"
+    (await api.patch(path, {"status": {"podUID": "of-the-operator"}})).ok()
+    for uid in ("another", None):
+        answer = await agent.patch(path, {"status": {"podUID": uid}})
+        assert answer.status == 403
+        assert "an agent does not change which Pod serves a GPU" in answer.body["message"]
+
+
 async def test_an_agent_without_a_pod_reports_of_nothing(api_server: ApiServer, agent: Api) -> None:
     async with client_of(api_server.tokens["partita-agent"]) as session:
         path = f"{SERVERS}/gpus-0/status"
         answer = await api_server.api(session).patch(path, {"status": {"node": "node-a"}})
     assert answer.status == 403
+
+
+async def test_only_the_operator_makes_pods_of_a_job(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    path = f"{CORE}/{enforced}/pods"
+    owned = pod("job-2")
+    owned["metadata"]["ownerReferences"] = [OWNER]
+    answer = await api.post(path, owned, dryRun="All")
+    assert answer.status == 403
+    assert (
+        "only Partita's operator makes Pods that belong to a SharedGPUJob"
+        in (answer.body["message"])
+    )
+    (await operator.post(path, owned)).ok()
+    change = {"metadata": {"ownerReferences": None}}
+    assert (await api.patch(f"{path}/job-2", change, dryRun="All")).status == 403
+    change = {"metadata": {"labels": {"team": "a"}}}
+    (await api.patch(f"{path}/job-2", change, dryRun="All")).ok()
+    (await operator.delete(f"{path}/job-2")).ok()
+
+
+async def test_the_operator_makes_and_deletes_no_other_pods(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    path = f"{CORE}/{enforced}/pods"
+    said = "the operator creates and deletes only Pods of jobs and its own server Pods"
+    answer = await operator.post(path, pod("any"), dryRun="All")
+    assert (answer.status, said in answer.body["message"]) == (403, True)
+    served = pod("served")
+    served["metadata"]["ownerReferences"] = [OWNER | {"kind": "GPUServer"}]
+    assert (await operator.post(path, served, dryRun="All")).status == 403
+    (await api.post(path, pod("users"))).ok()
+    answer = await operator.delete(f"{path}/users")
+    assert (answer.status, said in answer.body["message"]) == (403, True)
+
+
+async def test_who_may_not_create_pods_may_not_write_a_jobs_template(
+    api: Api, api_server: ApiServer, enforced: str
+) -> None:
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{enforced}"
+    (await api.post(f"{CORE}/{enforced}/serviceaccounts", {"metadata": {"name": "user"}})).ok()
+    rules = [{"apiGroups": ["partita.dev"], "resources": ["sharedgpujobs"], "verbs": ["*"]}]
+    (await api.post(f"{rbac}/roles", {"metadata": {"name": "jobs"}, "rules": rules})).ok()
+    binding = {
+        "metadata": {"name": "jobs"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jobs"},
+        "subjects": [{"kind": "ServiceAccount", "name": "user", "namespace": enforced}],
+    }
+    (await api.post(f"{rbac}/rolebindings", binding)).ok()
+    asked = {"spec": {"expirationSeconds": 600}}
+    token = await api.post(f"{CORE}/{enforced}/serviceaccounts/user/token", asked)
+    path = f"/apis/partita.dev/v1alpha1/namespaces/{enforced}/sharedgpujobs"
+    job = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "metadata": {"name": "train"},
+        "spec": {"partition": "gpus", "template": {"spec": pod()["spec"]}},
+    }
+    async with client_of(token.ok().body["status"]["token"]) as session:
+        user = api_server.api(session)
+        answer = await user.post(path, copy.deepcopy(job), dryRun="All")
+        assert answer.status == 403
+        assert f"may not create Pods in namespace {enforced}" in answer.body["message"]
+        (await api.post(path, copy.deepcopy(job))).ok()
+        (await user.patch(f"{path}/train", {"spec": {"suspend": True}})).ok()
+        account = {"spec": {"template": {"spec": {"serviceAccountName": "admin"}}}}
+        assert (await user.patch(f"{path}/train", account)).status == 403
+        rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]})
+        (await api.patch(f"{rbac}/roles/jobs", {"rules": rules})).ok()
+        async with asyncio.timeout(TAKEN_UP):
+            while (await user.patch(f"{path}/train", account)).status == 403:
+                await asyncio.sleep(0.05)

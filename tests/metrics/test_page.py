@@ -177,6 +177,7 @@ def test_a_gpu_with_bookings_use_and_mps():
     assert values(made, d.GPU_JOBS) == {gpu: 2}
     assert values(made, d.GPU_USED) == {gpu: 3 * GIB}
     assert values(made, d.GPU_UTILIZATION) == {gpu: 0.42}
+    assert values(made, d.GPU_UNKNOWN) == {gpu: 0}
     assert values(made, d.MPS_CLIENTS) == {gpu: 3}
     assert values(made, d.MPS_STATE, gpu="shared-0", partition="shared") == {
         ("Starting",): 0, ("Ready",): 0, ("Faulted",): 1, ("Stopped",): 0,
@@ -187,6 +188,12 @@ def test_a_gpu_with_bookings_use_and_mps():
     ((info, one),) = values(made, d.GPU_INFO).items()
     assert info[:4] == (*gpu, "node-1", "NVIDIA A100-SXM4-40GB")
     assert (info[5], one) == ("MPS", 1)
+
+
+def test_processes_without_an_allocation():
+    usage = {"unknownProcesses": {"count": 2, "inPods": 1, "memory": "1Gi"}}
+    state = a_state(partition_body(), *gpus_up(server_body(status={"usage": usage})))
+    assert values(metrics(state), d.GPU_UNKNOWN) == {("shared", "shared-0"): 2}
 
 
 def test_what_no_agent_has_told_is_left_out():

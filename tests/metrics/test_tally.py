@@ -12,7 +12,7 @@ from partita.controller.metrics.definitions import Metric
 from partita.controller.metrics.tally import Distribution, Tally
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.runner import Answer
 from partita_policies.types import Snapshot
 from scheduling.builders import GIB, a_job, at

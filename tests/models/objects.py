@@ -76,10 +76,10 @@ RULES = [
         "set sharing.oversubscription to false",
     ),
     (
-        partition(sharing={"maxJobsPerGPU": 49}),
-        partition(sharing={"maxJobsPerGPU": 49, "mode": "TimeSlicing"}),
+        partition(sharing={"maxJobsPerGPU": 61}),
+        partition(sharing={"maxJobsPerGPU": 61, "mode": "TimeSlicing"}),
         "spec.sharing.maxJobsPerGPU",
-        "to 48 or less",
+        "to 60 or less",
     ),
     (
         partition(drainTimeout="5 minutes"),
@@ -215,7 +215,7 @@ BOUNDS = [
     (partition(quotas=[{"jobs": 1}]), "spec.quotas[0].namespace"),
     (job(partition=""), "spec.partition"),
     (job(gpus=0), "spec.gpus"),
-    (job(processes=49), "spec.processes"),
+    (job(processes=61), "spec.processes"),
     (job(threadPercent=0), "spec.threadPercent"),
     (job(framework="Caffe"), "spec.framework"),
     (job(retry={"limit": -1}), "spec.retry.limit"),

@@ -43,7 +43,7 @@ def test_an_amount_that_is_not_above_zero():
 
 def test_numbers_out_of_bounds():
     assert job(processes=99) == (
-        "spec.processes: must be at most 48, not 99: write a smaller number"
+        "spec.processes: must be at most 60, not 99: write a smaller number"
     )
     assert job(retry={"limit": -1}) == (
         "spec.retry.limit: must be at least 0, not -1: write a larger number"

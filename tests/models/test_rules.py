@@ -147,6 +147,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
             "maxJobsPerGPU": 16,
             "memoryReservePercent": 7,
             "oversubscription": False,
+            "unknownProcesses": "Report",
         },
         "policy": {"name": "sjf", "fallback": "fifo", "maxBypasses": 100},
         "preemption": "Never",

@@ -40,7 +40,7 @@ def sim(**annotations: str) -> dict[str, str]:
 def test_a_pod_without_annotations_does_something_sensible() -> None:
     parsed = pod()
     task = parsed.task("MPS", 1)
-    assert parsed.wants.resources == {SLICE: 2}
+    assert parsed.wants.resources == {SLICE: 2, "cpu": 4000}
     assert (parsed.job_uid, parsed.server_name, parsed.node) == ("u", "", "")
     assert parsed.path == "/api/v1/namespaces/n/pods/p"
     assert (task.work.duration, task.work.memory, task.work.utilisation) == (10.0, (GIB,), (30.0,))

@@ -79,3 +79,17 @@ async def test_memory_refused_far_below_the_allocation_is_not_the_jobs_failure(
         status = await job.fails()
         assert job.outcomes == ["SystemFailure"] * 3 + ["Failed"]
         assert job.memories == ["8Gi"] * 4
+
+
+async def test_what_becomes_of_unknown_processes_reaches_gpus_that_serve(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        (server,) = await system.ready(partition)
+        assert server["spec"]["unknownProcesses"] == "Report"
+        uid = server["metadata"]["uid"]
+        sharing = {"unknownProcesses": "Terminate"}
+        (await system.change_partition(partition, sharing=sharing)).ok()
+        await system.history.until(
+            lambda: system.servers(partition)[0]["spec"]["unknownProcesses"] == "Terminate"
+        )
+        assert system.servers(partition)[0]["metadata"]["uid"] == uid

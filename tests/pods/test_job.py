@@ -228,3 +228,11 @@ def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
     with pytest.raises(TemplateError) as refused:
         build_job_pod(job, a_grant())
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(("own", "kept"), [("1", "1"), ("2", "2"), ("32", "2"), ("", "2")])
+def test_a_program_has_no_more_connections_than_leave_all_clients_theirs(own: str, kept: str):
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    built = build_job_pod(a_job(env=[{"name": name, "value": own}]), a_grant())
+    assert env_of(containers_of(built.manifest)[0])[name] == kept
+    assert (name in built.overridden) is (own not in {"1", "2"})

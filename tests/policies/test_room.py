@@ -40,6 +40,8 @@ HELD = Booking("other", 4 * GIB, slots=2, clients=40)
         (job(products=("T4", "A10")), gpu(product="A10"), None),
         (job(products=("T4", "A10")), gpu(product="V100"), Refusal.PRODUCT),
         (job(products=("T4",)), gpu(), Refusal.PRODUCT),
+        (job(nodes=frozenset({"node-0", "node-9"})), gpu(), None),
+        (job(nodes=frozenset({"node-9"})), gpu(), Refusal.NOT_ELIGIBLE),
     ],
 )
 def test_says_what_keeps_a_job_from_a_gpu(wanted, on, refusal):
@@ -65,8 +67,8 @@ def test_says_what_keeps_a_job_from_a_set_of_gpus(wanted, chosen, refusal):
     assert room.why_not_together(wanted, chosen) == refusal
 
 
-SMALL = Node("node-0", 8000, 16 * GIB)
-THIRD = Booking("third", GIB, cpu=3000, host_memory=6 * GIB)
+SMALL = Node("node-0", 8000, 16 * GIB, 50 * GIB)
+THIRD = Booking("third", GIB, cpu=3000, host_memory=6 * GIB, host_storage=20 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,8 @@ THIRD = Booking("third", GIB, cpu=3000, host_memory=6 * GIB)
         (job(cpu=5000, host_memory=10 * GIB), None),
         (job(cpu=5001), Refusal.HOST),
         (job(host_memory=10 * GIB + 1), Refusal.HOST),
+        (job(host_storage=30 * GIB), None),
+        (job(host_storage=30 * GIB + 1), Refusal.HOST),
         (job(cpu=5000, gib=99), Refusal.MEMORY),
     ],
 )
@@ -86,17 +90,25 @@ def test_a_job_gets_no_more_than_its_node_has(wanted, refusal):
     )
 
 
+def test_first_fit_looks_only_on_nodes_that_a_job_may_use():
+    room = Room([gpu(), gpu("gpu-1", node="node-1"), gpu("gpu-2", node="node-1")])
+    assert room.first_fit(job(nodes=frozenset({"node-1"}))) == ("gpu-1",)
+    assert room.first_fit(job(nodes=frozenset({"node-1"}), gpus=2)) == ("gpu-1", "gpu-2")
+    assert room.first_fit(job(nodes=frozenset({"node-0"}), gpus=2)) is None
+    assert room.first_fit(job(gpus=2)) == ("gpu-1", "gpu-2")
+
+
 def test_a_node_is_asked_once_for_a_job_on_several_of_its_gpus_and_gets_all_back():
     pair = job("pair", gpus=2, cpu=4000, host_memory=8 * GIB)
     booked = Booking("pair-0", GIB, cpu=4000, host_memory=8 * GIB)
     room = Room([gpu(bookings=(booked,)), gpu("gpu-1", bookings=(booked,))], [SMALL])
-    assert room.hosts.left("node-0") == (4000, 8 * GIB)
+    assert room.hosts.left("node-0") == (4000, 8 * GIB, 50 * GIB)
     room.take(pair, room.first_fit(pair))
-    assert room.hosts.left("node-0") == (0, 0)
+    assert room.hosts.left("node-0") == (0, 0, 50 * GIB)
     assert room.first_fit(job(cpu=1)) is None
     assert room.first_fit(job()) == ("gpu-0",)
     room.give_back("pair-0")
-    assert room.hosts.left("node-0") == (4000, 8 * GIB)
+    assert room.hosts.left("node-0") == (4000, 8 * GIB, 50 * GIB)
     assert room.first_fit(job(cpu=1)) == ("gpu-0",)
     assert Room([gpu()]).hosts is None
 

@@ -124,13 +124,23 @@ def an_allocation(name: str = "train", **fields: Any) -> Allocation:
 
 
 def node_body(
-    name: str = "node-1", *, uid: str | None = None, ready: bool = True, cordoned: bool = False
+    name: str = "node-1",
+    *,
+    uid: str | None = None,
+    ready: bool = True,
+    cordoned: bool = False,
+    labels: dict[str, str] | None = None,
+    taints: list[dict[str, str]] | None = None,
+    allocatable: dict[str, str] | None = None,
 ) -> Any:
     status = "True" if ready else "False"
     return {
-        "metadata": meta(name, uid),
-        "spec": {"unschedulable": True} if cordoned else {},
-        "status": {"conditions": [{"type": "Ready", "status": status}]},
+        "metadata": meta(name, uid, labels=labels or {}),
+        "spec": {"taints": taints or [], **({"unschedulable": True} if cordoned else {})},
+        "status": {
+            "conditions": [{"type": "Ready", "status": status}],
+            "allocatable": allocatable or {},
+        },
     }
 
 

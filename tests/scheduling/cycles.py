@@ -5,7 +5,8 @@ from typing import Any, ClassVar
 
 from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult, Memory, run_cycle
+from partita.scheduling.cycle import Memory, run_cycle
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import Reason
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.state import State
@@ -53,7 +54,7 @@ def last_first(snapshot: Snapshot) -> list[Placement]:
 
 
 def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
-    room, placements = Room(snapshot.gpus), []
+    room, placements = Room(snapshot.gpus, snapshot.nodes), []
     for job in jobs:
         where = room.first_fit(job)
         if where is not None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.cycle import placements_of, run_cycle
+from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle_result import placements_of
 from partita.scheduling.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.builders import (

@@ -6,8 +6,9 @@ import pytest
 
 from partita.models import ApplicationProfile, Attempt, Outcome
 from partita.models.base import MEBI
+from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.request import Largest, bookable, resolve
+from partita.scheduling.request import bookable, resolve
 from partita_policies.types import Job
 from scheduling.builders import GIB, a_job, a_partition, profile_body
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.builders import (

@@ -52,6 +52,10 @@ _SHAPES = (
     {"cpu": 3000},
     {"cpu": 1000, "host_memory": 5 * GIB},
     {"gpus": 2, "host_memory": 9 * GIB},
+    {"host_storage": 5 * GIB},
+    {"nodes": frozenset({"node-0"})},
+    {"nodes": frozenset({"node-1", "node-2"}), "cpu": 2000},
+    {"nodes": frozenset({"node-1"}), "gpus": 2},
     {"products": ("NVIDIA A100-SXM4-40GB",)},
     {"products": ("NVIDIA T4", "NVIDIA V100")},
 )
@@ -97,6 +101,7 @@ def bookings(job_id: str) -> st.SearchStrategy[Booking]:
     shapes = [
         *({}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}),
         {"cpu": 2000, "host_memory": GIB},
+        {"host_storage": 2 * GIB},
     ]
     return st.builds(
         lambda shape, **fields: Booking(job_id, namespace="red", elapsed=30.0, **fields, **shape),
@@ -148,6 +153,7 @@ _hosts = st.lists(
         id=st.sampled_from(["node-0", "node-1"]),
         cpu=st.sampled_from([0, 3000, 5000, 64000]),
         memory=st.sampled_from([GIB, 9 * GIB, 64 * GIB]),
+        storage=st.sampled_from([GIB, 6 * GIB, 64 * GIB]),
     ),
     max_size=2,
     unique_by=lambda node: node.id,
@@ -155,12 +161,20 @@ _hosts = st.lists(
 
 
 def within_hosts(snapshot: Snapshot, placements: Sequence[Placement]) -> bool:
-    """Whether nodes of known CPU and memory give no more than they have; counted apart."""
+    """Whether jobs run on nodes they may use, which give no more than they have; counted apart."""
     jobs, where = {job.id: job for job in snapshot.jobs}, {g.id: g.node for g in snapshot.gpus}
+    for placement in placements:
+        nodes = {where[gpu] for gpu in placement.gpus}
+        if jobs[placement.job].nodes and not nodes <= jobs[placement.job].nodes:
+            return False
     for node in snapshot.nodes:
         held = {b.job: b for g in snapshot.gpus if g.node == node.id for b in g.bookings}
         new = [jobs[p.job] for p in placements if where[p.gpus[0]] == node.id]
-        for asked, has in (("cpu", node.cpu), ("host_memory", node.memory)):
+        for asked, has in (
+            ("cpu", node.cpu),
+            ("host_memory", node.memory),
+            ("host_storage", node.storage),
+        ):
             left = has - sum(getattr(holder, asked) for holder in held.values())
             wanted = [getattr(job, asked) for job in new]
             if any(wanted) and sum(wanted) > left:

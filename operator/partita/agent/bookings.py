@@ -26,6 +26,8 @@ class Booking:
     attempt: int
     memory: int
     """Bytes booked."""
+    clients: int = 1
+    """MPS client processes allocated."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -41,7 +43,12 @@ class Booking:
     def of(cls, job: str, allocation: Allocation) -> "Booking":
         """Read an entry of the ledger."""
         return cls(
-            job, allocation.namespace, allocation.name, allocation.attempt, allocation.memory
+            job,
+            allocation.namespace,
+            allocation.name,
+            allocation.attempt,
+            allocation.memory,
+            allocation.clients,
         )
 
 

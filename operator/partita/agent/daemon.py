@@ -24,6 +24,7 @@ import structlog
 from partita.agent.errors import AgentError, MPSError, SetupError
 from partita.agent.mps import CONTROL, ControlDaemon, ServerState
 from partita.agent.paths import Handover, Lock, Paths
+from partita.agent.signals import send
 
 __all__ = ["Wrapper", "clear_directory"]
 
@@ -169,7 +170,7 @@ class Wrapper:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 if not _is_control(pid):
                     break
-                os.kill(pid, number)
+                send(pid, number, lambda: _is_control(pid))
                 await self._rest(_POLL)
 
     async def _end(self, handover: Handover) -> None:

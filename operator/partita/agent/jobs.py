@@ -1,23 +1,28 @@
 """The jobs on the GPU: whose process is whose, what they use, and what is kept of it."""
 
 import asyncio
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
 from partita.agent.bookings import Booking, Run, run_of
+from partita.agent.clients import Clients, Surplus
 from partita.agent.limits import Contexts, Offence, offences
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.report import JobUse
 from partita.agent.sampling import Reading, Trace, Use, attribute
 from partita.agent.terminate import Terminate
+from partita.agent.unknown import Unknown, UnknownProcesses
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import GPUServer, SharedGPUJob, SharingMode
 from partita.models.base import ObjectMeta, mebibytes
+from partita.models.partition import UnknownProcessesPolicy
 
 __all__ = ["Finished", "Jobs"]
 
@@ -80,6 +85,20 @@ class Jobs:
     """Set once the ledger was read."""
     _runs: dict[Key, Run] = field(default_factory=dict)
     _traces: dict[Key, Trace] = field(default_factory=dict)
+    own: Callable[[], set[int]] = set
+    """PIDs of the MPS servers of the GPU."""
+    unknown: UnknownProcesses = field(default_factory=UnknownProcesses)
+    """Processes that no allocation covers."""
+    terminate_unknown: bool = False
+    """Whether those of them that are in Pods are to be ended."""
+    _read_at: float | None = None
+    """When the ledger and all its Pods were last read, of `time.time`."""
+    _unread: set[Key] = field(default_factory=set)
+    """Bookings whose Pods could not be read."""
+    _clients: Clients = field(default_factory=Clients)
+    _excess: dict[Key, int] = field(default_factory=dict)
+    """Most clients of each booking of which one was ended for being too many."""
+    _told_unknown: int = 0
     _contexts: Contexts = field(default_factory=Contexts)
     _ending: set[int] = field(default_factory=set)
     _asked: dict[str, float] = field(default_factory=dict)
@@ -94,8 +113,10 @@ class Jobs:
         KubernetesError
             If the GPUServer cannot be read.
         """
+        began = time.time()
         self.body = await self.kube.get(SERVERS, self.server)
         server = GPUServer.parse(self.body)
+        self.terminate_unknown = server.spec.unknown_processes is UnknownProcessesPolicy.TERMINATE
         found = [Booking.of(job, a) for job, a in server.status.allocations.items()]
         old, self.bookings = self.bookings, {booking.key: booking for booking in found}
         self.known.set()
@@ -103,9 +124,13 @@ class Jobs:
             run, trace = self._runs.pop(key, None), self._traces.pop(key, None)
             if run is not None and trace is not None:
                 self.finished.put_nowait(Finished(old[key], run, trace))
+            self._excess.pop(key, None)
+        self._unread.clear()
         for key, booking in self.bookings.items():
             if key not in self._runs:
                 await self._find_run(key, booking)
+        if not self._unread:
+            self._read_at = began
 
     async def _find_run(self, key: Key, booking: Booking) -> None:
         try:
@@ -114,6 +139,7 @@ class Jobs:
             return  # it is booked before it is created
         except KubernetesError as error:
             self._log.info("Pod not read", pod=booking.pod, error=str(error))
+            self._unread.add(key)
             return
         run = run_of(body, booking)
         if run is not None:
@@ -140,6 +166,7 @@ class Jobs:
     def take(self, readings: list[Reading]) -> None:
         """Take samples, oldest first; end what is above its booking."""
         bookings: Mapping[int, Booking] = {}
+        surplus: list[Surplus] = []
         for reading in readings:
             bookings = self._owners(reading)
             jobs = {pid: booking.job for pid, booking in bookings.items()}
@@ -150,10 +177,39 @@ class Jobs:
                 # It is booked, but has no process on the GPU at the moment.
                 self._traces[key].add(reading.at, Use())
             self._contexts.see(reading.at, {pid: reading.memory[pid] for pid in bookings})
+            self._look_for_unknown(reading, set(bookings))
+            if self.mode is SharingMode.MPS:
+                surplus = self._clients.see(reading.at, bookings)
             self.last = reading
         if self.last is not None and self.mode is not SharingMode.EXCLUSIVE:
             for offence in offences(self.last.memory, bookings, self._contexts.size):
-                self._end(offence)
+                self._end(offence.pid, self._end_offence(offence))
+        for client in surplus:
+            self._end(client.pid, self._end_surplus(client))
+        if self.terminate_unknown:
+            for unknown in self.unknown.found:
+                if unknown.pod is not None:
+                    self._end(unknown.pid, self._end_unknown(unknown))
+        self._tell_unknown()
+
+    def _look_for_unknown(self, reading: Reading, allocated: set[int]) -> None:
+        pods = self.pods.of(set(reading.memory))
+        server_pod = self.pods.identity(os.getpid()).pod
+        ours = {p for p, pod in pods.items() if pod is not None and pod == server_pod}
+        known = allocated | ours | self.own()
+        self.unknown.see(reading.at, reading.memory, pods, known, self._read_at)
+
+    def _tell_unknown(self) -> None:
+        count = len(self.unknown.found)
+        if count > self._told_unknown and self.body:
+            used = mebibytes(sum(unknown.memory for unknown in self.unknown.found))
+            pods = sum(unknown.pod is not None for unknown in self.unknown.found)
+            message = (
+                f"{count} processes ({pods} in Pods) use {used} of the GPU without an allocation"
+            )
+            self._log.warning("unknown processes", found=self.unknown.found)
+            self.events.warn(GPUServer.parse(self.body), "UnknownProcesses", message)
+        self._told_unknown = count
 
     def _owners(self, reading: Reading) -> dict[int, Booking]:
         """Find the booking of each process that has one."""
@@ -173,23 +229,54 @@ class Jobs:
                 self.wake.set()
         return owners
 
-    def _end(self, offence: Offence) -> None:
-        if offence.pid in self._ending:
+    def _end(self, pid: int, work: Coroutine[Any, Any, None]) -> None:
+        """Have a process ended, once at a time; one that lives on is found again."""
+        if pid in self._ending:
+            work.close()
             return
-        self._ending.add(offence.pid)
-        task = asyncio.create_task(self._end_now(offence))
+        self._ending.add(pid)
+        task = asyncio.create_task(work)
         self._tasks.add(task)
 
         def done(ended: asyncio.Task[None]) -> None:
             self._tasks.discard(ended)
-            self._ending.discard(offence.pid)
+            self._ending.discard(pid)
 
         task.add_done_callback(done)
 
-    async def _end_now(self, offence: Offence) -> None:
-        """End a process, and tell its job's user; one that lives on is found again."""
+    async def _terminate(self, pid: int) -> str:
+        return await self.terminate(pid, lambda: self.pods.is_same(pid))
+
+    async def _end_unknown(self, unknown: Unknown) -> None:
+        why_not = await self._terminate(unknown.pid)
+        used = mebibytes(unknown.memory)
+        said = f"a process in a Pod used {used} of the GPU without an allocation"
+        self._log.warning("unknown process", process=unknown, why_not=why_not)
+        end = f"it could not be ended: {why_not}" if why_not else "it was ended"
+        self.events.warn(GPUServer.parse(self.body), "UnknownProcessTerminated", f"{said}; {end}")
+        await asyncio.sleep(_END_AGAIN)
+
+    async def _end_surplus(self, client: Surplus) -> None:
+        booking = client.booking
+        most = max(client.count, self._excess.get(booking.key, 0))
+        why_not = await self._terminate(client.pid)
+        facts = (
+            f"attempt {booking.attempt} had {client.count} MPS clients with {booking.clients} "
+            "allocated"
+        )
+        self._log.warning("too many clients", job=booking.name, pid=client.pid, why_not=why_not)
+        if why_not:
+            message = f"{facts}; process {client.pid} could not be ended: {why_not}"
+        else:
+            self._excess[booking.key] = most
+            message = f"{facts}: process {client.pid}, the newest, was ended; raise spec.processes"
+        self.events.warn(_job_of(booking), "AboveProcesses", message)
+        await asyncio.sleep(_END_AGAIN)
+
+    async def _end_offence(self, offence: Offence) -> None:
+        """End a process, and tell its job's user."""
         booking = offence.booking
-        why_not = await self.terminate(offence.pid)
+        why_not = await self._terminate(offence.pid)
         facts = (
             f"attempt {booking.attempt} had {mebibytes(offence.used)} of GPU memory, with "
             f"{mebibytes(booking.memory)} booked"
@@ -197,19 +284,19 @@ class Jobs:
         self._log.warning(
             "above its booking", job=booking.name, pid=offence.pid, facts=facts, why_not=why_not
         )
-        meta = ObjectMeta(name=booking.name, namespace=booking.namespace, uid=booking.job)
-        job = SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]
         if why_not:
             message = f"{facts}; process {offence.pid} could not be ended: {why_not}"
         else:
             message = f"{facts}: process {offence.pid} was ended; raise spec.gpuMemory"
-        self.events.warn(job, "AboveBooking", message)
+        self.events.warn(_job_of(booking), "AboveBooking", message)
         await asyncio.sleep(_END_AGAIN)
 
     def uses(self) -> dict[str, JobUse]:
         """Say what each booked job uses, by UID; one not yet seen on the GPU is left out."""
         return {
-            booking.job: JobUse(trace.last.memory, trace.peak, trace.first)
+            booking.job: JobUse(
+                trace.last.memory, trace.peak, trace.first, self._excess.get(key, 0)
+            )
             for key, booking in self.bookings.items()
             if (trace := self._traces.get(key)) is not None
         }
@@ -219,3 +306,9 @@ class Jobs:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _job_of(booking: Booking) -> SharedGPUJob:
+    """Return the job of a booking, for an Event about it."""
+    meta = ObjectMeta(name=booking.name, namespace=booking.namespace, uid=booking.job)
+    return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]

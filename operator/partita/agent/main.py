@@ -5,6 +5,7 @@ import ctypes
 import gc
 import linecache
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -15,7 +16,7 @@ from partita.agent.errors import AgentError, GPULostError, NVMLError, SetupError
 from partita.agent.gpu_watch import SILENT_AFTER, GPUWatch, Vitals, probe
 from partita.agent.health import FATAL_TO_CLIENTS, Health, Source, Trouble
 from partita.agent.jobs import Jobs
-from partita.agent.mps import ControlDaemon
+from partita.agent.mps import ControlDaemon, max_clients
 from partita.agent.mps_watch import MPSWatch
 from partita.agent.nvml import GPU, Event, close_library, open_library
 from partita.agent.processes import PodsOfProcesses
@@ -26,6 +27,7 @@ from partita.agent.settings import AgentSettings
 from partita.agent.setup import Claim, Claimed
 from partita.agent.terminate import terminator
 from partita.agent.threads import EventThread, Readings, SamplingThread, in_thread
+from partita.agent.unknown import Unknown
 from partita.agent.waiting import woken
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.connect import connect
@@ -89,6 +91,7 @@ class Agent:
             settings.mode,
             self._terminate,
             PodsOfProcesses(settings.proc),
+            own=lambda: self._mps.servers if self._mps is not None else set(),
         )
         self._gpu_watch = GPUWatch(self.health, self.jobs.released)
 
@@ -186,10 +189,11 @@ class Agent:
         assert self._claimed is not None  # noqa: S101 - for the type checker
         return str(self._settings.paths.pipes(self._claimed.identity.uuid))
 
-    async def _terminate(self, pid: int) -> str:
+    async def _terminate(self, pid: int, is_same: Callable[[], bool]) -> str:
         if self._claimed is None:
             return "the GPU is not ours yet"
-        return await terminator(self._settings.mode, self._pipes(), self._control_lock)(pid)
+        end = terminator(self._settings.mode, self._pipes(), self._control_lock)
+        return await end(pid, is_same)
 
     # Looking
 
@@ -279,7 +283,7 @@ class Agent:
         if not self._gpu_watch.is_lost:
             with suppress(SetupError):
                 await self._claim.set_mode(gpu)
-            self._claimed = Claimed(gpu, claimed.identity, claimed.driver)
+            self._claimed = Claimed(gpu, claimed.identity, claimed.driver, claimed.cuda)
             self._gpu_again.set()
 
     # The API server
@@ -316,6 +320,8 @@ class Agent:
                 "memory": mebibytes(identity.memory),
                 "driverVersion": self._claimed.driver,
             }
+            if self._settings.mode is SharingMode.MPS:
+                facts["maxClients"] = max_clients(self._claimed.cuda)
             # What the GPU does not tell is left out.
             if identity.sm_count:
                 facts["smCount"] = identity.sm_count
@@ -330,6 +336,7 @@ class Agent:
             utilization=round(last.utilization or 0) if last else 0,
             jobs=self.jobs.uses(),
             mps=self._mps.status() if self._mps is not None else None,
+            unknown=_unknown(self.jobs.unknown.found),
         )
 
     # The end
@@ -379,3 +386,14 @@ def _give_back_memory() -> None:
     gc.freeze()
     with suppress(AttributeError):  # glibc's own (malloc_trim(3))
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def _unknown(found: Sequence[Unknown]) -> dict[str, Any]:
+    """Sum up processes without an allocation, naming none: anybody may read a GPUServer."""
+    if not found:
+        return {}
+    return {
+        "count": len(found),
+        "inPods": sum(unknown.pod is not None for unknown in found),
+        "memory": mebibytes(sum(unknown.memory for unknown in found)),
+    }

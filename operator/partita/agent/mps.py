@@ -14,12 +14,14 @@ from enum import StrEnum
 from typing import Final
 
 from partita.agent.errors import MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.constants import MPS_MAX_CLIENTS
 
 __all__ = [
     "COMMAND_DEADLINE",
     "CONTROL",
     "ControlDaemon",
     "ServerState",
+    "max_clients",
     "parse_pids",
     "parse_state",
 ]
@@ -34,6 +36,24 @@ _RETRY: Final = 0.05
 """Seconds before a command that met another one is repeated."""
 _ANSWER_LIMIT: Final = 200
 """Characters of a strange answer that are worth telling."""
+
+
+_MORE_CLIENTS_FROM: Final = 13010
+_MORE_CLIENTS: Final = 60
+"""Client contexts of one GPU from CUDA 13.1 on:
+https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Client-Server Connection Limits".
+"""
+
+
+def max_clients(cuda: int | None) -> int:
+    """Return how many client contexts MPS serves on one GPU.
+
+    Parameters
+    ----------
+    cuda
+        The newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown.
+    """
+    return _MORE_CLIENTS if cuda is not None and cuda >= _MORE_CLIENTS_FROM else MPS_MAX_CLIENTS
 
 
 class ServerState(StrEnum):

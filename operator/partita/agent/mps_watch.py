@@ -74,6 +74,11 @@ class MPSWatch:
     _missed: int = 0
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
+    @property
+    def servers(self) -> set[int]:
+        """PIDs of the MPS servers."""
+        return {self._server} - {0}
+
     def status(self) -> Mapping[str, Any]:
         """As in the GPUServer's status."""
         return {"state": self.state, "clients": self.clients}

@@ -23,6 +23,7 @@ __all__ = [
     "GPUProcess",
     "Identity",
     "close_library",
+    "cuda_version",
     "driver_version",
     "gpus",
     "open_library",
@@ -80,6 +81,11 @@ def close_library() -> None:
 def driver_version() -> str:
     """Return the driver's version, such as `580.95.05`."""
     return str(call(pynvml.nvmlSystemGetDriverVersion))
+
+
+def cuda_version() -> int | None:
+    """Return the newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown."""
+    return number(pynvml.nvmlSystemGetCudaDriverVersion_v2)
 
 
 def gpus() -> list["GPU"]:

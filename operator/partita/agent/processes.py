@@ -1,10 +1,11 @@
 """From a process on the GPU to the Pod that it runs in, by its cgroup."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PodsOfProcesses", "pod_uid"]
+__all__ = ["Identity", "PodsOfProcesses", "pod_uid", "started"]
 
 _POD: Final = re.compile(
     # cgroupfs: .../kubepods/burstable/pod<uid>/..., systemd: ...-pod<uid with _>.slice/...
@@ -33,6 +34,25 @@ def pod_uid(cgroup: str) -> str | None:
     return None
 
 
+def started(stat: str) -> int | None:
+    """Read when a process started out of `/proc/<pid>/stat`, in clock ticks since the boot.
+
+    The 22nd field; the second one, the program's name, may hold spaces and parentheses (proc(5)).
+    """
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells a process from another one that gets its PID."""
+
+    pod: str | None
+    """UID of its Pod; None outside Pods."""
+    started: int | None
+    """Clock ticks since the boot; None where that cannot be read."""
+
+
 class PodsOfProcesses:
     """Knows the Pod of each process that was asked for, until it is gone.
 
@@ -46,16 +66,24 @@ class PodsOfProcesses:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._known: dict[int, str | None] = {}
+        self._known: dict[int, Identity] = {}
 
     def of(self, pids: set[int]) -> dict[int, str | None]:
         """Return the Pod's UID of each of these; None where there is none."""
         known = self._known
-        self._known = {pid: known[pid] if pid in known else self._read(pid) for pid in pids}
-        return self._known
+        self._known = {pid: known[pid] if pid in known else self.identity(pid) for pid in pids}
+        return {pid: identity.pod for pid, identity in self._known.items()}
 
-    def _read(self, pid: int) -> str | None:
+    def is_same(self, pid: int) -> bool:
+        """Tell whether a PID still is that of the process whose Pod was told."""
+        return pid in self._known and self.identity(pid) == self._known[pid]
+
+    def identity(self, pid: int) -> Identity:
+        """Read which process has this PID now."""
+        return Identity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
+
+    def _read(self, pid: int, file: str) -> str:
         try:
-            return pod_uid((self._proc / str(pid) / "cgroup").read_text())
+            return (self._proc / str(pid) / file).read_text(errors="replace")
         except OSError:
-            return None
+            return ""

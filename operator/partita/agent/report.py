@@ -43,6 +43,8 @@ class JobUse:
     """Most bytes so far."""
     first_use: float | None
     """When it used the GPU first, of `time.time`."""
+    excess: int = 0
+    """Most MPS clients, where one was ended because they were too many."""
 
     def dump(self) -> Json:
         """Write it as in the GPUServer's status."""
@@ -51,6 +53,7 @@ class JobUse:
             "memory": mebibytes(self.memory),
             "peakMemory": mebibytes(self.peak),
             **({"firstUse": format_time(datetime.fromtimestamp(first, UTC))} if first else {}),
+            **({"excessProcesses": self.excess} if self.excess else {}),
         }
 
 
@@ -71,6 +74,8 @@ class Picture:
     """By UID."""
     mps: Mapping[str, Any] | None = None
     """State and number of clients; None where MPS does not run."""
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """Processes without an allocation, as in the status; empty where there are none."""
 
 
 def status_patch(
@@ -94,6 +99,9 @@ def status_patch(
         "gpuUtilization": picture.utilization,
         "jobs": jobs,
     }
+    had_unknown = (known.get("usage") or {}).get("unknownProcesses")
+    if picture.unknown or had_unknown:
+        usage["unknownProcesses"] = dict(picture.unknown) or None
     old_jobs = (known.get("usage") or {}).get("jobs") or {}
     if _shown(usage) != _shown(known.get("usage") or {}):
         patch["usage"] = usage | {"jobs": {**jobs, **dict.fromkeys(old_jobs.keys() - jobs.keys())}}
@@ -109,7 +117,7 @@ def _shown(usage: Mapping[str, Any]) -> Any:
         uid: {k: v for k, v in use.items() if k != "firstUse"}
         for uid, use in (usage.get("jobs") or {}).items()
     }
-    return usage.get("memory"), usage.get("gpuUtilization"), jobs
+    return usage.get("memory"), usage.get("gpuUtilization"), jobs, usage.get("unknownProcesses")
 
 
 def _conditions(verdict: Verdict, known: Mapping[str, Any], now: datetime) -> list[Json] | None:
@@ -187,10 +195,12 @@ class Reporter:
         if "mps" in patch and patch["mps"]["state"] != state:
             return True
         shown = _shown(old)[2]
-        urgent = {uid: use.get("peakMemory") for uid, use in shown.items()} != {
-            uid: mebibytes(use.peak) for uid, use in picture.jobs.items()
-        }
-        if urgent:
+        urgent = {
+            uid: (use.get("peakMemory"), use.get("excessProcesses", 0))
+            for uid, use in shown.items()
+        } != {uid: (mebibytes(use.peak), use.excess) for uid, use in picture.jobs.items()}
+        unknown = (old.get("unknownProcesses") or {}).get("count", 0)
+        if urgent or unknown != picture.unknown.get("count", 0):
             return since >= PEAKS_EVERY
         if since < NUMBERS_EVERY:
             return False

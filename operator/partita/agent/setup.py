@@ -13,7 +13,7 @@ from partita.agent.discovery import assigned, check, find_gpu
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.jobs import Jobs
 from partita.agent.mps import ControlDaemon
-from partita.agent.nvml import GPU, Identity, driver_version
+from partita.agent.nvml import GPU, Identity, cuda_version, driver_version
 from partita.agent.paths import Handover, Lock
 from partita.agent.settings import AgentSettings
 from partita.agent.threads import in_thread
@@ -37,6 +37,8 @@ class Claimed:
     gpu: GPU
     identity: Identity
     driver: str
+    cuda: int | None
+    """The newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown."""
 
 
 class Claim:
@@ -76,7 +78,8 @@ class Claim:
         if self._gpu_lock is None:
             self._gpu_lock = Lock(settings.paths.gpu_lock(identity.uuid))
         await _take(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
-        return Claimed(gpu, identity, await in_thread(driver_version))
+        driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
+        return Claimed(gpu, identity, driver, cuda)
 
     async def take(self, claimed: Claimed, jobs: Jobs) -> None:
         """Make sure that the GPU is fit and free, and claim it.

@@ -1,19 +1,20 @@
 """Ends one process's work on the GPU, and leaves its neighbours alone."""
 
 import asyncio
-import os
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from partita.agent.errors import MPSError
 from partita.agent.mps import ControlDaemon
+from partita.agent.signals import send
 from partita.models import SharingMode
 
 __all__ = ["Terminate", "terminator"]
 
-Terminate: TypeAlias = Callable[[int], Awaitable[str]]
-"""Takes the process's PID; returns why it could not be ended, empty when it was."""
+Terminate: TypeAlias = Callable[[int, Callable[[], bool]], Awaitable[str]]
+"""Takes the process's PID, and what tells whether the PID still is that of the same process;
+returns why it could not be ended, empty when it was."""
 
 _WITHIN: Final = 1.5
 """Seconds for `terminate_client`, so that a process is stopped within 2 s of being seen."""
@@ -30,7 +31,9 @@ class _ByMPS:
     def __init__(self, control: ControlDaemon) -> None:
         self._control = control
 
-    async def __call__(self, pid: int) -> str:
+    async def __call__(self, pid: int, is_same: Callable[[], bool]) -> str:
+        if not is_same():
+            return ""
         try:
             for server in await self._control.servers():
                 return await self._control.terminate(server, pid)
@@ -42,14 +45,8 @@ class _ByMPS:
 class _BySignal:
     """Without MPS each process has a context of its own, which the driver clears away."""
 
-    async def __call__(self, pid: int) -> str:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return ""
-        except PermissionError:
-            return "the agent may not: its container needs the capability KILL"
-        return ""
+    async def __call__(self, pid: int, is_same: Callable[[], bool]) -> str:
+        return send(pid, signal.SIGKILL, is_same)
 
 
 def terminator(mode: SharingMode, pipes: str, lock: asyncio.Lock) -> Terminate:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from partita.cli.cluster import Lists
 from partita.kube.client import JOBS, PODS, SERVERS
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult, Memory, run_cycle
+from partita.scheduling.cycle import Memory, run_cycle
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.state import State

@@ -112,6 +112,8 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Ent
         "booked": gpu.booked,
         "used": gpu.used,
         "utilization": gpu.utilization,
+        "unknown": gpu.unknown,
+        "unknownMemory": gpu.unknown_memory,
         "slices": [_slice(piece) for piece in gpu.slices],
     }
 

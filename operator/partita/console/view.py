@@ -49,6 +49,10 @@ class GPUView:
     used: int
     utilization: int
     slices: tuple[SliceView, ...]
+    unknown: int = 0
+    """Processes that use it without an allocation."""
+    unknown_memory: int = 0
+    """Memory that they use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
             )
         )
     slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
+    unknown = usage.unknown_processes if usage else None
     return GPUView(
         name=server.metadata.name,
         node=status.node,
@@ -143,6 +148,8 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
         used=usage.memory if usage else 0,
         utilization=usage.gpu_utilization if usage else 0,
         slices=tuple(slices),
+        unknown=unknown.count if unknown else 0,
+        unknown_memory=unknown.memory if unknown else 0,
     )
 
 

@@ -38,7 +38,7 @@ from partita.kube.events import Events
 from partita.kube.lease import Lease
 from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.server import ServerPodSettings
-from partita.scheduling.cycle import CycleResult, placements_of
+from partita.scheduling.cycle_result import CycleResult, placements_of
 from partita.scheduling.loop.loop import Loop
 from partita.scheduling.state import State
 from partita_policies.recorded import Decision

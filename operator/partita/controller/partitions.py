@@ -103,6 +103,10 @@ class Partitions:
             await self._record(server, pod)
         if partition is not None:
             await self._create(partition, todo)
+            wanted = partition.spec.sharing.unknown_processes
+            for server in servers:
+                if server.spec.unknown_processes is not wanted:
+                    await self._set(server, {"unknownProcesses": wanted.value})
         for server in todo.delete_servers:
             self._log.info("giving gpu back", partition=name, gpu=server.metadata.name)
             await self._delete_server(server)
@@ -234,6 +238,7 @@ class Partitions:
                 "partition": meta.name,
                 "mode": partition.spec.sharing.mode.value,
                 "maxJobs": partition.spec.sharing.max_jobs_per_gpu,
+                "unknownProcesses": partition.spec.sharing.unknown_processes.value,
             },
         }
         try:

@@ -155,9 +155,10 @@ class SharedGPUJobSpec(Model):
     the application's history; without history the job runs alone once, to be learnt."""
     thread_percent: Percent | None = None
     """Most of a GPU's threads that each process may use, percent; unset is 100."""
-    processes: Annotated[int, Field(ge=1, le=48)] = 1
+    processes: Annotated[int, Field(ge=1, le=60)] = 1
     """Processes that use the GPU, in all containers together; the memory is divided by it, for
-    MPS limits each process by itself."""
+    MPS limits each process by itself. Under MPS the newest process above it is ended. A GPU serves
+    60 in all from CUDA 13.1 on, 48 before."""
     gpus: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs on one node; more than one only in a partition with sharing.mode Exclusive."""
     slice: Name | None = None

@@ -104,6 +104,13 @@ class GPUSelector(Model):
     """Least memory of a GPU (bytes, as a quantity); unset takes any."""
 
 
+class UnknownProcessesPolicy(StrEnum):
+    """What becomes of processes in Pods that use a GPU without an allocation."""
+
+    REPORT = "Report"
+    TERMINATE = "Terminate"
+
+
 class SharingSpec(Model):
     """How the jobs on one GPU share it."""
 
@@ -111,13 +118,18 @@ class SharingSpec(Model):
     """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
     jobs take turns, memory is booked but not enforced. `Exclusive`: one job at a time."""
     max_jobs_per_gpu: Annotated[int, Field(alias="maxJobsPerGPU", ge=1, le=128)] = 16
-    """Most jobs on one GPU at a time. Under MPS a GPU serves 48 client processes in all."""
+    """Most jobs on one GPU at a time. Under MPS a GPU serves 60 client processes in all from CUDA
+    13.1 on, 48 before."""
     memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
     """Percent of a GPU's memory that is never booked. A GPU filled past about 93 % starts to
     fail jobs (Son, Kim and Han, section 3.3)."""
     oversubscription: bool = False
     """Give TensorFlow and JAX jobs unified memory, so that one may use more than its booking at
     the price of speed. Other frameworks cannot have it, and their jobs say so."""
+    unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
+    """What becomes of processes that use a GPU without an allocation. `Report` counts them in the
+    GPUServer's status. `Terminate` also ends those that run in Pods; processes of the node itself
+    are never ended."""
 
 
 class Slice(Model):
@@ -187,8 +199,8 @@ class GPUPartitionSpec(Model):
                 field=".sharing",
             ),
             rule(
-                "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 48",
-                "MPS serves at most 48 clients on a GPU: set sharing.maxJobsPerGPU to 48 or less",
+                "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 60",
+                "MPS serves at most 60 clients on a GPU: set sharing.maxJobsPerGPU to 60 or less",
                 field=".sharing.maxJobsPerGPU",
             ),
         )

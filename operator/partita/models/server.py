@@ -18,7 +18,7 @@ from partita.models.base import (
     rule,
     rules,
 )
-from partita.models.partition import Percent, SharingMode
+from partita.models.partition import Percent, SharingMode, UnknownProcessesPolicy
 
 __all__ = [
     "Allocation",
@@ -27,6 +27,7 @@ __all__ = [
     "GPUServerStatus",
     "JobUsage",
     "MPSStatus",
+    "UnknownProcesses",
     "Usage",
 ]
 
@@ -53,6 +54,8 @@ class GPUServerSpec(Model):
     """How jobs share the GPU."""
     max_jobs: Annotated[int, Field(ge=1, le=128)] = 16
     """Devices that the agent's device plugin offers."""
+    unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
+    """What the agent does with processes in Pods that use the GPU without an allocation."""
     drain_since: Time | None = None
     """Since when it takes no more jobs; those on it are queued again once the partition's
     drainTimeout is over. Unset lets it take jobs; `kubectl partita drain` sets it."""
@@ -104,6 +107,20 @@ class JobUsage(Model):
     """Most GPU memory so far (bytes, as a quantity)."""
     first_use: Time | None = None
     """When the attempt used the GPU first, by the node's clock; unset until it does."""
+    excess_processes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Most MPS clients that the attempt had, where the agent ended one because they were more than
+    allocated; unset otherwise."""
+
+
+class UnknownProcesses(Model):
+    """Processes that use the GPU without an allocation."""
+
+    count: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """How many there are."""
+    in_pods: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """How many of them run in Pods; the others run on the node itself."""
+    memory: Amount = 0
+    """GPU memory that they use (bytes, as a quantity)."""
 
 
 class Usage(Model):
@@ -113,6 +130,8 @@ class Usage(Model):
     """GPU memory in use (bytes, as a quantity)."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
     """GPU utilisation, percent."""
+    unknown_processes: UnknownProcesses | None = None
+    """Processes without an allocation; unset where there are none."""
     jobs: dict[str, JobUsage] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
@@ -138,6 +157,8 @@ class GPUServerStatus(Model):
     """PCIe bandwidth (bytes per second, as a quantity)."""
     driver_version: Word = ""
     """NVIDIA's driver."""
+    max_clients: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """MPS client contexts that the driver serves on the GPU; unset in the other modes."""
     mps: MPSStatus | None = None
     """The MPS control daemon; unset in the other modes."""
     usage: Usage | None = None

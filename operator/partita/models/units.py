@@ -14,6 +14,7 @@ __all__ = [
     "mebibytes",
     "parse_duration",
     "parse_memory",
+    "parse_quantity",
     "parse_time",
     "seconds_since",
 ]
@@ -61,17 +62,29 @@ def parse_memory(value: object) -> int:
         if abs(value) >= QUANTITY_LIMIT:
             raise ValueError(_too_large(value))
         return value
+    amount = parse_quantity(value)
+    if abs(amount) >= QUANTITY_LIMIT:
+        raise ValueError(_too_large(value))
+    return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+
+
+def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
+    """Read a Kubernetes quantity of anything; one that is too large counts as the largest.
+
+    Raises
+    ------
+    ValueError
+        If it is no quantity.
+    """
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is no quantity: write an amount such as 4Gi or 512Mi")
+        raise ValueError(f"{value!r} is no quantity: write an amount such as {example}")
     number, exponent, suffix = match.groups()
     try:
         amount = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
-        if abs(amount) < QUANTITY_LIMIT:
-            return int(amount.to_integral_value(rounding="ROUND_CEILING"))
-    except ArithmeticError as error:
-        raise ValueError(_too_large(value)) from error
-    raise ValueError(_too_large(value))
+    except ArithmeticError:
+        return Decimal(QUANTITY_LIMIT)
+    return max(Decimal(-QUANTITY_LIMIT), min(amount, Decimal(QUANTITY_LIMIT)))
 
 
 def _too_large(value: object) -> str:

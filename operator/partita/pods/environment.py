@@ -11,7 +11,20 @@ from partita.models import Framework, SharingMode
 from partita.pods.directories import log_directory, pipe_directory
 from partita.pods.grant import Grant
 
-__all__ = ["PYTORCH_FRACTION", "Environment", "environment", "limit_allocator"]
+__all__ = [
+    "CONNECTIONS",
+    "MAX_CONNECTIONS",
+    "PYTORCH_FRACTION",
+    "Environment",
+    "environment",
+    "limit_allocator",
+]
+
+CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
+MAX_CONNECTIONS: Final = 2
+"""Most connections of a client to the GPU, which is also MPS's default. A client owns its
+connections, and all clients share one pool: one that asks for more reduces the number of clients
+that the others can have (MPS, "CUDA_DEVICE_MAX_CONNECTIONS")."""
 
 PYTORCH_FRACTION: Final = "per_process_memory_fraction"
 """Key in PyTorch's allocator options: share of the GPU's whole memory, above 0 and at most 1.
@@ -84,6 +97,7 @@ def _mps(grant: Grant, *, processes: int, yields: bool) -> dict[str, str]:
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mebibytes}M",
         # MPS, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(grant.thread_percent),
+        CONNECTIONS: str(MAX_CONNECTIONS),
     }
     if yields:
         # MPS, "CUDA_MPS_CLIENT_PRIORITY": 0 is normal, 1 below normal.

@@ -1,6 +1,5 @@
 """The Pod that runs one attempt of a job."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,11 +19,25 @@ from partita.constants import (
 from partita.models import SharedGPUJob
 from partita.models.base import mebibytes
 from partita.models.template import PodTemplate
-from partita.pods.environment import PYTORCH_FRACTION, Environment, environment, limit_allocator
+from partita.pods.environment import (
+    CONNECTIONS,
+    MAX_CONNECTIONS,
+    PYTORCH_FRACTION,
+    Environment,
+    environment,
+    limit_allocator,
+)
 from partita.pods.grant import Grant, device_resource
 from partita.pods.template import TemplateError, template_problems
 
-__all__ = ["RUNTIME_CLASS", "JobPod", "build_job_pod", "device_slots", "pod_name"]
+__all__ = [
+    "RUNTIME_CLASS",
+    "JobPod",
+    "build_job_pod",
+    "device_slots",
+    "is_gpu_resource",
+    "pod_name",
+]
 
 RUNTIME_CLASS: Final = "nvidia"
 """The RuntimeClass that NVIDIA's GPU Operator and its container toolkit's guide make:
@@ -187,6 +200,8 @@ class _Build:
         """
         users: list[dict[str, Any]] = container.get("env") or []
         ours = {**self.ours.variables, **self._allocator(container, users)}
+        if _literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
+            ours.pop(CONNECTIONS, None)  # fewer are the user's to choose
         merged: dict[str, dict[str, Any]] = {
             name: {"name": name, "value": value}
             for name, value in ours.items()
@@ -243,7 +258,7 @@ class _Build:
         removed: set[str] = set()
         for kind in ("requests", "limits"):
             amounts: dict[str, Any] = resources.get(kind) or {}
-            taken = set(_gpu_resources(amounts))
+            taken = {name for name in amounts if is_gpu_resource(name)}
             removed |= taken
             resources[kind] = {k: v for k, v in amounts.items() if k not in taken} | ours
         if removed:
@@ -255,11 +270,9 @@ class _Build:
         return resources
 
 
-def _gpu_resources(amounts: dict[str, Any]) -> Iterator[str]:
-    """Find resources that stand for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
-    for name in amounts:
-        if name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX)):
-            yield name
+def is_gpu_resource(name: str) -> bool:
+    """Tell whether a resource stands for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
+    return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
 
 
 def _literal(users: list[dict[str, Any]], name: str) -> str | None:

@@ -7,7 +7,12 @@ server checks the Pod only once we create it. Checked here is what we touch.
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
+from partita.models.errors import describe
 from partita.models.template import PodTemplate
+from partita.pods.node_rules import NodeRules
+from partita.pods.requests import amount
 
 __all__ = ["TemplateError", "template_problems"]
 
@@ -50,6 +55,12 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
                 continue
             yield from _env(container.get("env") or [], f"{path}.env")
             yield from _resources(container.get("resources") or {}, f"{path}.resources")
+    yield from _resources(spec.get("resources") or {}, "template.spec.resources")
+    yield from _amounts(spec.get("overhead") or {}, "template.spec.overhead")
+    try:
+        NodeRules.read(spec)
+    except ValidationError as error:
+        yield describe(error)
 
 
 def _env(env: object, path: str) -> Iterator[str]:
@@ -68,5 +79,15 @@ def _resources(resources: object, path: str) -> Iterator[str]:
         yield f"{path} is no mapping: write requests and limits"
         return
     for kind in ("requests", "limits"):
-        if not isinstance(resources.get(kind) or {}, dict):
-            yield f"{path}.{kind} is no mapping: write resource: amount pairs"
+        yield from _amounts(resources.get(kind) or {}, f"{path}.{kind}")
+
+
+def _amounts(amounts: object, path: str) -> Iterator[str]:
+    if not isinstance(amounts, dict):
+        yield f"{path} is no mapping: write resource: amount pairs"
+        return
+    for name, quantity in amounts.items():
+        try:
+            amount(name, quantity)
+        except ValueError as error:
+            yield f"{path}.{name}: {error}"

@@ -10,19 +10,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from partita.models import GPUPartition
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import totals
+from partita.scheduling.nodes import allocatable_of, left_on
 from partita.scheduling.preemption import Outlook, Preemption, Victims, victims_for
 from partita.scheduling.queue import fair_order
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
-from partita.scheduling.runner import Answer, PolicyRunner
+from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.snapshot import gpus_of, snapshot_of
 from partita.scheduling.state import State
-from partita.scheduling.waiting import WaitingReasons
-from partita_policies.types import GPU, Job, Placement, Snapshot
+from partita.scheduling.waiting import WaitingReasons, shape_of
+from partita_policies.types import GPU, Job
 
-__all__ = ["CycleResult", "Memory", "placements_of", "run_cycle"]
+__all__ = ["Memory", "run_cycle"]
 
 SEARCHES = 8
 """Jobs for which one cycle searches victims; the search goes on in the next cycle. With 1,000 GPUs
@@ -42,25 +44,6 @@ class Memory:
     victims: Victims = field(default_factory=Victims)
     searched: set[tuple[object, ...]] = field(default_factory=set)
     """Requests for which the search for victims, which goes on, has found none."""
-
-
-@dataclass(slots=True)
-class CycleResult:
-    """What a cycle decided."""
-
-    placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
-    booked: dict[str, GPU] = field(default_factory=dict)
-    """The GPUs as they were decided on, by name."""
-    preemptions: list[Preemption] = field(default_factory=list)
-    """Who is to be ended, and for whom."""
-    order: list[Job] = field(default_factory=list)
-    """The queue in its order, with those that were placed."""
-    why: dict[str, Why] = field(default_factory=dict)
-    """Why each of the others waits."""
-    answer: Answer | None = None
-    snapshot: Snapshot | None = None
-    again: float | None = None
-    """Seconds after which to decide anew though nothing happens; None for not at all."""
 
 
 async def run_cycle(
@@ -139,6 +122,7 @@ class _Cycle:
             {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
             quotas={q.namespace: q for q in self._partition.spec.quotas},
             held=totals(self._state.servers_of(name), self._released),
+            left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
         )
         placed, self._result.placed = self._result.placed, []
         for job, where in placed:
@@ -207,7 +191,7 @@ class _Cycle:
             The GPUs as they are once those others are gone and these jobs have started.
         """
         nominated = self._memory.nominated
-        outlook = Outlook(guard.gpus, self._leaving(guard.gpus))
+        outlook = Outlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
         waiting = {job.id for job in self._result.order}
         for job_id in nominated.keys() - waiting:
             del nominated[job_id]
@@ -268,7 +252,9 @@ class _Cycle:
     def _claim(self, job: Job, guard: Guard) -> bool:
         """Hold the GPUs on which a job fits now, or else soonest."""
         free = self._unheld(guard.gpus)
-        wanted = fit_among(job, guard.room, free) or gpus_to_hold(job, guard.room, free)
+        wanted = fit_among(job, guard.room, free) or gpus_to_hold(
+            job, guard.room, free, guard.nodes
+        )
         # GPUs are not held for a job that its namespace's quota keeps waiting.
         if not wanted or self._over_quota(job, wanted, guard):
             return False
@@ -290,11 +276,11 @@ class _Cycle:
         served = {job.id for job, _ in self._result.placed} | self._holds.keys()
         hopeless, any_fits = set[tuple[object, ...]](), False
         for job in higher:
-            if job.id in served or _shape(job) in hopeless:
+            if job.id in served or shape_of(job) in hopeless:
                 continue
             there = fit_among(job, guard.room, open_to_them)
             if there is None:
-                hopeless.add(_shape(job))
+                hopeless.add(shape_of(job))
                 continue
             any_fits = True
             if fit_among(job, guard.room, self._unheld(guard.gpus)) is None:
@@ -312,7 +298,7 @@ class _Cycle:
         for job in self._result.order:
             if lowest is None or job.priority <= lowest:
                 break
-            shape = (job.namespace, job.priority, *_shape(job))
+            shape = (job.namespace, job.priority, *shape_of(job))
             if job.id in placed or job.id in self._memory.nominated or shape in searched:
                 continue
             if searches == SEARCHES:
@@ -333,8 +319,8 @@ class _Cycle:
             if owner in higher and owner not in memory.nominated
             for gpu in theirs
         }
-        overdue = memory.victims.overdue(self._now)
-        found = victims_for(job, outlook.gpus, spared=spared, kept={*kept, *overdue})
+        kept = {*kept, *memory.victims.overdue(self._now)}
+        found = victims_for(job, outlook.gpus, left=outlook.left, spared=spared, kept=kept)
         if found is None or self._over_quota(job, found[0], guard):
             return False
         names, victims = found
@@ -372,7 +358,9 @@ class _Cycle:
         gpus = tuple(self._unheld(guard.remaining()))
         if not jobs or not gpus:
             return guard
-        snapshot = result.snapshot = snapshot_of(self._partition, jobs, gpus, self._now)
+        snapshot = result.snapshot = snapshot_of(
+            self._partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self._now
+        )
         answer = await runner.decide(snapshot)
         guard = self._guard()
         verdict = guard.check(answer.placements, snapshot)
@@ -395,27 +383,17 @@ class _Cycle:
             policy=result.answer.policy if result.answer else partition.spec.policy.name,
             partition=partition.metadata.name,
             wanted=partition.spec.gpus,
+            totals=allocatable_of(guard.nodes, self._state),
         )
         for job in result.order:
             if job.id in placed:
                 continue
             quota = guard.quota_left(job, guard.least_memory(job))
             result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota) if quota else reasons.why(job)
-
-
-def _shape(job: Job) -> tuple[object, ...]:
-    """Return all that decides where a job fits."""
-    size = job.memory, job.gpus, job.slots, job.clients, job.alone
-    return *size, job.cpu, job.host_memory, job.products
+        result.short = frozenset(reasons.short)
 
 
 def _without(gpu: GPU, released: set[str] | None) -> GPU:
     if not released:
         return gpu
     return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))
-
-
-def placements_of(result: CycleResult) -> list[Placement]:
-    """Return what was placed of what the policy was asked about, as it would have said it."""
-    asked = {job.id for job in result.snapshot.jobs} if result.snapshot else set()
-    return [Placement(job.id, gpus) for job, gpus in result.placed if job.id in asked]

@@ -12,6 +12,9 @@ class Dirty:
         self._jobs: set[str] = set()
         self._partitions: set[str] = set()
         self._glances: set[str] = set()
+        self._freed: set[str] = set()
+        self.short: dict[str, frozenset[str]] = {}
+        """Nodes of whose own resources too little is free for some waiting job, by partition."""
         self.event = asyncio.Event()
         """Set while there is something."""
 
@@ -33,6 +36,19 @@ class Dirty:
             self._glances.update(names)
             self.event.set()
 
+    def freed(self, node: str) -> None:
+        """Note that something of a node is free again; most often nobody waits for that."""
+        waiting = [partition for partition, nodes in self.short.items() if node in nodes]
+        if waiting:
+            self._freed.update(waiting)
+            self.event.set()
+
+    def take_freed(self) -> set[str]:
+        """Return the partitions that wait for what was freed, and start anew."""
+        taken, self._freed = self._freed, set()
+        self._settle()
+        return taken
+
     def take_jobs(self) -> set[str]:
         """Return the UIDs of jobs to look at, and start anew."""
         taken, self._jobs = self._jobs, set()
@@ -47,5 +63,5 @@ class Dirty:
         return taken
 
     def _settle(self) -> None:
-        if not (self._jobs or self._partitions or self._glances):
+        if not (self._jobs or self._partitions or self._glances or self._freed):
             self.event.clear()

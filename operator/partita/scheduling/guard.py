@@ -7,12 +7,15 @@ became wrong while the policy thought, is merely left out.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from partita.models.partition import Quota
+from partita.pods.requests import Requests
 from partita.scheduling.ledger import Held
+from partita.scheduling.nodes import offered
 from partita.scheduling.reasons import gib
 from partita_policies.room import Refusal, Room
-from partita_policies.types import GPU, Booking, Job, Placement, Snapshot
+from partita_policies.types import GPU, Booking, Job, Node, Placement, Snapshot
 
 __all__ = ["Guard", "Refused", "Verdict", "over_quota"]
 
@@ -72,6 +75,9 @@ class Guard:
         The namespaces' quotas.
     held
         What the namespaces have booked.
+    left
+        What is left of the CPU, memory and ephemeral storage of the GPUs' nodes; one that is not
+        there is not checked.
     """
 
     def __init__(
@@ -81,19 +87,21 @@ class Guard:
         *,
         quotas: Mapping[str, Quota],
         held: Mapping[str, Held],
+        left: Mapping[str, Requests] = MappingProxyType({}),
     ) -> None:
         self.gpus = gpus
-        self.room = Room(gpus)
+        self.nodes = {node.id: node for node in offered(left, gpus)}
+        self.room = Room(gpus, tuple(self.nodes.values()))
         self._waiting = waiting
         self._quotas = quotas
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
         self._new: dict[str, list[Booking]] = {}
         self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
-    def check(self, placements: Iterable[Placement], offered: Snapshot) -> Verdict:
+    def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> Verdict:
         """Go through a policy's answer, in its order, to what it was offered."""
         verdict = Verdict()
-        jobs, seen = {job.id: job for job in offered.jobs}, Room(offered.gpus)
+        jobs, seen = {job.id: job for job in snapshot.jobs}, Room(snapshot.gpus, snapshot.nodes)
         for placement in placements:
             if why := _nonsense(placement, jobs, seen):
                 verdict.broken.append(Refused(placement, why))
@@ -125,6 +133,31 @@ class Guard:
             else gpu
             for gpu in self.gpus
         )
+
+    def remaining_nodes(
+        self, gpus: Sequence[GPU], held: Mapping[str, Sequence[str]]
+    ) -> tuple[Node, ...]:
+        """Return the nodes as a policy that is asked about some GPUs may use them by now.
+
+        Parameters
+        ----------
+        gpus
+            These GPUs, as they are by now.
+        held
+            GPUs that are held for each job, by its UID: its share of their node is held as well.
+        """
+        hosts = self.room.hosts
+        if hosts is None:
+            return ()
+        left = {name: Requests(*(hosts.left(name) or ())) for name in self.nodes}
+        for job_id, theirs in held.items():
+            job, node = self._waiting.get(job_id), self.room[theirs[0]].gpu.node
+            if job is not None and node in left:
+                was = left[node]
+                left[node] = Requests(
+                    was.cpu - job.cpu, was.memory - job.host_memory, was.storage - job.host_storage
+                )
+        return offered(left, gpus)
 
     def booked_memory(self, job: Job, gpus: Sequence[str]) -> int:
         """Bytes that a job books in all: a job that is alone books whole GPUs.
@@ -174,6 +207,9 @@ class Guard:
             priority=job.priority,
             duration=job.duration,
             profile=job.profile,
+            cpu=job.cpu,
+            host_memory=job.host_memory,
+            host_storage=job.host_storage,
         )
 
 

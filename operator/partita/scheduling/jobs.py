@@ -26,11 +26,12 @@ from partita.scheduling.known import Known
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.refusals import Refusals
-from partita.scheduling.reports import fault_of, use_of
+from partita.scheduling.reports import excess_of, fault_of, use_of
 from partita.scheduling.request import Largest, resolve
 from partita.scheduling.snapshot import largest_of
 from partita.scheduling.state import State
 from partita.scheduling.status import Place, job_status, same_status
+from partita.scheduling.system_failures import failures_of
 from partita.scheduling.unknown import rests_on_unknown
 from partita.scheduling.urgency import within
 from partita_policies.types import Job
@@ -282,10 +283,8 @@ class Jobs:
             beside=known.beside,
             known=known.plan.attempts if known.plan else (),
             may_start=self._may_start(job, servers.values()),
-            system_failures=sum(
-                a.outcome is Outcome.SYSTEM_FAILURE and a.number > (job.status.retried_after or 0)
-                for a in job.status.attempts
-            ),
+            above_processes=excess_of(uid, servers.values()),
+            system_failures=failures_of(job.status),
             # 0 would free its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(times.preemption_grace_period)),
         )

@@ -8,12 +8,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from partita.models import Allocation, Outcome, SharedGPUJob
+from partita.pods.requests import Requests
 from partita.scheduling.guard import Guard
 from partita.scheduling.state import State
 from partita_policies.room import Room
-from partita_policies.types import GPU, Booking, Job
+from partita_policies.types import GPU, Booking, Job, Node
 
 __all__ = ["Outlook", "Preemption", "Victims", "victims_for"]
 
@@ -41,10 +43,19 @@ class Outlook:
         The GPUs that may take jobs, with what is booked on them now.
     leaving
         UIDs of jobs that are being ended.
+    nodes
+        What the jobs on these GPUs may take of their nodes in all.
     """
 
-    def __init__(self, gpus: Iterable[GPU], leaving: Collection[str]) -> None:
+    def __init__(
+        self, gpus: Iterable[GPU], leaving: Collection[str], nodes: Iterable[Node] = ()
+    ) -> None:
         self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
+        self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
+        """What will be left of each node."""
+        on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.bookings}
+        for (node, _), booking in on_nodes.items():
+            self._add(node, booking, -1)
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, job_id: object) -> bool:
@@ -59,11 +70,15 @@ class Outlook:
         """Tell whether a job will fit on each of these GPUs."""
         there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
         room = Room(there)
-        return len(there) == len(gpus) and all(room.why_not(job, gpu) is None for gpu in gpus)
+        return len(there) == len(gpus) and all(
+            room.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
+            for gpu in there
+        )
 
     def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
         """Give these GPUs to a job."""
         self._taken[job.id] = gpus
+        self._add(self._gpus[gpus[0]].node, job, -1)
         for name in gpus:
             gpu = self._gpus[name]
             bookings = (*gpu.bookings, guard.booking(job, name))
@@ -72,8 +87,33 @@ class Outlook:
     def drop(self, job_id: str) -> None:
         """Take a job out of all GPUs."""
         self._taken.pop(job_id, None)
+        dropped: dict[str, Booking] = {}
         for name, gpu in self._gpus.items():
+            for booking in gpu.bookings:
+                if booking.job == job_id:
+                    dropped[gpu.node] = booking
             self._gpus[name] = _without(gpu, (job_id,))
+        for node, booking in dropped.items():
+            self._add(node, booking, 1)
+
+    def _add(self, node: str, holder: Booking | Job, sign: int) -> None:
+        left = self.left.get(node)
+        if left is not None:
+            asked = _asked(holder)
+            added = (have + sign * each for have, each in zip(left, asked, strict=True))
+            self.left[node] = Requests(*added)
+
+
+def _asked(holder: Booking | Job) -> Requests:
+    return Requests(holder.cpu, holder.host_memory, holder.host_storage)
+
+
+def _suffices(job: Job, left: Requests | None, without: Sequence[Booking]) -> bool:
+    """Tell whether a node has what a job asks of it, once these have given back what they have."""
+    if left is None:
+        return True
+    amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
+    return all(not asked or asked <= sum(have) for asked, *have in amounts)
 
 
 class Victims:
@@ -134,6 +174,7 @@ def victims_for(
     job: Job,
     gpus: Sequence[GPU],
     *,
+    left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
     kept: Collection[str] = (),
 ) -> tuple[tuple[str, ...], tuple[Booking, ...]] | None:
@@ -146,6 +187,8 @@ def victims_for(
     ----------
     gpus
         The GPUs that may take jobs, with what is booked on them now.
+    left
+        What is left of their nodes; one that is not there is not checked.
     spared
         GPUs that are held for other jobs.
     kept
@@ -158,7 +201,7 @@ def victims_for(
     """
     nodes: dict[str, list[_Option]] = {}
     for gpu in gpus:
-        victims = None if gpu.id in spared else _victims_on(job, gpu, kept)
+        victims = None if gpu.id in spared else _victims_on(job, gpu, left, kept)
         if victims is not None:
             nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims))
     choices = [
@@ -190,23 +233,25 @@ def _costs(options: Sequence[_Option]) -> tuple[int, str]:
     return sum(len(option.victims) for option in options), options[0].gpu
 
 
-def _victims_on(job: Job, gpu: GPU, kept: Collection[str]) -> tuple[Booking, ...] | None:
+def _victims_on(
+    job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
+) -> tuple[Booking, ...] | None:
     """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
     lower = [b for b in gpu.bookings if b.priority < job.priority and b.job not in kept]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
-    room, victims = Room([gpu]), list[Booking]()
-    while room.why_not(job, gpu.id) is not None:
+    host, room, victims = left.get(gpu.node), Room([gpu]), list[Booking]()
+    while room.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
         if len(victims) == len(lower):
             return None
         victims.append(lower[len(victims)])
         room.give_back(victims[-1].job)
     for booking in reversed(victims[:-1]):
         others = [victim for victim in victims if victim is not booking]
-        if _fits(job, gpu, others):
+        if _fits(job, gpu, host, others):
             victims = others
     return tuple(victims)
 
 
-def _fits(job: Job, gpu: GPU, without: Sequence[Booking]) -> bool:
+def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[Booking]) -> bool:
     left = _without(gpu, {booking.job for booking in without})
-    return Room([left]).why_not(job, gpu.id) is None
+    return _suffices(job, host, without) and Room([left]).why_not(job, gpu.id) is None

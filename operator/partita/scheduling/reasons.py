@@ -27,6 +27,7 @@ class Reason(StrEnum):
     GPU_NOT_IDLE = "GPUNotIdle"
     INSUFFICIENT_NODE = "InsufficientNodeResources"
     OTHER_PRODUCT = "OtherProduct"
+    NODE_NOT_ELIGIBLE = "NodeNotEligible"
     GPU_HELD = "GPUHeld"
     QUOTA_EXCEEDED = "QuotaExceeded"
     BACK_OFF = "BackOff"

@@ -3,11 +3,32 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from partita.models import GPUServer
+from partita.constants import MPS_MAX_CLIENTS
+from partita.models import GPUServer, SharingMode
 from partita.scheduling.fault_policy import GPUFault
 from partita.scheduling.views import PodView
 
-__all__ = ["fault_of", "use_of"]
+__all__ = ["excess_of", "fault_of", "max_clients", "use_of"]
+
+
+def max_clients(server: GPUServer) -> int:
+    """Return how many MPS clients a GPU serves; 0 without MPS."""
+    if server.spec.mode is not SharingMode.MPS:
+        return 0
+    return server.status.max_clients or MPS_MAX_CLIENTS
+
+
+def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
+    """Say that the agent ended a client of a job that had too many; empty where it did not."""
+    for server in servers:
+        usage, allocation = server.status.usage, server.status.allocations.get(uid)
+        used = usage.jobs.get(uid) if usage is not None else None
+        if used is not None and used.excess_processes and allocation is not None:
+            return (
+                f"it had {used.excess_processes} MPS clients with {allocation.clients} allocated "
+                "(spec.processes), so the newest was ended"
+            )
+    return ""
 
 
 def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime | None]:

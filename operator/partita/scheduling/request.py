@@ -1,15 +1,14 @@
 """What a job asks for, in numbers: slices, history, growth after out-of-memory resolved."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import Slice
 from partita.models.profile import ApplicationProfile, Measurement
-from partita.pods.job import device_slots
-from partita.pods.template import template_problems
+from partita.pods.needs import read_needs
 from partita.scheduling.fault_policy import must_run_alone
+from partita.scheduling.node_fit import Largest, fit
 from partita.scheduling.reasons import Reason, Why, gib
 from partita_policies import types as policy
 
@@ -24,18 +23,6 @@ def bookable(total: int, partition: GPUPartition) -> int:
     """Bytes of a GPU that may be booked: its memory less the partition's reserve, whole MiB."""
     share = total * (100 - partition.spec.sharing.memory_reserve_percent) // 100
     return share // MEBI * MEBI
-
-
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The most that any ready GPU, or node, of a partition could ever give."""
-
-    memory: int = 0
-    """Bookable bytes of the largest GPU."""
-    gpus_on_node: int = 0
-    """Most GPUs of the partition on one node."""
-    arriving: bool = False
-    """A GPU has come that has not yet said how large it is: perhaps the largest."""
 
 
 def asked_memory(
@@ -136,7 +123,7 @@ def resolve(
     history
         What is known of its application.
     largest
-        What a ready GPU could give at most; zeros while none is ready.
+        What a ready GPU could give at most, and its node; zeros while none is ready.
 
     Returns
     -------
@@ -147,11 +134,13 @@ def resolve(
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
     mps = partition.spec.sharing.mode is SharingMode.MPS
-    template = spec.template.unpack()
-    problems = template_problems(template)
-    slots = 0 if problems else device_slots(template)
-    if problem := _problem(job, partition, problems, slots):
+    needs = read_needs(spec.template)
+    if problem := _problem(job, partition, needs.problems, needs.slots):
         return Why(Reason.INVALID_SPEC, problem)
+    found = fit(needs, largest, name)
+    if isinstance(found, Why):
+        return found
+    largest = found.largest
     measurement = history.spec.measurement() if history else None
     peak = measurement.peak_memory if measurement else 0
     most = _most(job, partition, largest)
@@ -169,7 +158,8 @@ def resolve(
             return Why(Reason.NEVER_FITS, _no_slice_holds(memory, job, partition))
         memory, threads = fixed.memory // MEBI * MEBI, fixed.thread_percent
     memory = _round_up(memory)
-    if problem := _too_large(name, memory, spec.gpus, largest):
+    clients = spec.processes if mps else 1
+    if problem := _too_large(name, memory, spec.gpus, clients, largest):
         return Why(Reason.NEVER_FITS, problem)
     duration = spec.expected_duration or (measurement.duration if measurement else None)
     created = job.metadata.creation_timestamp
@@ -181,14 +171,18 @@ def resolve(
         memory=memory,
         thread_percent=threads,
         gpus=spec.gpus,
-        slots=slots,
-        clients=spec.processes if mps else 1,
+        slots=needs.slots,
+        clients=clients,
         alone=exclusive or asked is None or must_run_alone(attempts),
         alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
         priority=min(spec.priority, partition.spec.priority_cap(job.metadata.namespace)),
         duration=duration,
         submitted=created.timestamp() if created else 0.0,
         profile=to_profile(spec.application or "", measurement) if measurement else None,
+        cpu=needs.requests.cpu,
+        host_memory=needs.requests.memory,
+        host_storage=needs.requests.storage,
+        nodes=found.nodes,
     )
 
 
@@ -241,7 +235,7 @@ def _nothing_larger(partition: str, refused: int) -> str:
     )
 
 
-def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:
+def _too_large(partition: str, memory: int, gpus: int, clients: int, largest: Largest) -> str:
     """Say what is the most there is where a job asks for more; empty where it does not."""
     if largest.memory and memory > largest.memory:
         return (
@@ -252,6 +246,11 @@ def _too_large(partition: str, memory: int, gpus: int, largest: Largest) -> str:
         return (
             f"needs {gpus} GPUs on one node, but {partition} has at most "
             f"{largest.gpus_on_node} on a node: ask for fewer"
+        )
+    if 0 < largest.clients < clients:
+        return (
+            f"needs {clients} MPS clients, but a GPU of {partition} serves at most "
+            f"{largest.clients} with its driver: use fewer processes"
         )
     return ""
 

@@ -21,9 +21,10 @@ neighbours, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from partita_policies.room import Room
-from partita_policies.types import GPU, Job
+from partita_policies.types import GPU, Job, Node
 
 __all__ = ["Aging", "fit_among", "gpus_to_hold"]
 
@@ -100,14 +101,21 @@ def fit_among(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] | No
     return None
 
 
-def gpus_to_hold(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] | None:
+def gpus_to_hold(
+    job: Job, room: Room, gpus: Iterable[GPU], nodes: Mapping[str, Node] = MappingProxyType({})
+) -> tuple[str, ...] | None:
     """Choose among these the GPUs on which a job will fit soonest; None if it fits on none.
 
     Those with the least memory still to be given back come first.
+
+    Parameters
+    ----------
+    nodes
+        What may be booked of nodes, what is booked included; one that is not there is not checked.
     """
     best: tuple[int, tuple[str, ...]] | None = None
     for candidates in _by_node(gpus).values():
-        large = [gpu for gpu in candidates if _could_take(job, gpu)]
+        large = [g for g in candidates if _could_take(job, g) and _suffices(job, g, nodes)]
         if len(large) < job.gpus:
             continue
         missing = sorted((_missing(job, room, gpu), gpu.id) for gpu in large)[: job.gpus]
@@ -118,6 +126,16 @@ def gpus_to_hold(job: Job, room: Room, gpus: Iterable[GPU]) -> tuple[str, ...] |
 
 def _could_take(job: Job, gpu: GPU) -> bool:
     return gpu.memory >= job.memory and gpu.max_jobs >= job.slots and gpu.max_clients >= job.clients
+
+
+def _suffices(job: Job, gpu: GPU, nodes: Mapping[str, Node]) -> bool:
+    """Tell whether a job may run on the GPU's node once the jobs there have ended."""
+    if job.nodes and gpu.node not in job.nodes:
+        return False
+    node = nodes.get(gpu.node)
+    return node is None or (
+        job.cpu <= node.cpu and job.host_memory <= node.memory and job.host_storage <= node.storage
+    )
 
 
 def _missing(job: Job, room: Room, gpu: GPU) -> int:

@@ -5,10 +5,12 @@ from datetime import datetime
 from functools import cache
 from typing import Literal
 
-from partita.constants import MPS_MAX_CLIENTS
-from partita.models import GPUPartition, GPUServer, SharingMode
+from partita.models import GPUPartition, GPUServer
 from partita.models.base import seconds_since
-from partita.scheduling.request import Largest, bookable, to_profile
+from partita.scheduling.node_fit import Host, Largest
+from partita.scheduling.nodes import requested_by
+from partita.scheduling.reports import max_clients
+from partita.scheduling.request import bookable, to_profile
 from partita.scheduling.state import State
 from partita_policies import types as policy
 
@@ -72,14 +74,13 @@ def _gpu(
     cap: Callable[[str], int],
 ) -> policy.GPU:
     status = server.status
-    mps = server.spec.mode is SharingMode.MPS
     max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
     return policy.GPU(
         id=server.metadata.name,
         node=status.node,
         memory=bookable(status.memory, partition),
         max_jobs=max_jobs,
-        max_clients=MPS_MAX_CLIENTS if mps else max_jobs,
+        max_clients=max_clients(server) or max_jobs,
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
@@ -97,6 +98,7 @@ def _bookings(
         history = state.profiles.get(allocation.namespace, application)
         measured = history.spec.measurement(server.status.product) if history else None
         expected = job.spec.expected_duration if job else None
+        requests, _ = requested_by(uid, allocation.attempt, state)
         bookings.append(
             policy.Booking(
                 job=uid,
@@ -111,6 +113,9 @@ def _bookings(
                 elapsed=seconds_since(allocation.since, now),
                 duration=expected or (measured.duration if measured else None),
                 profile=to_profile(application, measured) if measured else None,
+                cpu=requests.cpu,
+                host_memory=requests.memory,
+                host_storage=requests.storage,
             )
         )
     return bookings
@@ -121,26 +126,36 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
 
     A GPU that is unready or drained for a while still counts: it will come back.
     """
-    memory, arriving = 0, False
-    on_node: dict[str, int] = {}
+    hosts: dict[str, Host] = {}
     for server in state.servers_of(partition.metadata.name):
         stands = server_state(server, partition, state)
         if stands in {"Draining", "Mismatched"}:
             continue
-        if not server.status.uuid:
+        arriving = not server.status.uuid
+        name = server.status.node
+        if arriving:
             # One whose Pod no node has taken may be waited for in vain.
             pod = state.server_pod(server.metadata.name)
-            arriving |= stands == "Starting" and pod is not None and bool(pod.node)
-            continue
-        memory = max(memory, bookable(server.status.memory, partition))
-        on_node[server.status.node] = on_node.get(server.status.node, 0) + 1
-    return Largest(memory, max(on_node.values(), default=0), arriving)
+            if stands != "Starting" or pod is None or not pod.node:
+                continue
+            name = pod.node
+        node, known = state.nodes.get(name), hosts.get(name, Host(name))
+        hosts[name] = Host(
+            name,
+            node.info if node else None,
+            memory=max(known.memory, bookable(server.status.memory, partition)),
+            gpus=known.gpus + (not arriving),
+            arriving=known.arriving or arriving,
+            clients=max(known.clients, 0 if arriving else max_clients(server)),
+        )
+    return Largest.of(hosts.values(), partition.spec.tolerations)
 
 
 def snapshot_of(
     partition: GPUPartition,
     jobs: Sequence[policy.Job],
     gpus: tuple[policy.GPU, ...],
+    nodes: tuple[policy.Node, ...],
     now: datetime,
 ) -> policy.Snapshot:
     """Freeze a partition for a policy; `jobs` are in queue order."""
@@ -150,4 +165,5 @@ def snapshot_of(
         jobs=tuple(jobs),
         gpus=gpus,
         sharing=policy.Sharing(partition.spec.sharing.mode),
+        nodes=nodes,
     )

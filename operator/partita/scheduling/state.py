@@ -6,6 +6,7 @@ one, so the answer to a write and the watch event of the same write may come in 
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from partita.models import (
 )
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
+from partita.scheduling.node_usage import NodeUsage
 from partita.scheduling.unreadable import Unreadable, UnreadableObjects, as_far_as_read
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
@@ -61,6 +63,8 @@ class State:
         """By UID."""
         self.profiles = Histories()
         self.nodes: dict[str, NodeView] = {}
+        self.usage = NodeUsage(self.dirty.freed)
+        """What all Pods request of their nodes."""
         self.namespaces: dict[str, NamespaceView] = {}
         self.pods: dict[str, PodView] = {}
         """By UID, all that name a job or a GPUServer as their controller."""
@@ -210,6 +214,8 @@ class State:
             self._job_servers.setdefault(uid, set()).add(name)
         if old is not None:
             self._partition_servers[old.spec.partition].discard(name)
+            if before - after:
+                self.dirty.freed(old.status.node)
         if new is not None:
             self._partition_servers.setdefault(new.spec.partition, set()).add(name)
 
@@ -256,6 +262,8 @@ class State:
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Pod of the cluster; one that is not ours is passed over."""
+        gone = deleted or body["metadata"]["uid"] in self._gone
+        self.usage.take(body, deleted=gone)
         known = self.pods.get(body["metadata"]["uid"])
         pod = PodView.parse(body) if known is None else known.updated(body)
         if pod is None:
@@ -286,9 +294,11 @@ class State:
         """Take a Node. One that merely reports again changes nothing."""
         node = NodeView.parse(body)
         old = self.nodes.get(node.name)
+        if old is not None and old.info == node.info:
+            node = replace(node, info=old.info)  # once in memory
         self._apply_view(self.nodes, node.name, node, deleted=deleted)
         new = self.nodes.get(node.name)
-        if old and new and _node_outlook(old) == _node_outlook(new):
+        if old is not None and old.like(new):
             return
         for name, server in self.servers.items():
             pod = self.server_pod(name)
@@ -342,7 +352,8 @@ class State:
         ]
         for stub in gone:
             apply(stub, deleted=True)
-        return len(gone)
+        others = self.usage.forget_missing(uids, version) if plural == "pods" else 0
+        return len(gone) + others
 
     def _apply(
         self,
@@ -413,8 +424,3 @@ def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
     if isinstance(item, PodView):
         meta["namespace"] = item.namespace
     return {"metadata": meta}
-
-
-def _node_outlook(node: NodeView) -> tuple[object, ...]:
-    """All that decides whether GPUs of a node take jobs, and whether they are given back."""
-    return node.ready, node.schedulable, node.maintenance

@@ -18,11 +18,18 @@ and a job that MPS did not let in twenty times ends with the reason SystemFailur
 from collections.abc import Sequence
 from typing import Final
 
-from partita.models import Attempt, Outcome
+from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.pods.outcome import PodOutcome
 from partita.scheduling.reasons import gib
 
-__all__ = ["MAX_REFUSALS", "MAX_SYSTEM_FAILURES", "judge_mps_error", "judge_refusal", "too_many"]
+__all__ = [
+    "MAX_REFUSALS",
+    "MAX_SYSTEM_FAILURES",
+    "failures_of",
+    "judge_mps_error",
+    "judge_refusal",
+    "too_many",
+]
 
 MAX_REFUSALS: Final = 3
 """System failures after which memory that is refused below the allocation is a failure of the
@@ -76,6 +83,12 @@ def judge_mps_error(seen: PodOutcome, *, used_gpu: bool) -> tuple[Outcome, str] 
         return None
     said = f"MPS did not let it use the GPU, which is not its failure: {seen.message}"
     return Outcome.SYSTEM_FAILURE, said
+
+
+def failures_of(status: SharedGPUJobStatus) -> int:
+    """Count the system failures of a job since it was last retried."""
+    after = status.retried_after or 0
+    return sum(a.outcome is Outcome.SYSTEM_FAILURE and a.number > after for a in status.attempts)
 
 
 def too_many(attempts: Sequence[Attempt]) -> bool:

@@ -8,10 +8,13 @@ from typing import Any, Self
 from partita.constants import GROUP
 from partita.models.base import parse_time
 from partita.pods.gpu_operator import maintenance
+from partita.pods.job import is_gpu_resource
+from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
+from partita.pods.requests import Requests, amount, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
 
-__all__ = ["NamespaceView", "NodeView", "PodView"]
+__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView"]
 
 Json = dict[str, Any]
 
@@ -127,16 +130,69 @@ def _grace(body: Json) -> int:
     return int(body["metadata"].get("deletionGracePeriodSeconds", asked))
 
 
+_COMMON = frozenset({"cpu", "memory", "ephemeral-storage"})
+_TOLD_APART = _GOING | frozenset(
+    f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable")
+)
+"""Taints that say once more what `NodeView.ready` and `NodeView.schedulable` say."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What of a node decides which Pods it takes, whatever runs there now."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    """Those that keep Pods away."""
+    allocatable: Requests | None = None
+    """What Pods may request of it in all; None where it does not say."""
+    others: dict[str, int] = field(default_factory=dict)
+    """Its other resources, by name; those that stand for GPUs are left out."""
+
+    @classmethod
+    def parse(cls, body: Json) -> Self:
+        """Read it from a Node."""
+        quantities = (body.get("status") or {}).get("allocatable") or {}
+        amounts = {
+            name: amount(name, quantity)
+            for name, quantity in quantities.items()
+            if not is_gpu_resource(name)
+        }
+        return cls(
+            labels=dict(body["metadata"].get("labels") or {}),
+            taints=tuple(
+                taint
+                for taint in map(Taint.model_validate, (body.get("spec") or {}).get("taints") or ())
+                if taint.repels and taint.key not in _TOLD_APART
+            ),
+            allocatable=requests_of(amounts) if amounts else None,
+            others={name: value for name, value in amounts.items() if name not in _COMMON},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node: whether Pods may start on it."""
+    """A node: whether Pods may start on it, and which."""
 
     name: str
     uid: str
     version: int
     ready: bool
     schedulable: bool
-    labels: dict[str, str] = field(default_factory=dict)
+    info: NodeInfo = field(default_factory=NodeInfo)
+
+    def like(self, other: "NodeView | None") -> bool:
+        """Tell whether nothing has changed since, but what a node reports with each heartbeat."""
+        return other is not None and (self.ready, self.schedulable, self.info) == (
+            other.ready,
+            other.schedulable,
+            other.info,
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels."""
+        return self.info.labels
 
     @property
     def maintenance(self) -> str:
@@ -150,12 +206,12 @@ class NodeView:
         spec = body.get("spec") or {}
         taints = {taint.get("key") for taint in spec.get("taints") or []}
         return cls(
+            info=NodeInfo.parse(body),
             name=body["metadata"]["name"],
             uid=body["metadata"]["uid"],
             version=int(body["metadata"]["resourceVersion"]),
             ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
             schedulable=not (spec.get("unschedulable") or taints & _GOING),
-            labels=dict(body["metadata"].get("labels") or {}),
         )
 
 

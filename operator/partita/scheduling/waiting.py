@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+from partita.pods.requests import Requests
+from partita.scheduling.node_fit import told
 from partita.scheduling.reasons import Reason, Why, gib
 from partita.scheduling.reservations import fit_among
 from partita_policies.room import Refusal, Room
 from partita_policies.types import GPU, Job
 
-__all__ = ["WaitingReasons"]
+__all__ = ["WaitingReasons", "shape_of"]
 
 _REASONS = {
     Refusal.MEMORY: Reason.INSUFFICIENT_MEMORY,
@@ -17,7 +20,18 @@ _REASONS = {
     Refusal.ALONE: Reason.GPU_NOT_IDLE,
     Refusal.HOST: Reason.INSUFFICIENT_NODE,
     Refusal.PRODUCT: Reason.OTHER_PRODUCT,
+    Refusal.NOT_ELIGIBLE: Reason.NODE_NOT_ELIGIBLE,
 }
+_NAMED = 3
+"""Nodes that a message names."""
+
+
+def shape_of(job: Job) -> tuple[object, ...]:
+    """Return all that decides where a job fits."""
+    return (
+        *(job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults),
+        *(job.cpu, job.host_memory, job.host_storage, job.nodes, job.products),
+    )
 
 
 class WaitingReasons:
@@ -37,6 +51,8 @@ class WaitingReasons:
         The policy that decided.
     wanted
         How many GPUs the partition is to have.
+    totals
+        What Pods may request of each node in all.
     """
 
     def __init__(
@@ -48,6 +64,7 @@ class WaitingReasons:
         policy: str,
         partition: str,
         wanted: int,
+        totals: Mapping[str, Requests] = MappingProxyType({}),
     ) -> None:
         self._room = room
         self._gpus = gpus
@@ -56,6 +73,9 @@ class WaitingReasons:
         self._policy = policy
         self._partition = partition
         self._wanted = wanted
+        self._totals = totals
+        self.short: set[str] = set()
+        """Nodes of whose own resources too little is free for one of the jobs asked about."""
         self._known: dict[tuple[object, ...], Why] = {}
 
     def why(self, job: Job) -> Why:
@@ -63,7 +83,7 @@ class WaitingReasons:
         if job.id in self._holds:
             held = ", ".join(self._holds[job.id])
             return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
-        shape = (job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults)
+        shape = shape_of(job)
         if shape not in self._known:
             self._known[shape] = self._of_shape(job)
         return self._known[shape]
@@ -77,13 +97,19 @@ class WaitingReasons:
                 if self._wanted
                 else f"{self._partition} has no GPUs: raise spec.gpus",
             )
-        refusals = Counter(self._refusal(job, gpu) for gpu in self._gpus)
+        found = [self._refusal(job, gpu) for gpu in self._gpus]
+        refusals = Counter(found)
+        for gpu, refusal in zip(self._gpus, found, strict=True):
+            if refusal is Refusal.HOST:
+                self.short.add(gpu.node)
         if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._held]):
             return Why(
                 Reason.POLICY_WAITS,
                 f"it would fit, but policy {self._policy} does not start it yet",
             )
-        (main, _), *_ = [e for e in refusals.most_common() if e[0] is not None] or [(None, 0)]
+        # Of the nodes that it may not run on anyway nothing is to be expected.
+        told_last: dict[Refusal | str | None, int] = {None: 2, Refusal.NOT_ELIGIBLE: 1}
+        main = min(refusals.most_common(), key=lambda entry: told_last.get(entry[0], 0))[0]
         if main is None:
             return Why(
                 Reason.INSUFFICIENT_MEMORY,
@@ -119,8 +145,12 @@ class WaitingReasons:
             limit = max(gpu.max_clients for gpu in self._gpus)
             said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
         elif main is Refusal.HOST:
-            asked = f"{job.cpu / 1000:g} CPUs and {gib(job.host_memory)} of the node's memory"
-            said = f"needs {asked}; {count} stand in nodes that have less left"
+            said = self._node_sentence(job, count)
+        elif main is Refusal.NOT_ELIGIBLE:
+            names = sorted(job.nodes)
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            allowed = ", ".join(names[:_NAMED]) + more
+            said = f"its Pod can run on {allowed} alone, and no GPU there is ready"
         elif main is Refusal.PRODUCT:
             said = f"needs {' or '.join(job.products)}; {count} are others"
         elif job.alone:
@@ -136,13 +166,38 @@ class WaitingReasons:
         ]
         return f"{said} (and {', '.join(others)})" if others else said
 
+    def _node_sentence(self, job: Job, count: str) -> str:
+        """Say what is asked of a node, and what is free of how much where the most is."""
+        nodes = {g.node for g in self._gpus if self._refusal(job, g) is Refusal.HOST}
+        left = {name: Requests(*self._left(name)) for name in nodes}
+        asked = Requests(job.cpu, job.host_memory, job.host_storage)._asdict()
+        lacking = {
+            resource: [name for name in nodes if amount > getattr(left[name], resource)]
+            for resource, amount in asked.items()
+            if amount
+        }
+        resource = max(lacking, key=lambda each: len(lacking[each]))
+        most = max(sorted(lacking[resource]), key=lambda name: getattr(left[name], resource))
+        free = getattr(left[most], resource)
+        total = getattr(self._totals.get(most, left[most]), resource)
+        return (
+            f"needs {told(resource, asked[resource])} of its node; the most that is free is "
+            f"{told(resource, max(0, free), short=True)} of {told(resource, total, short=True)} "
+            f"on {most}, and {count} are on such nodes"
+        )
+
+    def _left(self, node: str) -> tuple[int, int, int]:
+        hosts = self._room.hosts
+        return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
+
 
 _SHORT: dict[Refusal | str, str] = {
     Refusal.MEMORY: "lack memory",
     Refusal.JOBS: "have no place left",
     Refusal.CLIENTS: "have no MPS client left",
     Refusal.ALONE: "are not to be shared now",
-    Refusal.HOST: "stand in nodes without enough CPU or memory",
+    Refusal.HOST: "are on nodes without enough CPU, memory or ephemeral storage",
     Refusal.PRODUCT: "are of another product",
+    Refusal.NOT_ELIGIBLE: "are on nodes that cannot run its Pod",
     "held": "are held for other jobs",
 }

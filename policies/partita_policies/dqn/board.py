@@ -27,8 +27,8 @@ _CHUNK = 32
 _PATIENCE = 2048
 """Kinds after which a GPU makes do with those found; a GPU with none looks through all."""
 _ASKED = attrgetter(
-    "priority", "memory", "alone", "gpus", "slots", "clients", "cpu", "host_memory", "products",
-    "duration", "thread_percent",
+    "priority", "memory", "alone", "gpus", "slots", "clients", "cpu", "host_memory", "host_storage",
+    "products", "nodes", "duration", "thread_percent",
 )  # fmt: skip
 
 
@@ -113,7 +113,8 @@ class Board:
         self._shape = np.array([places[shape] for shape in shapes], np.int64)
         self._cpu = np.array([job.cpu for job in likes], np.int64)
         self._host_memory = np.array([job.host_memory for job in likes], np.int64)
-        self._special = [job.gpus > 1 or bool(job.products) for job in likes]
+        self._host_storage = np.array([job.host_storage for job in likes], np.int64)
+        self._special = [job.gpus > 1 or bool(job.products or job.nodes) for job in likes]
         self._priced: dict[tuple[float, float], Priced] = {}
         self.placements: list[Placement] = []
 
@@ -237,6 +238,7 @@ class Board:
             if host:  # what a job does not ask cannot be lacking
                 fits &= self._cpu[part] <= max(host[0], 0)
                 fits &= self._host_memory[part] <= max(host[1], 0)
+                fits &= self._host_storage[part] <= max(host[2], 0)
             for place in (fits.nonzero()[0] + low).tolist():
                 job = self._kinds[place].like
                 if found and job.priority != self._kinds[found[0]].like.priority:

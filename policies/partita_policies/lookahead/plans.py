@@ -240,8 +240,8 @@ class Plans:
             job.alone,
             job.thread_percent,
             job.duration,
-            job.products if isinstance(job, Job) else (),
-            (job.cpu, job.host_memory),
+            (job.products, job.nodes) if isinstance(job, Job) else (),
+            (job.cpu, job.host_memory, job.host_storage),
             profile
             and (profile.application, profile.product, profile.duration, len(profile.steps)),
         )

@@ -22,7 +22,8 @@ import orjson
 from bench.scale.meters import usage
 from partita.collector import collect_rarely
 from partita.models.base import format_time
-from partita.scheduling.cycle import CycleResult, Memory, run_cycle
+from partita.scheduling.cycle import Memory, run_cycle
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.reasons import Reason
 from partita.scheduling.runner import PolicyRunner

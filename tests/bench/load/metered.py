@@ -15,7 +15,8 @@ from typing_extensions import override
 from partita.cli import main
 from partita.controller import operator
 from partita.controller.metrics.page import Metrics
-from partita.scheduling.cycle import CycleResult, run_cycle
+from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.loop import cycles
 
 CYCLES = "bench_cycle_seconds"

@@ -108,6 +108,17 @@ Return nvmlSystemGetDriverVersion(char *version, unsigned size) {
     return copy(version, size, value_of(text, "version"));
 }
 
+Return nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    char path[4096], text[256];
+    if (!initialised) return UNINITIALIZED;
+    state_path(path, sizeof path, "driver");
+    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    const char *value = value_of(text, "cuda");
+    if (!value) return NOT_SUPPORTED;
+    *version = atoi(value);
+    return SUCCESS;
+}
+
 Return nvmlDeviceGetCount_v2(unsigned *count) {
     char path[4096], text[4096];
     if (!initialised) return UNINITIALIZED;

@@ -112,6 +112,15 @@ CASES = [
         labels={**GPU, "state": "Stopped"},
     ),
     Case(
+        "PartitaUnknownProcesses",
+        {f"partita_gpu_unknown_processes{{{LABELS}}}": "2x60"},
+        {f"partita_gpu_unknown_processes{{{LABELS}}}": "0x60"},
+        minutes=7,
+        early=4,
+        says="2 processes use GPU shared-0 without an allocation.",
+        labels=GPU,
+    ),
+    Case(
         "PartitaPartitionShortOfGPUs",
         {'partita_partition_wanted_gpus{partition="shared"}': "2x60"},
         {

@@ -9,7 +9,7 @@ import pytest
 from partita.kube.client import JOBS, SERVERS, Kind
 from partita.kube.errors import FencedError, NotFoundError, UnavailableError
 from partita.kube.fence import may_send
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.lifecycle import Plan

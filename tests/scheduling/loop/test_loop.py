@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop import cycles as cycles_module
 from partita.scheduling.loop import loop as loop_module

@@ -11,6 +11,7 @@ export function makeGpu(gpu) {
   part.bar = el("div", { class: "bar", role: "group" });
   part.free = el("span", { class: "free" });
   part.sum = el("p", { class: "sum" });
+  part.unknown = el("p", { class: "unknown", role: "status" });
   part.node = el(
     "li",
     { class: "gpu", "data-gpu": gpu.name },
@@ -18,6 +19,7 @@ export function makeGpu(gpu) {
     part.where,
     part.bar,
     part.sum,
+    part.unknown,
   );
   part.slices = new Keyed(part.bar, makeSlice, updateSlice);
   part.bar.addEventListener("keydown", (event) => move(event, part.bar));
@@ -31,6 +33,8 @@ export function updateGpu(part, gpu) {
   say(part.mps, gpu.mps && `MPS ${gpu.mps.toLowerCase()} · ${many(gpu.clients, "client")}`);
   put(part.mps, "data-state", gpu.mps);
   say(part.where, [gpu.product, gpu.node].filter(Boolean).join(" · ") || "not reported yet");
+  const unknown = `Unknown processes: ${gpu.unknown}, ${gib(gpu.unknownMemory)} GiB`;
+  say(part.unknown, gpu.unknown ? unknown : "");
   const free = Math.max(0, gpu.bookable - gpu.booked);
   put(part.bar, "aria-label", `Slices of ${gpu.name}, ${gib(free)} GiB free; arrow keys move between them`);
   const whole = Math.max(gpu.bookable, gpu.booked, 1);

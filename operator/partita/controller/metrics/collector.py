@@ -127,6 +127,8 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
     if status.usage is not None:
         yield Sample(d.GPU_USED, status.usage.memory, gpu)
         yield Sample(d.GPU_UTILIZATION, status.usage.gpu_utilization / 100, gpu)
+        unknown = status.usage.unknown_processes
+        yield Sample(d.GPU_UNKNOWN, unknown.count if unknown else 0, gpu)
     if status.mps is not None:
         for word in _MPS_STATES:
             yield Sample(d.MPS_STATE, word == status.mps.state, (*gpu, word))

@@ -205,6 +205,13 @@ GPU_UTILIZATION = Metric(
     _GPU,
 )
 GPU_JOBS = Metric("partita_gpu_booked_jobs", "gauge", "Jobs that are booked on the GPU.", _GPU)
+GPU_UNKNOWN = Metric(
+    "partita_gpu_unknown_processes",
+    "gauge",
+    "Processes that use the GPU without an allocation, as the agent counted them. Absent before "
+    "its first report.",
+    _GPU,
+)
 MPS_STATE = Metric(
     "partita_mps_state",
     "gauge",
@@ -264,6 +271,7 @@ SECTIONS = (
             GPU_USED,
             GPU_UTILIZATION,
             GPU_JOBS,
+            GPU_UNKNOWN,
             MPS_STATE,
             MPS_CLIENTS,
         ),

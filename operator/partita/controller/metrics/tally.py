@@ -9,7 +9,7 @@ from typing import Any
 from partita.controller.metrics import definitions as d
 from partita.controller.metrics.definitions import Metric
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 
 __all__ = ["Distribution", "Tally"]
 

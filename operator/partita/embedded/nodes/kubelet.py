@@ -129,7 +129,7 @@ class Kubelets:
         if pod.deleted:
             if machine is not None and machine.up:
                 self._cluster.tasks.create_task(self._remove(pod))
-        elif pod.ended or not pod.wants.resources:
+        elif pod.ended or not pod.wants.devices:
             pass
         elif machine is not None and machine.up:
             self._admit(pod, machine)
@@ -220,7 +220,7 @@ class Kubelets:
     def _allocate(self, run: _Run, mode: Mode = "Exclusive", uuid: str = "") -> None:
         """Give a Pod its slices and whole GPUs, if possible this one."""
         machine = run.machine
-        for resource, count in run.pod.wants.resources.items():
+        for resource, count in run.pod.wants.devices.items():
             needed = 1
             if resource == GPU_RESOURCE:
                 needed = count

@@ -1,8 +1,8 @@
 """A simulated machine: its GPUs, and the Node object that tells the cluster of them."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
@@ -10,14 +10,14 @@ from uuid import NAMESPACE_DNS, uuid5
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
 from partita.embedded.nodes.api import API, ApiError
 from partita.embedded.nodes.gpu import GIB, GPU, Ended, Mode, Work
-from partita.embedded.nodes.scheduler import CORDON, Room
+from partita.embedded.nodes.scheduler import COMMON, CORDON, Room, counted
 from partita.models.base import format_time, mebibytes
 
 __all__ = ["NODES", "Clock", "Device", "Machine", "NodeSpec", "Tenant", "Used", "node_specs"]
 
 NODES: Final = "/api/v1/nodes"
 PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
-"""What of a simulated node never runs out."""
+"""What a simulated node has beside its GPUs, if nothing else is said."""
 _PRODUCTS: Final = {
     40: ("NVIDIA A100-SXM4-40GB", 108),
     80: ("NVIDIA A100-SXM4-80GB", 108),
@@ -44,6 +44,8 @@ class NodeSpec:
         What NVML calls them.
     sm_count
         Streaming multiprocessors of each.
+    allocatable
+        CPU, memory and so on that Pods may request of it, as quantities.
     """
 
     name: str
@@ -51,6 +53,7 @@ class NodeSpec:
     gpu_memory: int = 40 * GIB
     product: str = "NVIDIA A100-SXM4-40GB"
     sm_count: int = 108
+    allocatable: Mapping[str, str] = field(default_factory=PLENTY.copy)
 
 
 def node_specs(
@@ -203,7 +206,8 @@ class Machine:
         ]
         # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
         slices = {device.resource: 0 for device in self.devices}
-        self.room = Room(spec.name, capacity={GPU_RESOURCE: spec.gpus} | slices)
+        own = {name: counted(name, spec.allocatable[name]) for name in COMMON}
+        self.room = Room(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
         # Labels as kubelet and GPU feature discovery set them.
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
         self._labels = {
@@ -245,7 +249,8 @@ class Machine:
     async def publish(self) -> None:
         """Write what it offers, and that it is alive."""
         async with self._writing:
-            has = PLENTY | {name: str(count) for name, count in self.room.capacity.items()}
+            devices = {n: str(c) for n, c in self.room.capacity.items() if n not in COMMON}
+            has = {**self.spec.allocatable, **devices}
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
             ready["lastHeartbeatTime"] = format_time(datetime.now(UTC))
             status = {"capacity": has, "allocatable": has, "conditions": [ready]}

@@ -26,7 +26,7 @@ from partita.constants import (
     GPU_RESOURCE,
 )
 from partita.embedded.nodes.gpu import GIB, Mode, Work
-from partita.embedded.nodes.scheduler import Wants
+from partita.embedded.nodes.scheduler import COMMON, Wants, counted
 from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
 
 __all__ = [
@@ -226,9 +226,11 @@ def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
 def _wants(spec: Mapping[str, Any]) -> Wants:
     resources: Counter[str] = Counter()
     for container in spec["containers"]:
-        for name, count in ((container.get("resources") or {}).get("limits") or {}).items():
-            if name == GPU_RESOURCE or name.startswith(DEVICE_RESOURCE_PREFIX):
-                resources[name] += int(count)  # limits of these equal requests
+        asked = container.get("resources") or {}
+        # What has a limit and no request requests its limit.
+        for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
+            if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
+                resources[name] += counted(name, value)
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

@@ -1,16 +1,19 @@
 """Which node has room for a Pod: the part of kube-scheduler that GPU Pods need, without I/O.
 
-Looked at: extended resources, `nodeSelector`, required node affinity, taints and tolerations,
-cordoning. Not looked at: CPU and main memory, of which a simulated node has plenty, and
-everything about other Pods (affinity, spreading, preemption).
+Looked at: CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity, taints
+and tolerations, cordoning. Not looked at: everything about other Pods (affinity, spreading,
+preemption).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, Final
 
-__all__ = ["CORDON", "Room", "Wants", "place", "why_not"]
+from partita.models.units import parse_quantity
+
+__all__ = ["COMMON", "CORDON", "Room", "Wants", "counted", "place", "why_not"]
 
 CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 """What cordoning a node means to Pods."""
@@ -19,15 +22,30 @@ _NEW: Final = "node.kubernetes.io/not-ready"
 (an API server by itself) it would stay for ever, and these nodes are ready when they say so."""
 
 
+COMMON: Final = ("cpu", "memory", "ephemeral-storage")
+"""What every node has, and every Pod may ask for."""
+
+
+def counted(resource: str, quantity: object) -> int:
+    """Read an amount of a resource: thousandths of CPUs, bytes or a number."""
+    amount = parse_quantity(str(quantity))
+    return ceil(amount * 1000 if resource == "cpu" else amount)
+
+
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a Pod asks of a node: numbers of extended resources, and its rules, as in its spec."""
+    """What a Pod asks of a node: amounts of resources (of CPUs thousandths), and its rules."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Sequence[Mapping[str, Any]] = ()
     """Terms of which one must hold: `requiredDuringSchedulingIgnoredDuringExecution`."""
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Numbers of GPUs and slices; a Pod that wants none is not simulated."""
+        return {name: count for name, count in self.resources.items() if name not in COMMON}
 
 
 @dataclass(slots=True)
@@ -64,9 +82,9 @@ class Room:
 
 
 def place(wants: Wants, rooms: Iterable[Room]) -> Room | None:
-    """Choose the node with the most left of what a Pod wants; None when none takes it."""
+    """Choose the node with the most devices left that a Pod wants; None when none takes it."""
     fitting = [room for room in rooms if room.takes(wants)]
-    return min(fitting, key=lambda r: (-sum(map(r.free, wants.resources)), r.name), default=None)
+    return min(fitting, key=lambda r: (-sum(map(r.free, wants.devices)), r.name), default=None)
 
 
 def why_not(wants: Wants, rooms: Iterable[Room]) -> str:

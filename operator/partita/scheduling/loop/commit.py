@@ -8,19 +8,19 @@ from typing import Any
 
 import structlog
 
-from partita.constants import MPS_MAX_CLIENTS
 from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.kube.fence import fenced
-from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob, SharingMode
+from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.grant import Grant
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
 from partita.scheduling.loop.ledger import write_ledger
 from partita.scheduling.loop.pods import Created, JobPods, Later
 from partita.scheduling.reasons import Why
+from partita.scheduling.reports import max_clients
 from partita.scheduling.request import bookable
 from partita.scheduling.snapshot import server_state
 from partita.scheduling.state import State
@@ -299,7 +299,7 @@ class Committer:
             allocations_after(server, change),
             memory=bookable(server.status.memory, partition),
             max_jobs=max_jobs,
-            max_clients=MPS_MAX_CLIENTS if server.spec.mode is SharingMode.MPS else max_jobs,
+            max_clients=max_clients(server) or max_jobs,
         )
         return not problems
 

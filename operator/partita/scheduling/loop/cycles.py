@@ -15,7 +15,8 @@ import structlog
 from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import CycleResult, Memory, placements_of, run_cycle
+from partita.scheduling.cycle import Memory, run_cycle
+from partita.scheduling.cycle_result import CycleResult, placements_of
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.loop.commit import Committer
@@ -110,6 +111,12 @@ class Cycles:
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
+    def start_later(self, name: str) -> None:
+        """Have a partition decide anew within a second, however often this is asked for."""
+        kept = self._partitions.get(name)
+        if kept is not None:
+            self._ask_again(name, kept, ASK_AGAIN)
+
     async def rest(self) -> None:
         """Wait until the cycles that run now are over."""
         running = [kept.task for kept in self._partitions.values() if kept.task is not None]
@@ -184,6 +191,7 @@ class Cycles:
                     memory=kept.memory,
                     now=now,
                 )
+            self._state.dirty.short[name] = result.short
             if result.snapshot is not None:
                 self._on_decision(result)
             for preemption in result.preemptions:

@@ -17,7 +17,7 @@ from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
-from partita.scheduling.cycle import CycleResult
+from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
@@ -138,6 +138,8 @@ class Loop:
         """Look at what changed, and start the cycles that this asks for."""
         uids = self._state.dirty.take_jobs() | self._due(self._now())
         partitions, glances = self._state.dirty.take_partitions()
+        for name in self._state.dirty.take_freed():
+            self._cycles.start_later(name)
         self._tell_of(partitions | glances)  # its GPUs are carved while its jobs are looked at
         await self._look_at_all(uids | self._resized(partitions))
         more, more_glances = self._state.dirty.take_partitions()

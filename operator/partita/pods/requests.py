@@ -1,0 +1,171 @@
+"""What a Pod requests of its node, as kube-scheduler counts it.
+
+After `PodRequests` in k8s.io/component-helpers, resource/helpers.go, and the defaults of
+k8s.io/kubernetes, pkg/apis/core/v1/defaults.go (`SetDefaults_Pod`, `defaultPodRequests`). What
+admission adds to a Pod (a LimitRange's defaults, a RuntimeClass's overhead, a webhook's changes)
+cannot be known from a template: it is seen once the Pod exists.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+from typing import Any, NamedTuple
+
+from partita.models.units import parse_quantity
+
+__all__ = ["NOTHING", "Requests", "amount", "effective_requests", "requests_of"]
+
+_MOST = 1 << 60
+"""A larger amount counts as this one: sums of a few stay within 64 bits."""
+_POD_LEVEL = ("cpu", "memory", "hugepages-")
+"""Resources that a Pod may state for all its containers together (`IsSupportedPodLevelResource`):
+two names and a prefix."""
+
+
+class Requests(NamedTuple):
+    """The resources of a node that every Pod may request."""
+
+    cpu: int = 0
+    """Thousandths of a CPU."""
+    memory: int = 0
+    """Bytes."""
+    storage: int = 0
+    """Bytes of ephemeral storage."""
+
+
+NOTHING = Requests()
+
+
+def requests_of(amounts: Mapping[str, int]) -> Requests:
+    """Pick CPU, memory and ephemeral storage from amounts by resource name."""
+    return Requests(
+        amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("ephemeral-storage", 0)
+    )
+
+
+def amount(resource: str, quantity: object) -> int:
+    """Read an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
+
+    Raises
+    ------
+    ValueError
+        If it is no quantity, or below zero.
+    """
+    if isinstance(quantity, int | float) and not isinstance(quantity, bool):
+        quantity = str(quantity)
+    return _amount(resource, quantity) if isinstance(quantity, str) else _parse(resource, quantity)
+
+
+@lru_cache(maxsize=4096)
+def _amount(resource: str, quantity: str) -> int:
+    return _parse(resource, quantity)
+
+
+def _parse(resource: str, quantity: object) -> int:
+    is_cpu = resource == "cpu"
+    value = parse_quantity(quantity, "2 or 500m" if is_cpu else "4Gi or 512Mi")
+    if value < 0:
+        raise ValueError(f"{quantity!r} is below zero: write an amount that is not")
+    return min(ceil(value * 1000 if is_cpu else value), _MOST)
+
+
+def effective_requests(
+    spec: Mapping[str, Any], status: Mapping[str, Any] | None = None
+) -> dict[str, int]:
+    """Add up what a Pod requests, by resource name.
+
+    Init containers run one after the other before the containers; those that restart always
+    (sidecars) run on beside what comes after them.
+
+    Parameters
+    ----------
+    spec
+        The Pod's spec, or a template's.
+    status
+        The Pod's status, if it has one: while a Pod is resized in place, the most of what is
+        asked for, allocated and in force counts.
+
+    Raises
+    ------
+    ValueError
+        If an amount is no quantity.
+    """
+    states = _states(status)
+    infeasible = _is_resize_infeasible(status) if states else False
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _of_container(container, states, infeasible=infeasible))
+    sidecars: dict[str, int] = {}
+    initial: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        asked = _of_container(container, states, infeasible=infeasible)
+        if container.get("restartPolicy") == "Always":
+            _add(total, asked)
+            _add(sidecars, asked)
+            _raise_to(initial, sidecars)
+        else:
+            _add(asked, sidecars)
+            _raise_to(initial, asked)
+    _raise_to(total, initial)
+    _apply_pod_level(total, spec.get("resources") or {})
+    _add(total, _amounts(spec.get("overhead") or {}))
+    return {name: min(value, _MOST) for name, value in total.items()}
+
+
+def _states(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
+    """Return what is reported of containers whose resources are reported, by name."""
+    return {
+        state["name"]: state
+        for kind in ("containerStatuses", "initContainerStatuses")
+        for state in (status or {}).get(kind) or ()
+        if "allocatedResources" in state or "resources" in state
+    }
+
+
+def _is_resize_infeasible(status: Mapping[str, Any] | None) -> bool:
+    """Tell whether the kubelet will never grant the resize that is asked for."""
+    return any(
+        c["type"] == "PodResizePending" and c.get("reason") == "Infeasible"
+        for c in (status or {}).get("conditions") or ()
+    )
+
+
+def _of_container(
+    container: Mapping[str, Any], states: Mapping[str, Mapping[str, Any]], *, infeasible: bool
+) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    # What has a limit and no request requests its limit.
+    asked = _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    state = states.get(container.get("name", ""))
+    if state is None:
+        return asked
+    told = [
+        _amounts(state.get("allocatedResources") or {}),
+        _amounts((state.get("resources") or {}).get("requests") or {}),
+    ]
+    most = {} if infeasible and any(told) else asked
+    for amounts in told:
+        _raise_to(most, amounts)
+    return most
+
+
+def _apply_pod_level(total: dict[str, int], resources: Mapping[str, Any]) -> None:
+    """Put what the Pod states as a whole in place of what its containers add up to."""
+    requests, limits = (_amounts(resources.get(kind) or {}) for kind in ("requests", "limits"))
+    stated = limits | total | requests
+    total.update((name, stated[name]) for name in stated if name.startswith(_POD_LEVEL))
+
+
+def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {name: amount(name, quantity) for name, quantity in quantities.items()}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
+    for name, value in least.items():
+        if value > total.get(name, 0):
+            total[name] = value

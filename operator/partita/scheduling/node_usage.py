@@ -1,0 +1,93 @@
+"""What the Pods on each node request of it: everybody's Pods, added up as they come and go."""
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from partita.pods.requests import NOTHING, Requests, effective_requests, requests_of
+
+__all__ = ["NodeUsage"]
+
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+class _Used(NamedTuple):
+    """What is kept of one Pod."""
+
+    version: int
+    node: str
+    """Empty as long as it is bound to none."""
+    requests: Requests
+    """Nothing once it is over."""
+
+
+class NodeUsage:
+    """The requests of all Pods that are bound to a node and not over, by node.
+
+    As kube-scheduler counts them: a Pod that is being deleted counts until it is gone. One record
+    a Pod: the total of a node is always the sum of the records of its Pods, and a repeated event
+    changes nothing.
+
+    Parameters
+    ----------
+    on_freed
+        Told the name of a node of which a Pod requests less than before.
+    """
+
+    def __init__(self, on_freed: Callable[[str], None]) -> None:
+        self._on_freed = on_freed
+        self._pods: dict[str, _Used] = {}
+        self._nodes: dict[str, Requests] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def on(self, node: str) -> Requests:
+        """Return what the Pods on a node request together."""
+        return self._nodes.get(node, NOTHING)
+
+    def of(self, uid: str) -> Requests:
+        """Return what a Pod requests; nothing once it is over, or while it is not known."""
+        used = self._pods.get(uid)
+        return used.requests if used else NOTHING
+
+    def take(self, body: dict[str, Any], *, deleted: bool = False) -> None:
+        """Take a Pod, or that it is gone."""
+        if deleted:
+            self._replace(self._pods.pop(body["metadata"]["uid"], None), None)
+        else:
+            self._apply(body)
+
+    def forget_missing(self, uids: Collection[str], version: int) -> int:
+        """Forget Pods that a list does not have, but newer ones; return how many."""
+        gone = [u for u, used in self._pods.items() if u not in uids and used.version <= version]
+        for uid in gone:
+            self._replace(self._pods.pop(uid), None)
+        return len(gone)
+
+    def _apply(self, body: dict[str, Any]) -> None:
+        meta, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        uid, version = meta["uid"], int(meta["resourceVersion"])
+        old = self._pods.get(uid)
+        if old is not None and old.version >= version:
+            return
+        over = status.get("phase") in _OVER
+        requests = NOTHING if over else requests_of(effective_requests(spec, status))
+        if old is not None and old.requests == requests:
+            requests = old.requests  # once in memory
+        new = self._pods[uid] = _Used(version, spec.get("nodeName") or "", requests)
+        self._replace(old, new)
+
+    def _replace(self, old: _Used | None, new: _Used | None) -> None:
+        if old is not None and new is not None and old[1:] == new[1:]:
+            return
+        for used, sign in ((old, -1), (new, 1)):
+            if used is not None and used.node and used.requests != NOTHING:
+                total = zip(self._nodes.get(used.node, NOTHING), used.requests, strict=True)
+                self._nodes[used.node] = Requests(*(sum_ + sign * each for sum_, each in total))
+                if self._nodes[used.node] == NOTHING:
+                    del self._nodes[used.node]
+        if old is None or not old.node:
+            return
+        after = new.requests if new is not None and new.node == old.node else NOTHING
+        if any(now < before for now, before in zip(after, old.requests, strict=True)):
+            self._on_freed(old.node)

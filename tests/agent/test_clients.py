@@ -1,0 +1,23 @@
+"""Jobs with more MPS clients than allocated."""
+
+from partita.agent.bookings import Booking
+from partita.agent.clients import ABOVE_FOR, Clients
+
+ONE = Booking("u1", "team-a", "one", 1, 8 << 30, clients=2)
+OTHER = Booking("u2", "team-a", "other", 1, 8 << 30, clients=1)
+
+
+def test_the_newest_client_above_the_allocation_is_found_after_a_moment():
+    clients = Clients()
+    assert clients.see(0.0, {30: ONE, 10: ONE, 5: OTHER}) == []
+    assert clients.see(1.0, {30: ONE, 10: ONE, 20: ONE, 5: OTHER}) == []
+    (found,) = clients.see(1.0 + ABOVE_FOR, {30: ONE, 10: ONE, 20: ONE, 5: OTHER})
+    assert (found.pid, found.booking, found.count) == (20, ONE, 3)
+
+
+def test_one_that_ends_while_its_successor_starts_is_not_too_many():
+    clients = Clients()
+    clients.see(0.0, {1: OTHER})
+    assert clients.see(0.5, {1: OTHER, 2: OTHER}) == []
+    assert clients.see(0.9, {2: OTHER}) == []
+    assert clients.see(1.6, {2: OTHER, 3: OTHER}) == []

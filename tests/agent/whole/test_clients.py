@@ -1,0 +1,106 @@
+"""Processes above their allocation, and without any, beside the whole agent."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+
+import pytest
+
+from agent.world import Node, ended, serve
+from partita.agent import unknown
+
+POD = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unknown, "UNKNOWN_AFTER", 1.0)
+    monkeypatch.setattr("partita.agent.main.POLL_EVERY", 0.3)
+
+
+def stranger(node: Node, cgroup: str) -> subprocess.Popen[str]:
+    """Start a program on the GPU that has no allocation."""
+    program = node.gpus.run(
+        "wait:50",
+        "alloc:500",
+        "forever",
+        NVIDIA_VISIBLE_DEVICES=node.uuid,
+        CUDA_MPS_PIPE_DIRECTORY=str(node.pipes),
+    )
+    folder = node.proc / str(program.pid)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cgroup").write_text(cgroup)
+    return program
+
+
+async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node):
+    await serve(node)
+    job = await node.book("job", 2000)
+    first = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory"))
+    second = job.run("alloc:100", "forever")
+    code, said, _ = await ended(second)
+    assert (code, "terminated by the server" in said) == (1, True)
+    assert first.poll() is None
+    body = await node.until(lambda b: job.used(b).get("excessProcesses"))
+    assert job.used(body)["excessProcesses"] == 2
+    async with asyncio.timeout(10):
+        while not (events := await job.events()):
+            await asyncio.sleep(0.05)
+    assert events[0]["reason"] == "AboveProcesses"
+    assert "2 MPS clients with 1 allocated" in events[0]["message"]
+
+
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
+async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Node, mode: str):
+    await serve(node, mode)
+    job = await node.book("job", 2000)
+    job.run("alloc:100", "forever")
+    programs = [
+        stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n"),
+        stranger(node, "0::/user.slice\n"),
+    ]
+    body = await node.until(lambda b: (b["status"].get("usage") or {}).get("unknownProcesses"))
+    assert body["status"]["usage"]["unknownProcesses"]["count"] in {1, 2}
+    await node.until(
+        lambda b: (
+            b["status"]["usage"]["unknownProcesses"]
+            == {"count": 2, "inPods": 1, "memory": "1600Mi"}
+        )
+    )
+    assert all(program.poll() is None for program in programs)
+    for program in programs:
+        program.kill()
+    await node.until(lambda b: "unknownProcesses" not in b["status"]["usage"])
+
+
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
+async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(
+    node: Node, mode: str
+):
+    await serve(node, mode)
+    patch = {"spec": {"unknownProcesses": "Terminate"}}
+    (await node.api.patch(node.path, patch)).ok()
+    job = await node.book("job", 2000)
+    allocated = job.run("alloc:100", "forever")
+    host = stranger(node, "0::/user.slice\n")
+    pod = stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n")
+    await ended(pod)
+    await node.until(
+        lambda b: (
+            ((b["status"].get("usage") or {}).get("unknownProcesses") or {})
+            == {"count": 1, "inPods": 0, "memory": "800Mi"}
+        )
+    )
+    assert host.poll() is None
+    assert allocated.poll() is None
+
+
+@pytest.mark.parametrize(("cuda", "limit"), [("13010", 60), ("13000", 48), ("", 48)])
+async def test_the_limit_of_clients_is_told_by_the_driver(node: Node, cuda: str, limit: int):
+    driver = node.gpus.folder / "driver"
+    if cuda:
+        driver.write_text(driver.read_text().rstrip("\n") + f"\ncuda {cuda}\n")
+    await serve(node)
+    assert (await node.body())["status"]["maxClients"] == limit

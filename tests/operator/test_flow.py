@@ -74,6 +74,7 @@ async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it
             "CUDA_MPS_LOG_DIRECTORY": env_of(pod)["CUDA_MPS_LOG_DIRECTORY"],
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=12288M",
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+            "CUDA_DEVICE_MAX_CONNECTIONS": "2",
             "EPOCHS": "3",
         }
         limits = pod["spec"]["containers"][0]["resources"]["limits"]

@@ -263,6 +263,51 @@ async def test_create_and_replace(kubectl: Kubectl, api: Api, namespace: str):
     assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 8
 
 
+def a_list(kind: str = "List", version: str = "v1", **spec: object) -> str:
+    items = [widget(name, **spec) for name in "ab"]
+    return json.dumps({"apiVersion": version, "kind": kind, "items": items})
+
+
+LISTS = [("List", "v1"), ("WidgetList", "conformance.partita.dev/v1")]
+MADE = ["widget.conformance.partita.dev/a created", "widget.conformance.partita.dev/b created"]
+
+
+@pytest.mark.parametrize(("kind", "version"), LISTS)
+async def test_a_list_is_created(
+    kubectl: Kubectl, api: Api, namespace: str, kind: str, version: str
+):
+    create = ("create", "-n", namespace, "-f", "-")
+    out = (await kubectl(*create, stdin=a_list(kind, version))).ok()
+    assert out.splitlines() == MADE
+    there = (await api.get(widgets(namespace))).ok().body["items"]
+    assert [one["metadata"]["name"] for one in there] == ["a", "b"]
+
+
+@pytest.mark.parametrize(("kind", "version"), LISTS)
+async def test_a_list_is_applied(kubectl: Kubectl, namespace: str, kind: str, version: str):
+    apply = ("apply", "-n", namespace, "-f", "-")
+    assert (await kubectl(*apply, stdin=a_list(kind, version))).ok().splitlines() == MADE
+    changed = (await kubectl(*apply, stdin=a_list(kind, version, replicas=5))).ok()
+    assert changed.splitlines() == [one.replace("created", "configured") for one in MADE]
+    unchanged = (await kubectl(*apply, stdin=a_list(kind, version, replicas=5))).ok()
+    assert unchanged.splitlines() == [one.replace("created", "unchanged") for one in MADE]
+
+
+@pytest.mark.parametrize("verb", ["create", "apply"])
+async def test_an_unknown_field_in_a_list_is_an_error(kubectl: Kubectl, namespace: str, verb: str):
+    result = await kubectl(verb, "-n", namespace, "-f", "-", stdin=a_list(sise="small"))
+    assert result.code == 1
+    # kube-apiserver's own OpenAPI v2 has kubectl itself find it: the path is written otherwise.
+    assert re.search(r'unknown field "(spec\.)?sise"', result.err)
+
+
+async def test_what_a_list_names_is_deleted(kubectl: Kubectl, api: Api, namespace: str):
+    for name in "ab":
+        (await api.post(widgets(namespace), widget(name))).ok()
+    (await kubectl("delete", "-n", namespace, "-f", "-", stdin=a_list())).ok()
+    assert (await api.get(widgets(namespace))).body["items"] == []
+
+
 async def test_namespaces_are_made_and_removed(kubectl: Kubectl, api: Api):
     (await kubectl("create", "namespace", "by-kubectl")).ok()
     rows = table((await kubectl("get", "namespace", "by-kubectl")).ok())

@@ -8,7 +8,7 @@ from typing import Any
 from partita.embedded.builtin_schemas import schemas as builtin_schemas
 from partita.embedded.resources import Resource
 
-__all__ = ["document"]
+__all__ = ["OPENAPI_V2", "OPENAPI_V2_TYPE", "document"]
 
 Groups = dict[str, dict[str, list[Resource]]]
 """The kinds by group ("" is the core group) and version."""
@@ -19,6 +19,14 @@ _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _OBJECT_META = "V1ObjectMeta"
+
+OPENAPI_V2 = b"\x0a\x032.0"
+"""A Swagger 2.0 document that describes no kind, in protobuf (field 1 of `Document` in gnostic's
+OpenAPIv2.proto is the version). kubectl reads it before it sends a list's objects one by one. It
+does not check what is not described; the server does when the objects come."""
+OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""Its media type (kube-openapi, `handler.go`). kubectl asks for it with an @ that is not allowed in
+media types, and rejects that @ in an answer."""
 
 
 def document(parts: list[str], groups: Groups, stamp: int) -> dict[str, Any] | None:

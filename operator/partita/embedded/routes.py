@@ -70,6 +70,10 @@ class Routes:
     def _document(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         if parts in (["healthz"], ["livez"], ["readyz"]):
             return web.Response(text="ok")
+        protobuf = "openapi.spec.v2" in request.headers.get("Accept", "")
+        if parts == ["openapi", "v2"] and protobuf and request.method == "GET":
+            headers = {"Content-Type": discovery.OPENAPI_V2_TYPE}
+            return web.Response(body=discovery.OPENAPI_V2, headers=headers)
         document = discovery.document(parts, self._api.groups(), self._api.generation)
         if request.method != "GET" or document is None:
             raise _no_route(request)

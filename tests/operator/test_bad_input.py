@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.history import GROUP_PATH
-from support.operator import System, container, env_of
+from support.operator import NOWHERE, System, container, env_of
 from support.queues import LONG
 
 
@@ -238,7 +238,7 @@ async def test_a_pod_that_the_api_server_refuses_is_told_and_gives_its_booking_b
 async def test_a_job_whose_pod_does_not_start_says_why(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
-        pod = {"nodeSelector": {"colour": "green"}}
+        pod = {"affinity": NOWHERE}
         job = await system.job("train", partition, gpuMemory="4Gi", pod=pod)
         await job.waits("Unschedulable", "no node takes the Pod", "0/1 nodes are available")
         assert job.status["phase"] == "Assigned"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.clusters import ApiServer
-from support.operator import Job, System
+from support.operator import NOWHERE, Job, System
 from support.proxy import CannedAnswer, FaultProxy, Match, Request
 from support.queues import LONG
 
@@ -66,7 +66,7 @@ def reasons(job: Job) -> list[str]:
 
 
 WAYS = {
-    "Unschedulable": {"pod": {"nodeSelector": {"colour": "green"}}},
+    "Unschedulable": {"pod": {"affinity": NOWHERE}},
     "SchedulingGated": {"pod": {"schedulingGates": [{"name": "example.org/budget"}]}},
     "ImagePullBackOff": {"sim": {"not_starting": "ImagePullBackOff"}},
 }

@@ -24,7 +24,16 @@ from support.clusters import ApiServer
 from support.crds import install_crds
 from support.history import GROUP_PATH, History
 
-__all__ = ["GIB", "Job", "System", "container", "env_of", "install_kinds", "prepare_namespace"]
+__all__ = [
+    "GIB",
+    "NOWHERE",
+    "Job",
+    "System",
+    "container",
+    "env_of",
+    "install_kinds",
+    "prepare_namespace",
+]
 
 Body = dict[str, Any]
 
@@ -35,6 +44,19 @@ OPERATOR_NAMESPACE = "partita-system"
 SERVER_NAMESPACE = "partita-servers"
 """As `manifests/` have it: only there may the operator write disruption budgets."""
 START_SECONDS = 30
+
+
+NOWHERE = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {"no": "pod"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+"""Beside a Pod that is not there: what of a template is left to the scheduler alone."""
 
 
 def container(name: str = "main", **more: Any) -> Body:

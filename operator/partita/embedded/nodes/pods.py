@@ -50,6 +50,7 @@ _SIM: Final = "sim.partita.dev/"
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """As the API server says it of a new Pod (pkg/registry/core/pod/strategy.go)."""
 _SCHEDULER: Final = "default-scheduler"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class BadPodError(ValueError):
@@ -232,9 +233,10 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
             if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
                 resources[name] += counted(name, value)
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    return Wants(dict(resources), selector, tolerations, required.get("nodeSelectorTerms") or ())
+    affinity = spec.get("affinity") or {}
+    nodes, pods = (affinity.get(kind) or {} for kind in ("nodeAffinity", "podAffinity"))
+    terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    return Wants(dict(resources), selector, tolerations, terms, bool(pods.get(_REQUIRED)))
 
 
 def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:

@@ -1,8 +1,8 @@
 """Which node has room for a Pod: the part of kube-scheduler that GPU Pods need, without I/O.
 
 Looked at: CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity, taints
-and tolerations, cordoning. Not looked at: everything about other Pods (affinity, spreading,
-preemption).
+and tolerations, cordoning. No node has the Pods that a required Pod affinity asks for. Not looked
+at: everything else about other Pods (anti-affinity, spreading, preemption).
 """
 
 from collections import Counter
@@ -41,6 +41,8 @@ class Wants:
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Sequence[Mapping[str, Any]] = ()
     """Terms of which one must hold: `requiredDuringSchedulingIgnoredDuringExecution`."""
+    company: bool = False
+    """It must run beside other Pods: a required Pod affinity."""
 
     @property
     def devices(self) -> dict[str, int]:
@@ -77,6 +79,8 @@ class Room:
             wants.affinity and not any(_holds(t, self.labels) for t in wants.affinity)
         ):
             return "node(s) didn't match Pod's node affinity/selector"
+        if wants.company:
+            return "node(s) didn't match pod affinity rules"
         lacking = (name for name, count in wants.resources.items() if self.free(name) < count)
         return next((f"Insufficient {name}" for name in lacking), "")
 

@@ -6,7 +6,6 @@ one, so the answer to a write and the watch event of the same write may come in 
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -19,6 +18,7 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
+from partita.scheduling.comparison import same_wish, stub_of, untold
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
 from partita.scheduling.node_usage import NodeUsage
@@ -163,7 +163,7 @@ class State:
             self._all_of(name)
         if new is old:
             return
-        if old and new and _same_wish(old, new):
+        if old and new and same_wish(old, new):
             return  # the status was written, by us
         self.dirty.partitions(name)
         self.dirty.jobs(*self._partition_jobs.get(name, ()))
@@ -262,9 +262,9 @@ class State:
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Pod of the cluster; one that is not ours is passed over."""
-        gone = deleted or body["metadata"]["uid"] in self._gone
-        self.usage.take(body, deleted=gone)
-        known = self.pods.get(body["metadata"]["uid"])
+        uid = body["metadata"]["uid"]
+        self.usage.take(body, deleted=deleted or uid in self._gone)
+        known = self.pods.get(uid)
         pod = PodView.parse(body) if known is None else known.updated(body)
         if pod is None:
             return
@@ -286,7 +286,7 @@ class State:
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
         """Keep what a job's status does not tell, else its attempt would be made once more."""
         job = self.jobs.get(uid)
-        untold = [pod for pod in pods if job is not None and _untold(job, pod.attempt)]
+        untold = [pod for pod in pods if job is not None and untold(job, pod.attempt)]
         if untold:
             self._removed_pods[uid] = [*self._removed_pods.get(uid, ()), *untold]
 
@@ -294,8 +294,7 @@ class State:
         """Take a Node. One that merely reports again changes nothing."""
         node = NodeView.parse(body)
         old = self.nodes.get(node.name)
-        if old is not None and old.info == node.info:
-            node = replace(node, info=old.info)  # once in memory
+        node = node.sharing(old)
         self._apply_view(self.nodes, node.name, node, deleted=deleted)
         new = self.nodes.get(node.name)
         if old is not None and old.like(new):
@@ -341,7 +340,7 @@ class State:
                 known, apply = self.namespaces.values(), self.apply_namespace
             case _:
                 known, apply = self.pods.values(), self.apply_pod
-        stubs = [_stub(item) for item in known]
+        stubs = [stub_of(item) for item in known]
         there = {stub["metadata"]["uid"] for stub in stubs}
         stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
         gone = [
@@ -352,8 +351,7 @@ class State:
         ]
         for stub in gone:
             apply(stub, deleted=True)
-        others = self.usage.forget_missing(uids, version) if plural == "pods" else 0
-        return len(gone) + others
+        return len(gone) + (self.usage.forget_missing(uids, version) if plural == "pods" else 0)
 
     def _apply(
         self,
@@ -399,28 +397,3 @@ class State:
         self._gone[uid] = None
         while len(self._gone) > _TOMBSTONES:
             self._gone.popitem(last=False)
-
-
-def _untold(job: SharedGPUJob, attempt: int) -> bool:
-    """Tell whether a job's status does not say how an attempt ended; trimmed ones are older."""
-    told = {a.number: a.outcome for a in job.status.attempts}
-    return told[attempt] is None if attempt in told else attempt > max(told, default=0)
-
-
-def _same_wish(old: GPUPartition, new: GPUPartition) -> bool:
-    a, b = old.metadata, new.metadata
-    return (a.uid, a.generation, a.deletion_timestamp) == (
-        b.uid,
-        b.generation,
-        b.deletion_timestamp,
-    )
-
-
-def _stub(item: Resource | PodView | NodeView | NamespaceView) -> Json:
-    """Return as much of an object as it takes to delete it."""
-    if isinstance(item, Resource):
-        return {"metadata": item.metadata.dump()}
-    meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
-    if isinstance(item, PodView):
-        meta["namespace"] = item.namespace
-    return {"metadata": meta}

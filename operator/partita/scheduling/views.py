@@ -189,6 +189,10 @@ class NodeView:
             other.info,
         )
 
+    def sharing(self, older: "NodeView | None") -> "NodeView":
+        """Return it with the info of an older version where that is the same: once in memory."""
+        return replace(self, info=older.info) if older and older.info == self.info else self
+
     @property
     def labels(self) -> dict[str, str]:
         """Its labels."""

@@ -5,12 +5,12 @@ from typing import Any
 from partita.models import GPUPartition, Resource, SharedGPUJob
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
-__all__ = ["same_wish", "stub_of", "untold"]
+__all__ = ["is_untold", "same_wish", "stub_of"]
 
 Json = dict[str, Any]
 
 
-def untold(job: SharedGPUJob, attempt: int) -> bool:
+def is_untold(job: SharedGPUJob, attempt: int) -> bool:
     """Tell whether a job's status does not say how an attempt ended; trimmed ones are older."""
     told = {a.number: a.outcome for a in job.status.attempts}
     return told[attempt] is None if attempt in told else attempt > max(told, default=0)

@@ -18,7 +18,7 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
-from partita.scheduling.comparison import same_wish, stub_of, untold
+from partita.scheduling.comparison import is_untold, same_wish, stub_of
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
 from partita.scheduling.node_usage import NodeUsage
@@ -286,7 +286,7 @@ class State:
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
         """Keep what a job's status does not tell, else its attempt would be made once more."""
         job = self.jobs.get(uid)
-        untold = [pod for pod in pods if job is not None and untold(job, pod.attempt)]
+        untold = [pod for pod in pods if job is not None and is_untold(job, pod.attempt)]
         if untold:
             self._removed_pods[uid] = [*self._removed_pods.get(uid, ()), *untold]
 

@@ -102,6 +102,25 @@ async def test_it_is_queued_again_and_counts_as_nobody_s_failure(system: System)
         assert job.outcomes == ["NotStarted", "Succeeded"]
 
 
+async def test_a_node_on_which_its_pod_did_not_start_is_avoided(system: System) -> None:
+    async with system.running(1, 1):
+        partition = await system.partition(gpus=2)
+        await system.ready(partition, 2)
+        job = await system.job(
+            "train",
+            partition,
+            gpuMemory="4Gi",
+            podStartTimeout="1s",
+            retry={"notStarted": {"limit": 2}},
+            sim={"not_starting": "ErrImagePull"},
+        )
+        await job.fails()
+        first, second, third = [attempt["node"] for attempt in job.status["attempts"]]
+        assert first != second
+        # Now both may be the cause: neither is avoided any more.
+        assert third in {first, second}
+
+
 async def test_a_webhook_that_fails_in_one_namespace_holds_up_that_namespace_alone(
     system: System, behind: Any
 ) -> None:

@@ -199,7 +199,7 @@ async def test_a_job_whose_node_has_no_ready_gpu_waits_for_it():
     take(state, job_body(template=template(nodeSelector={"zone": "b"})))
     why = (await cycle(state)).why["uid-train"]
     assert why.reason is Reason.NODE_NOT_ELIGIBLE
-    assert why.message == "its Pod can run on node-2 alone, and no GPU there is ready"
+    assert why.message == "it can use only node-2, and no GPU there is ready"
 
 
 async def test_the_cpu_of_the_victims_counts_as_free_for_whom_they_make_room():

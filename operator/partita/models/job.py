@@ -245,8 +245,8 @@ class Attempt(Model):
     outcome: Outcome | None = None
     """How it ended; unset while it runs."""
     reason: Annotated[Shared, Field(max_length=256)] = ""
-    """Of an attempt that ended as `NotStarted`: Kubernetes' own reason, such as
-    `ImagePullBackOff`."""
+    """Kubernetes' own reason for which its Pod did not start or was evicted, such as
+    `ImagePullBackOff` or `OutOfcpu`; else empty."""
     exit_code: (
         Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
     ) = None

@@ -20,6 +20,9 @@ __all__ = ["MAX_MESSAGE", "POD_DELETED", "PodOutcome", "read_outcome"]
 MAX_MESSAGE: Final = 2048
 """Characters of a message that are kept, from its end; kubelet cuts a log at as many bytes."""
 
+_MAX_REASON: Final = 256
+"""Characters of a reason that a job's status takes; Kubernetes' own are single words."""
+
 POD_DELETED: Final = "somebody deleted the Pod"
 
 _LOST: Final = frozenset({"NodeLost", "Shutdown", "NodeShutdown", "Terminated"})
@@ -60,6 +63,8 @@ class PodOutcome:
     """Exit code of the container that decided it; None where no program ended."""
     message: str = ""
     """What the program, or Kubernetes, said last; what to do where we know."""
+    reason: str = ""
+    """Why kubelet evicted or did not admit it, such as `OutOfcpu`; else empty."""
     ended_from_outside: bool = False
     """Whether it failed as a program does that the agent ends for being above its booking."""
     gpu_error: bool = False
@@ -138,6 +143,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         outcome=outcome,
         exit_code=exit_code,
         message=_shown(message)[-MAX_MESSAGE:],
+        reason=str(status["reason"])[:_MAX_REASON] if _is_kubelet_eviction(status) else "",
         ended_from_outside=any(map(_ended_from_outside, failed)),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
@@ -183,7 +189,7 @@ def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome,
     if reason == "DeadlineExceeded":
         # The template's own activeDeadlineSeconds: kubelet ends the Pod with this reason.
         return Outcome.DEADLINE_EXCEEDED, _kubernetes_said(status)
-    if reason in _EVICTED | _REJECTED or reason.startswith("OutOf"):
+    if _is_kubelet_eviction(status):
         return Outcome.EVICTED, _kubernetes_said(status)
     disruption = _condition(status, "DisruptionTarget")
     if disruption.get("status") == "True":
@@ -194,6 +200,11 @@ def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome,
         # kubelet found the Pod without its containers, as after the node's restart.
         return Outcome.NODE_LOST, _said(failed[0], len(failed))
     return None
+
+
+def _is_kubelet_eviction(status: Mapping[str, Any]) -> bool:
+    reason = str(status.get("reason") or "")
+    return reason in _EVICTED | _REJECTED or reason.startswith("OutOf")
 
 
 def _said(end: _End, count: int) -> str:

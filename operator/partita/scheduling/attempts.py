@@ -159,6 +159,7 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
             "end_time": _end_time(seen, start, now),
             "exit_code": seen.exit_code,
             "message": message,
+            "reason": seen.reason if outcome is Outcome.EVICTED else "",
             "peak_memory": peak_of(pod, around),
         }
     return attempt.model_copy(update=update) if update else attempt

@@ -21,6 +21,7 @@ from partita.models import (
 from partita.models.base import later
 from partita.models.partition import GPUPartitionSpec
 from partita.scheduling.attempts import Ending, Surroundings
+from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
 from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.known import Known
 from partita.scheduling.lifecycle import Plan, plan
@@ -188,7 +189,7 @@ class Jobs:
         known.home = job.spec.partition
         around = self._surroundings(job, now)
         made = plan(job, around, now)
-        if made.phase is Phase.QUEUED and (why := self._nothing_larger(job, made)):
+        if made.phase is Phase.QUEUED and (why := self._nothing_larger(job, made, now)):
             made = plan(job, replace(around, nothing_larger=why), now)
         known.plan = made
         if made.release:
@@ -227,7 +228,7 @@ class Jobs:
                 f"there is no GPUPartition {name} (there is: {there}): create it or name another",
             )
             return
-        found = self._resolve(job, partition, made)
+        found = self._resolve(job, partition, made, now)
         if isinstance(found, Why):
             known.why, known.position = found, None
             return
@@ -235,21 +236,24 @@ class Jobs:
         if known.why is None:
             known.take_up(job.status, now)
 
-    def _resolve(self, job: SharedGPUJob, partition: GPUPartition, made: Plan) -> Job | Why:
+    def _resolve(
+        self, job: SharedGPUJob, partition: GPUPartition, made: Plan, now: datetime
+    ) -> Job | Why:
         return resolve(
             job,
             partition,
             attempts=made.attempts,
             history=self._state.profiles.get(job.metadata.namespace, job.spec.application or ""),
             largest=self.largest.get(job.spec.partition, Largest()),
+            avoided=avoided_nodes(made.attempts, now),
         )
 
-    def _nothing_larger(self, job: SharedGPUJob, made: Plan) -> str:
+    def _nothing_larger(self, job: SharedGPUJob, made: Plan, now: datetime) -> str:
         """Say why a job that ran out of memory cannot get more; empty where it can."""
         partition = self._state.partitions.get(job.spec.partition)
         if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in made.attempts):
             return ""
-        match self._resolve(job, partition, made):
+        match self._resolve(job, partition, made, now):
             case Why(Reason.OUT_OF_MEMORY, message):
                 return message
             case _:
@@ -330,7 +334,8 @@ class Jobs:
         """When the job is to be looked at again though nothing has changed."""
         known = self._known[uid]
         times = [self.drain_deadline(server) for server in self._state.booked(uid)]
-        times.append(known.plan.wake if known.plan else None)
+        if known.plan:
+            times += known.plan.wake, avoided_until(known.plan.attempts, now)
         job = self._state.jobs.get(uid)
         refused = self._refusals.of(job, now) if job else None
         times.append(refused.until if refused else None)

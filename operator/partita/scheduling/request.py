@@ -1,12 +1,14 @@
 """What a job asks for, in numbers: slices, history, growth after out-of-memory resolved."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import Slice
 from partita.models.profile import ApplicationProfile, Measurement
 from partita.pods.needs import read_needs
+from partita.scheduling.avoided_nodes import without
 from partita.scheduling.fault_policy import must_run_alone
 from partita.scheduling.node_fit import Largest, fit
 from partita.scheduling.reasons import Reason, Why, gib
@@ -112,6 +114,7 @@ def resolve(
     attempts: Sequence[Attempt] = (),
     history: ApplicationProfile | None = None,
     largest: Largest,
+    avoided: Collection[str] = (),
 ) -> policy.Job | Why:
     """Turn a job's spec into the numbers that policies and guard work with.
 
@@ -124,6 +127,8 @@ def resolve(
         What is known of its application.
     largest
         What a ready GPU could give at most, and its node; zeros while none is ready.
+    avoided
+        Nodes that it does not use as long as another one could run it.
 
     Returns
     -------
@@ -163,7 +168,7 @@ def resolve(
         return Why(Reason.NEVER_FITS, problem)
     duration = spec.expected_duration or (measurement.duration if measurement else None)
     created = job.metadata.creation_timestamp
-    return policy.Job(
+    asks = policy.Job(
         id=job.metadata.uid,
         name=job.key,
         namespace=job.metadata.namespace,
@@ -182,8 +187,8 @@ def resolve(
         cpu=needs.requests.cpu,
         host_memory=needs.requests.memory,
         host_storage=needs.requests.storage,
-        nodes=found.nodes,
     )
+    return replace(asks, nodes=without(avoided, found, asks))
 
 
 def _problem(

@@ -150,7 +150,7 @@ class WaitingReasons:
             names = sorted(job.nodes)
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             allowed = ", ".join(names[:_NAMED]) + more
-            said = f"its Pod can run on {allowed} alone, and no GPU there is ready"
+            said = f"it can use only {allowed}, and no GPU there is ready"
         elif main is Refusal.PRODUCT:
             said = f"needs {' or '.join(job.products)}; {count} are others"
         elif job.alone:
@@ -198,6 +198,6 @@ _SHORT: dict[Refusal | str, str] = {
     Refusal.ALONE: "are not to be shared now",
     Refusal.HOST: "are on nodes without enough CPU, memory or ephemeral storage",
     Refusal.PRODUCT: "are of another product",
-    Refusal.NOT_ELIGIBLE: "are on nodes that cannot run its Pod",
+    Refusal.NOT_ELIGIBLE: "are on nodes that cannot run its Pod, or where it did not start",
     "held": "are held for other jobs",
 }

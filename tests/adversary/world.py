@@ -100,9 +100,34 @@ class Attacker:
         self.world.history.forged.add(answer.body["metadata"]["uid"])
         return dict(answer.body)
 
+    async def forge_pod(self, body: Body) -> Body | None:
+        """Create a Pod in the operator's name; return it where there is no admission.
+
+        Raises
+        ------
+        NotRefusedError
+            Admission took it.
+        """
+        pod = await self.pod(body)
+        if pod is not None and self.world.real:
+            raise NotRefusedError(f"took {json.dumps(body)[:1000]}")
+        return pod
+
     async def patch_pod(self, name: str, meta: Body) -> Answer:
         """Change the metadata of one of its Pods."""
         return await self.api.patch(self.path("pods", name), {"metadata": meta})
+
+    async def forge_metadata(self, name: str, meta: Body) -> None:
+        """Change of one of its Pods what the operator wrote; admission refuses it.
+
+        Raises
+        ------
+        NotRefusedError
+            Admission took it.
+        """
+        answer = await self.patch_pod(name, meta)
+        if self.world.real:
+            self.refused(answer)
 
     async def job(self, name: str, *, meta: Body | None = None, **spec: Any) -> Job:
         """Submit a job that the API server takes."""

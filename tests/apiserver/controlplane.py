@@ -88,6 +88,7 @@ class ControlPlane:
         self._lock: IO[str] | None = None
         self.url = ""
         self.token = secrets.token_hex(16)
+        self._controllers_token = secrets.token_hex(16)
         self.tokens = {account: secrets.token_hex(16) for account in ACCOUNTS}
         self.audit_log = Path()
         self.kubeconfig = Path()
@@ -172,9 +173,13 @@ class ControlPlane:
         self.url = f"https://{self.address}:{port}"
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(self.kubeconfig_of(self.token)))
+        controllers = folder / "controllers-kubeconfig"
+        controllers.write_text(json.dumps(self.kubeconfig_of(self._controllers_token)))
         self._run_on_a_port(
             "kube-controller-manager",
-            f"--kubeconfig={self.kubeconfig}",
+            f"--kubeconfig={controllers}",
+            # Each controller acts as an account of its own, as kubeadm has it: admission knows them.
+            "--use-service-account-credentials",
             "--bind-address=127.0.0.1",
             f"--cert-dir={folder}/controller-manager",
             "--leader-elect=false",
@@ -186,6 +191,7 @@ class ControlPlane:
         """Return token, name and groups of each user there is."""
         return [
             (self.token, "partita-test", "system:masters"),
+            (self._controllers_token, "system:kube-controller-manager", ""),
             *(
                 (
                     self.tokens[account],

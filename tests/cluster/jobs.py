@@ -100,7 +100,7 @@ async def second_agent(api: Api, server: str) -> AsyncIterator[str]:
     Yields the GPUServer's name. The operator wants it gone, for its partition is not there; a
     finalizer keeps it, so that the agent has where to report.
     """
-    name, finalizers = "intruder", ["partita.dev/test"]
+    name, finalizers = "intruder", ["example.org/test"]
     namespace = f"/api/v1/namespaces/{SERVERS}"
     body = {
         "apiVersion": GROUP,

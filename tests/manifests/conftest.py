@@ -12,6 +12,7 @@ from apiserver.binaries import MANIFESTS
 from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
 from manifests.accounts import client_of
+from manifests.pods import CORE, TAKEN_UP, env, pod
 from manifests.rendering import SINGLE_NODE, write_chart
 from manifests.schemas import write_schemas
 from support.api import Api
@@ -93,3 +94,13 @@ async def operator(api_server: ApiServer) -> AsyncIterator[Api]:
     """A client with the operator's account."""
     async with client_of(api_server.tokens["partita-operator"]) as session:
         yield api_server.api(session)
+
+
+@pytest.fixture
+async def enforced(api: Api, installed: str, namespace: str) -> str:
+    """A namespace in which the policies hold by now."""
+    path = f"{CORE}/{namespace}/pods"
+    async with asyncio.timeout(TAKEN_UP):
+        while (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status != 403:
+            await asyncio.sleep(0.05)
+    return namespace

@@ -9,50 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from manifests.accounts import client_of
+from manifests.pods import CORE, OWNER, TAKEN_UP, env, owner_of, pod, submitted
 from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods import Grant, ServerPodSettings, build_job_pod, build_server_pod
 from support.api import Api
 from support.clusters import ApiServer
 
-CORE = "/api/v1/namespaces"
 SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
-TAKEN_UP = 30
-"""Seconds for which an API server may not know of a new policy; about one is usual."""
-
-
-OWNER = {
-    "apiVersion": "partita.dev/v1alpha1",
-    "kind": "SharedGPUJob",
-    "name": "job",
-    "uid": "00000000-0000-4000-8000-000000000000",
-    "controller": True,
-}
-"""The job that a Pod of the operator belongs to."""
-
-
-def pod(name: str = "own", **container) -> dict:
-    """A Pod that somebody makes."""
-    main = {"name": "main", "image": "example.org/image:1", **container}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [main], "automountServiceAccountToken": False},
-    }
-
-
-def env(name: str) -> list[dict]:
-    return [{"name": "HOME", "value": "/"}, {"name": name, "value": "all"}]
-
-
-@pytest.fixture
-async def enforced(api: Api, installed: str, namespace: str) -> str:
-    """A namespace in which the policies hold by now."""
-    path = f"{CORE}/{namespace}/pods"
-    async with asyncio.timeout(TAKEN_UP):
-        while (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status != 403:
-            await asyncio.sleep(0.05)
-    return namespace
 
 
 async def test_an_ordinary_pod_is_nobodys_business(api: Api, enforced: str) -> None:
@@ -145,7 +108,7 @@ async def test_a_container_for_debugging_does_not_reach_the_gpu(api: Api, enforc
 async def test_a_job_that_runs_can_be_debugged(api: Api, operator: Api, enforced: str) -> None:
     path = f"{CORE}/{enforced}/pods"
     body = pod("job-1", env=env("NVIDIA_VISIBLE_DEVICES"))
-    body["metadata"]["ownerReferences"] = [OWNER]
+    body["metadata"]["ownerReferences"] = [owner_of(await submitted(api, enforced))]
     (await operator.post(path, body)).ok()
     debugger = {"name": "debugger", "image": "example.org/image:1"}
     change = {"spec": {"ephemeralContainers": [debugger]}}
@@ -247,7 +210,7 @@ async def test_only_the_operator_makes_pods_of_a_job(
 ) -> None:
     path = f"{CORE}/{enforced}/pods"
     owned = pod("job-2")
-    owned["metadata"]["ownerReferences"] = [OWNER]
+    owned["metadata"]["ownerReferences"] = [owner_of(await submitted(api, enforced))]
     answer = await api.post(path, owned, dryRun="All")
     assert answer.status == 403
     assert (

@@ -15,7 +15,7 @@ from support.clusters import ApiServer
 from support.kubectl import Kubectl
 
 KEEP = "helm.sh/resource-policy"
-SMALL = {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+SMALL = {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
 OPERATOR = {"app.kubernetes.io/name": "partita", "app.kubernetes.io/component": "operator"}
 
 

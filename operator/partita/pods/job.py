@@ -11,6 +11,7 @@ from partita.constants import (
     COMPONENT_JOB,
     DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
+    GROUP,
     LABEL_ATTEMPT,
     LABEL_COMPONENT,
     LABEL_JOB,
@@ -98,13 +99,13 @@ def build_job_pod(job: SharedGPUJob, grant: Grant) -> JobPod:
             "name": pod_name(job.metadata.name, grant.attempt),
             "namespace": job.metadata.namespace,
             "labels": {
-                **template.labels,
+                **build.metadata("labels", template.labels),
                 LABEL_COMPONENT: COMPONENT_JOB,
                 LABEL_JOB: job.metadata.name,
                 LABEL_ATTEMPT: str(grant.attempt),
                 LABEL_PARTITION: spec.partition,
             },
-            "annotations": {**template.annotations, **annotations},
+            "annotations": {**build.metadata("annotations", template.annotations), **annotations},
             "ownerReferences": [
                 {
                     "apiVersion": job.api_version(),
@@ -145,6 +146,16 @@ class _Build:
     ours: Environment
     overridden: set[str] = field(default_factory=set)
     notices: list[str] = field(default_factory=list)
+
+    def metadata(self, kind: str, values: dict[str, str]) -> dict[str, str]:
+        """Leave out the names that only the operator sets, as admission does for others' Pods."""
+        reserved = sorted(name for name in values if name.startswith(f"{GROUP}/"))
+        if reserved:
+            self.notices.append(
+                f"template.metadata.{kind} has {', '.join(reserved)}, which is removed: names that "
+                f"begin with {GROUP}/ are set by Partita alone"
+            )
+        return {name: value for name, value in values.items() if name not in reserved}
 
     def spec(self, template: PodTemplate) -> dict[str, Any]:
         spec: dict[str, Any] = template.spec

@@ -126,7 +126,7 @@ async def template_that_reaches_the_node(attacker: Attacker) -> None:
 
 
 @action(
-    "of a template's metadata labels and annotations count, and Partita's own are set over them"
+    "of a template's metadata labels and annotations count, but none that begin with partita.dev/"
 )
 async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
     """A template with another name, namespace, owner, finalizers, and labels of a server Pod."""
@@ -149,6 +149,8 @@ async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
     for pod in world.history.versions("pods", "elsewhere-1", attacker.namespace)[:1]:
         assert pod["metadata"].get("finalizers") is None
         assert [o["uid"] for o in pod["metadata"]["ownerReferences"]] == [job.uid]
+        assert "partita.dev/server" not in pod["metadata"]["labels"]
+        assert pod["metadata"]["annotations"]["partita.dev/job-uid"] == job.uid
 
 
 @action("the Pod's place is the operator's to choose, whatever the template says")

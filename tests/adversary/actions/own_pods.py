@@ -8,7 +8,9 @@ from adversary.actions import action
 from adversary.world import LONG, Attacker, Body, pod_body
 from support.operator import Job, container
 
-KEPT = "what a running Pod holds stays booked until that Pod is gone, whatever its labels say"
+METADATA = "`partita-metadata` refuses it"
+BOOKED = "what a running Pod holds stays booked until that Pod is gone"
+KEPT = f"{METADATA}; {BOOKED}, whatever its labels say"
 OWN = "it ends its own attempt alone"
 
 
@@ -30,7 +32,7 @@ async def own_pod_without_its_labels(attacker: Attacker) -> None:
     """Removing the labels of the Pod of a job that runs, then asking for as much again."""
     await _big(attacker, "hog")
     labels = {f"partita.dev/{key}": None for key in ("component", "job", "attempt", "partition")}
-    await attacker.patch_pod("hog-1", {"labels": labels})
+    await attacker.forge_metadata("hog-1", {"labels": labels})
     await _another_big(attacker)
 
 
@@ -40,7 +42,7 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
     job = await _big(attacker, "hog")
     keys = ("job-uid", "gpu-memory", "processes")
     annotations = {f"partita.dev/{key}": None for key in keys}
-    await attacker.patch_pod("hog-1", {"annotations": annotations})
+    await attacker.forge_metadata("hog-1", {"annotations": annotations})
     await job.delete()
     await _another_big(attacker)
     await job.gone()
@@ -55,14 +57,14 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
     )
 
 
-@action("the ledger says what is booked, not the Pod")
+@action(f"{METADATA}; the GPUServer's status says what is allocated, not the Pod")
 async def own_pod_with_another_amount(attacker: Attacker) -> None:
     """Writing another amount of memory, UID and attempt on the Pod of a job that runs."""
     victim = attacker.world.running[0]
     await _big(attacker, "hog")
     annotations = {"partita.dev/gpu-memory": "1Mi", "partita.dev/job-uid": victim.uid}
     labels = {"partita.dev/attempt": "7", "partita.dev/job": victim.name}
-    await attacker.patch_pod("hog-1", {"annotations": annotations, "labels": labels})
+    await attacker.forge_metadata("hog-1", {"annotations": annotations, "labels": labels})
     await _another_big(attacker)
 
 
@@ -70,7 +72,7 @@ async def own_pod_with_another_amount(attacker: Attacker) -> None:
 async def own_pod_without_its_owner(attacker: Attacker) -> None:
     """Taking the job off the owners of its Pod, which goes on running."""
     await _big(attacker, "hog")
-    await attacker.patch_pod("hog-1", {"ownerReferences": None})
+    await attacker.forge_metadata("hog-1", {"ownerReferences": None})
     await _another_big(attacker)
 
 
@@ -86,11 +88,11 @@ async def own_pod_given_to_another_job(attacker: Attacker) -> None:
         "uid": victim.uid,
         "controller": True,
     }
-    await attacker.patch_pod("hog-1", {"ownerReferences": [owner]})
+    await attacker.forge_metadata("hog-1", {"ownerReferences": [owner]})
     await _another_big(attacker)
 
 
-@action(KEPT)
+@action(BOOKED)
 async def own_job_deleted_without_its_pod(attacker: Attacker) -> None:
     """`kubectl delete sharedgpujob --cascade=orphan`: the Pod runs on without its job."""
     job = await _big(attacker, "hog")
@@ -139,9 +141,7 @@ async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
     await attacker.job("hog", gpuMemory="4Gi")
 
 
-@action(
-    "left open: it ends the tenant's own job alone, whose booking stays until its own Pod is gone"
-)
+@action(f"{METADATA}; it is no attempt that the operator recorded")
 async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
     """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
     job = await attacker.runs("hog")
@@ -153,7 +153,7 @@ async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) 
         "controller": True,
     }
     labels = {"partita.dev/component": "job", "partita.dev/job": "hog", "partita.dev/attempt": "2"}
-    pod = await attacker.pod(
+    pod = await attacker.forge_pod(
         pod_body(
             "hog-2",
             ownerReferences=[owner],

@@ -6,10 +6,10 @@ from adversary.actions import action
 from adversary.world import Attacker, Body, env_pod, pod_body
 from support.operator import Job, container
 
-IDENTITY = "a Pod is known by its owner and its recorded UID, never by labels"
-OWNER = "a job's Pod counts in the job's namespace alone"
 ADMISSION = "`partita-gpu-access` refuses it"
-KEEPER = "`partita.dev/*` is set by the operator alone (`partita-metadata`)"
+METADATA = "`partita-metadata` refuses it"
+IDENTITY = f"{METADATA}; a Pod is known by its owner and its recorded UID, never by labels"
+OWNER = f"{METADATA}; a job's Pod counts in the job's namespace alone"
 
 
 def _labels(component: str, **more: str) -> Body:
@@ -36,7 +36,15 @@ def _as_job(victim: Job, name: str, *, attempt: int = 1, own: bool = False) -> B
 
 async def _ends_as(attacker: Attacker, body: Body, *phases: str) -> None:
     """Make a Pod and let its program bring about these phases."""
-    pod = await attacker.pod(body)
+    await _has_phases(attacker, await attacker.pod(body), *phases)
+
+
+async def _forged(attacker: Attacker, body: Body, *phases: str) -> None:
+    """Make a Pod in the operator's name, and do the same where there is no admission."""
+    await _has_phases(attacker, await attacker.forge_pod(body), *phases)
+
+
+async def _has_phases(attacker: Attacker, pod: Body | None, *phases: str) -> None:
     if pod is None:
         return
     for phase in phases:
@@ -49,7 +57,7 @@ async def pod_labelled_as_the_server_of_a_gpu(attacker: Attacker) -> None:
     for gpu in attacker.world.gpus:
         name = gpu["metadata"]["name"]
         body = pod_body(f"as-{name}", labels=_labels("server", server=name))
-        await _ends_as(attacker, body, "Running", "Failed")
+        await _forged(attacker, body, "Running", "Failed")
 
 
 @action(IDENTITY)
@@ -66,21 +74,21 @@ async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
         }
         labels = _labels("server", server=meta["name"])
         body = pod_body(meta["name"], labels=labels, ownerReferences=[owner])
-        await _ends_as(attacker, body, "Succeeded")
+        await _forged(attacker, body, "Succeeded")
 
 
 @action(OWNER)
 async def pod_that_says_another_job_succeeded(attacker: Attacker) -> None:
     """A Pod with the UID of a victim's job in its annotation, which succeeds."""
     for index, victim in enumerate(attacker.world.running):
-        await _ends_as(attacker, _as_job(victim, f"ends-{index}"), "Succeeded")
+        await _forged(attacker, _as_job(victim, f"ends-{index}"), "Succeeded")
 
 
 @action(OWNER)
 async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
     """The same, with the name of the victim's Pod; it fails, and is deleted."""
     for victim in attacker.world.running:
-        await _ends_as(attacker, _as_job(victim, f"{victim.name}-1"), "Failed")
+        await _forged(attacker, _as_job(victim, f"{victim.name}-1"), "Failed")
         await attacker.api.delete(attacker.path("pods", f"{victim.name}-1"))
 
 
@@ -89,14 +97,14 @@ async def pod_of_the_next_attempt_of_another_job(attacker: Attacker) -> None:
     """A Pod that says it is the next attempt of a victim's job that runs, or waits."""
     for victim in [*attacker.world.running, *attacker.world.waiting]:
         body = _as_job(victim, f"{victim.name}-2", attempt=2)
-        await _ends_as(attacker, body, "Running")
+        await _forged(attacker, body, "Running")
 
 
 @action(OWNER)
 async def pod_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     """A Pod with a victim's job as its controller, which is of another namespace."""
     for index, victim in enumerate(attacker.world.running):
-        await _ends_as(attacker, _as_job(victim, f"owned-{index}", own=True), "Succeeded")
+        await _forged(attacker, _as_job(victim, f"owned-{index}", own=True), "Succeeded")
 
 
 @action(IDENTITY)
@@ -112,10 +120,10 @@ async def pod_with_the_label_of_a_component_put_on_and_off(attacker: Attacker) -
             "partita.dev/attempt": "1",
         }
         annotations = {"partita.dev/job-uid": victim.uid}
-        await attacker.patch_pod("turncoat", {"labels": labels, "annotations": annotations})
+        await attacker.forge_metadata("turncoat", {"labels": labels, "annotations": annotations})
 
 
-@action("attempts are numbers of the operator; what cannot be read is no Pod of it")
+@action(f"{METADATA}; what cannot be read is no Pod of the operator")
 async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
     """Pods whose attempt, memory and job are no numbers, not to be counted, or empty."""
     victim = attacker.world.running[0]
@@ -123,15 +131,15 @@ async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
         body = _as_job(victim, f"strange-{index}")
         body["metadata"]["labels"]["partita.dev/attempt"] = attempt
         body["metadata"]["annotations"]["partita.dev/gpu-memory"] = "1e999"
-        await _ends_as(attacker, body, "Running")
+        await _forged(attacker, body, "Running")
 
 
-@action(KEEPER)
+@action(METADATA)
 async def pod_with_the_finalizers_of_partita(attacker: Attacker) -> None:
     """A Pod with finalizers in Partita's name, which is deleted."""
     for name in ("ledger", "kopf"):
         body = pod_body(f"stays-{name}", finalizers=[f"partita.dev/{name}"])
-        if await attacker.pod(body) is not None:
+        if await attacker.forge_pod(body) is not None:
             await attacker.api.delete(attacker.path("pods", f"stays-{name}"))
 
 
@@ -142,7 +150,7 @@ async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -
     body = _as_job(victim, "heavy")
     body["metadata"]["finalizers"] = [f"example.org/f{n}" for n in range(2000)]
     body["metadata"]["annotations"]["example.org/text"] = "x" * 200_000
-    if await attacker.pod(body) is None:
+    if await attacker.forge_pod(body) is None:
         del body["metadata"]["labels"]
         body["metadata"]["annotations"] = {"example.org/text": "x" * 200_000}
         assert await attacker.pod(body) is not None

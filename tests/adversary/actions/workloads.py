@@ -8,7 +8,7 @@ from adversary.actions import action
 from adversary.world import Attacker, Body, pod_body
 from support.operator import container
 
-MADE = "a Pod's labels make it nobody's, whoever made it: its owner counts"
+METADATA = "`partita-metadata` holds for controllers as for their users"
 TEMPLATE = "`partita-gpu-access` holds for controllers as for their users"
 
 
@@ -64,22 +64,18 @@ async def _labelled(attacker: Attacker, kind: str, controller: str) -> None:
         workload = _workload(kind, pod_body("work", labels=labels))
         workload["metadata"]["name"] = f"work-{index}"
         answer = await attacker.api.post(path, workload)
-        if answer.status >= 400:
-            continue
-        made = await _as_controller(attacker, controller, answer.body, pod)
-        if made["status"] < 400:
-            await attacker.world.kubelet(made["body"], "Running")
-            await attacker.world.kubelet(made["body"], "Failed", code=1)
+        made = await _as_controller(attacker, controller, answer.ok().body, pod)
+        assert made["status"] == 403, made
         await attacker.api.delete(f"{path}/work-{index}")
 
 
-@action(MADE, real=True)
+@action(METADATA, real=True)
 async def batch_job_whose_pods_are_labelled_as_servers(attacker: Attacker) -> None:
     """A batch/v1 Job whose template has the labels of server Pods; the Job controller makes them."""
     await _labelled(attacker, "Job", "job-controller")
 
 
-@action(MADE, real=True)
+@action(METADATA, real=True)
 async def deployment_whose_pods_are_labelled_as_servers(attacker: Attacker) -> None:
     """The same by a Deployment, whose Pods the ReplicaSet controller makes."""
     await _labelled(attacker, "Deployment", "replicaset-controller")
@@ -106,11 +102,13 @@ async def workloads_whose_pods_ask_for_a_slice(attacker: Attacker) -> None:
         await attacker.api.delete(f"{path}/slice-{index}")
 
 
-@action("a job's Pod is made by the operator for its owner, and by no other controller")
+@action("`partita-metadata` refuses it; a job's Pod is the operator's, and no other controller's")
 async def workload_that_adopts_a_jobs_pod(attacker: Attacker) -> None:
     """A ReplicaSet's reference beside the job's on the Pod of a job that runs."""
     job = await attacker.runs("hog")
     own = (job.pod() or {})["metadata"]["ownerReferences"][0]
     other = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "no-such-uid"}
-    await attacker.patch_pod("hog-1", {"ownerReferences": [own | {"controller": False}, other]})
+    await attacker.forge_metadata(
+        "hog-1", {"ownerReferences": [own | {"controller": False}, other]}
+    )
     await attacker.patch_pod("hog-1", {"labels": {"app": "x"}})

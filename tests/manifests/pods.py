@@ -1,0 +1,59 @@
+"""Pods that somebody makes where the admission policies hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.api import Api
+
+__all__ = ["CORE", "OWNER", "TAKEN_UP", "env", "job_path", "owner_of", "pod", "submitted"]
+
+CORE = "/api/v1/namespaces"
+TAKEN_UP = 30
+"""Seconds for which an API server may not know of a new policy; about one is usual."""
+
+OWNER = {
+    "apiVersion": "partita.dev/v1alpha1",
+    "kind": "SharedGPUJob",
+    "name": "job",
+    "uid": "00000000-0000-4000-8000-000000000000",
+    "controller": True,
+}
+"""A job that does not exist: the garbage collector deletes Pods of it, unless `dryRun` is set."""
+
+
+def pod(name: str = "own", **container: Any) -> dict[str, Any]:
+    """A Pod that somebody makes."""
+    main = {"name": "main", "image": "example.org/image:1", **container}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [main], "automountServiceAccountToken": False},
+    }
+
+
+def env(name: str) -> list[dict[str, str]]:
+    """The variables of a container, of which one has this name."""
+    return [{"name": "HOME", "value": "/"}, {"name": name, "value": "all"}]
+
+
+def job_path(namespace: str) -> str:
+    """Path of the job that `submitted` makes."""
+    return f"/apis/partita.dev/v1alpha1/namespaces/{namespace}/sharedgpujobs/train"
+
+
+async def submitted(api: Api, namespace: str) -> dict[str, Any]:
+    """Submit a job; return it."""
+    job = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "metadata": {"name": "train", "annotations": {"partita.dev/retry": "1"}},
+        "spec": {"partition": "gpus", "template": {"spec": pod()["spec"]}},
+    }
+    return dict((await api.post(job_path(namespace).removesuffix("/train"), job)).ok().body)
+
+
+def owner_of(job: dict[str, Any]) -> dict[str, Any]:
+    """The reference to a job in its Pods."""
+    return OWNER | {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}

@@ -81,6 +81,7 @@ def server(
 ) -> Json:
     """A GPU with 40Gi on which `jobs` are booked, in order."""
     status: Json = {
+        "podUID": _pod_uid(name),
         "node": on,
         "uuid": f"{GPU}{name[-1]}",
         "product": "NVIDIA A100-SXM4-40GB",
@@ -154,6 +155,10 @@ def attempt(number: int, place: str, **more: Any) -> Json:
     }
 
 
+def _pod_uid(server: str) -> str:
+    return f"uid-pod-{server}"
+
+
 def server_pod(server: str, namespace: str = "partita-system") -> Json:
     return {
         "apiVersion": "v1",
@@ -161,7 +166,7 @@ def server_pod(server: str, namespace: str = "partita-system") -> Json:
         "metadata": {
             "name": server,
             "namespace": namespace,
-            "uid": f"uid-pod-{server}",
+            "uid": _pod_uid(server),
             "resourceVersion": "1",
             "labels": {LABEL_COMPONENT: "server", LABEL_SERVER: server},
             "ownerReferences": [
@@ -188,14 +193,16 @@ def lists(*objects: Json) -> Lists:
 
 
 async def create(api: Api, body: Json) -> Json:
-    """Create an object with its status on an API server; return it with its UID."""
+    """Create an object with its status on an API server; return it with its UID.
+
+    A server Pod comes after its GPUServer.
+    """
     meta = body["metadata"]
     meta = {key: meta[key] for key in ("name", "namespace") if key in meta}
     if body["kind"] == "Node":
         path = "/api/v1/nodes"
     elif body["kind"] == "Pod":
-        path = f"/api/v1/namespaces/{meta['namespace']}/pods"
-        meta["labels"] = body["metadata"]["labels"]
+        return await _create_server_pod(api, body)
     else:
         inside = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
         path = f"/apis/{GROUP}/{VERSION}{inside}/{PLURALS[body['kind']]}"
@@ -205,3 +212,18 @@ async def create(api: Api, body: Json) -> Json:
         path = f"{path}/{meta['name']}/status"
         created = (await api.patch(path, status, MERGE)).ok().body
     return created
+
+
+async def _create_server_pod(api: Api, body: Json) -> Json:
+    """Create a server Pod, owned by its GPUServer and recorded in the status of it."""
+    meta = body["metadata"]
+    server = f"/apis/{GROUP}/{VERSION}/gpuservers/{meta['name']}"
+    uid = (await api.get(server)).ok().body["metadata"]["uid"]
+    owners = [{**meta["ownerReferences"][0], "uid": uid}]
+    meta = {key: meta[key] for key in ("name", "namespace", "labels")} | {"ownerReferences": owners}
+    pods = f"/api/v1/namespaces/{meta['namespace']}/pods"
+    created = (await api.post(pods, {**body, "metadata": meta, "status": {}})).ok().body
+    recorded = {"status": {"podUID": created["metadata"]["uid"]}}
+    (await api.patch(f"{server}/status", recorded, MERGE)).ok()
+    status = {"status": body["status"]}
+    return (await api.patch(f"{pods}/{meta['name']}/status", status, MERGE)).ok().body

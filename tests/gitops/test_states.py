@@ -25,7 +25,13 @@ from scheduling.builders import (
     server_body,
 )
 
-STALLS = {"PartitionNotFound", "NamespaceNotAllowed", "InvalidSpec", "NeverFits"}
+STALLS = {
+    "PartitionNotFound",
+    "PartitionUnreadable",
+    "NamespaceNotAllowed",
+    "InvalidSpec",
+    "NeverFits",
+}
 
 
 def shown(resource: Any, status: Any = None) -> tuple[str, str]:

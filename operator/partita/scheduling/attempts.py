@@ -140,7 +140,7 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
     seen = pod.outcome
     update: dict[str, object] = {}
     start = attempt.start_time
-    if not attempt.pod_uid:
+    if not attempt.pod_uid and attempt.outcome is None:
         update["pod_uid"] = pod.uid
     if pod.node and not attempt.node:
         update["node"] = pod.node

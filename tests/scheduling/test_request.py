@@ -6,10 +6,11 @@ import pytest
 
 from partita.models import ApplicationProfile, Attempt, Outcome
 from partita.models.base import MEBI
+from partita.scheduling.histories import to_profile
 from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.request import bookable, resolve
-from partita_policies.types import Job
+from partita.scheduling.request import bookable, resolve, with_profile
+from partita_policies.types import Job, Profile
 from scheduling.builders import GIB, a_job, a_partition, profile_body
 
 LARGEST = Largest(memory=37 * GIB, gpus_on_node=4)
@@ -25,7 +26,7 @@ def resolved(
     partition: dict[str, Any] | None = None,
     *,
     out_of_memory: tuple[int, ...] = (),
-    history: ApplicationProfile | None = None,
+    history: Profile | None = None,
     largest: Largest = LARGEST,
 ) -> Job | Why:
     attempts = [
@@ -36,7 +37,7 @@ def resolved(
         a_job(**(job or {})),
         a_partition(**(partition or {})),
         attempts=attempts,
-        history=history,
+        profile=history,
         largest=largest,
     )
 
@@ -53,8 +54,10 @@ def refusal(*args: Any, **fields: Any) -> Why:
     return found
 
 
-def history(peak: str = "4Gi") -> ApplicationProfile:
-    return ApplicationProfile.parse(profile_body(peak=peak))
+def history(peak: str = "4Gi", duration: str = "60s") -> Profile:
+    found = ApplicationProfile.parse(profile_body(peak=peak, duration=duration))
+    (measurement,) = found.spec.measurements
+    return to_profile("resnet", measurement)
 
 
 class TestAmounts:
@@ -122,6 +125,29 @@ class TestHistory:
         spec = {"gpuMemory": None, "application": "resnet"}
         assert request(spec, history=history("36Gi")).memory == 37 * GIB
         assert refusal(spec, history=history("38Gi")).reason is Reason.NEVER_FITS
+
+    @pytest.mark.parametrize("before", [None, history("2Gi", "5s")])
+    @pytest.mark.parametrize("now", [None, history("9Gi", "70s")])
+    @pytest.mark.parametrize(
+        ("spec", "partition"),
+        [
+            ({}, {}),
+            ({"expectedDuration": "90s"}, {}),
+            ({"gpuMemory": None, "slice": "small"}, {"slices": SLICES}),
+            ({"gpuMemory": "12Gi", "threadPercent": 30}, {"slices": SLICES}),
+            ({"gpus": 2}, {"sharing": {"mode": "Exclusive"}}),
+        ],
+    )
+    def test_a_job_that_names_its_memory_gets_a_new_history_without_being_resolved_again(
+        self,
+        before: Profile | None,
+        now: Profile | None,
+        spec: dict[str, Any],
+        partition: dict[str, Any],
+    ):
+        spec = {"application": "resnet", **spec}
+        renewed = with_profile(request(spec, partition, history=before), a_job(**spec), now)
+        assert renewed == request(spec, partition, history=now)
 
 
 class TestGrowth:

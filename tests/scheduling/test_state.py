@@ -304,36 +304,57 @@ class TestNews:
         take(state, namespace_body("team-a"))
         assert dirty(state)[1] == set()
 
-    def test_history_concerns_the_jobs_of_its_application(self):
+    def test_history_concerns_its_application_and_its_jobs_are_not_looked_at(self):
         state = a_state(job_body(application="resnet"), job_body("other"))
         dirty(state)
         take(state, profile_body())
-        assert dirty(state)[0] == {"uid-train"}
-        assert state.profiles.get("team-a", "resnet") is not None
+        assert state.dirty.take_applications() == {("team-a", "resnet")}
+        assert state.dirty.take_applications() == set()
+        assert not state.dirty.event.is_set()
+        assert state.profiles.profile("team-a", "resnet") is not None
 
     def test_of_several_profiles_of_an_application_that_with_the_most_runs_counts(self):
         bodies = [
-            profile_body(name=name, runs=runs, peak=f"{runs}Gi")
-            for name, runs in (("c", 2), ("b", 3), ("a", 3), ("d", 1))
+            profile_body(name=name, runs=runs, peak=peak)
+            for name, runs, peak in (("c", 2, "3Gi"), ("b", 3, "2Gi"), ("a", 3, "1Gi"))
         ]
 
-        def counts(state: State) -> str:
-            found = state.profiles.get("team-a", "resnet")
-            return found.metadata.name if found else ""
+        def peak(state: State) -> int:
+            found = state.profiles.profile("team-a", "resnet")
+            return found.peak_memory if found else 0
 
-        for order in permutations(bodies):
+        for order in permutations([*bodies, profile_body(name="d", peak="4Gi")]):
             state = a_state(*order)
-            assert counts(state) == "a"
+            assert peak(state) == GIB
             take(state, versioned(bodies[2], 10**9), deleted=True)
-            assert counts(state) == "b"
+            assert peak(state) == 2 * GIB
 
     def test_a_profile_that_changes_its_application_leaves_the_old_one(self):
-        state = a_state(job_body(application="resnet"), profile_body(name="p"))
-        dirty(state)
+        state = a_state(profile_body(name="p"))
+        state.dirty.take_applications()
         take(state, profile_body("vgg", name="p"))
-        assert dirty(state)[0] == {"uid-train"}
-        assert state.profiles.get("team-a", "resnet") is None
-        assert state.profiles.get("team-a", "vgg") is not None
+        concerned = {("team-a", "resnet"), ("team-a", "vgg")}
+        assert state.dirty.take_applications() == concerned
+        assert state.profiles.profile("team-a", "resnet") is None
+        assert state.profiles.profile("team-a", "vgg") is not None
+
+    def test_all_get_the_same_object_of_a_measurement_until_it_changes(self):
+        body = profile_body()
+        (first,) = body["spec"]["measurements"]
+        on_a100 = {**first, "duration": "30s", "environment": {"product": "A100"}}
+        body["spec"]["measurements"] = [{**first, "runs": 2}, on_a100]
+        state = a_state(body)
+        one = state.profiles.profile("team-a", "resnet")
+        assert one is not None
+        assert state.profiles.profile("team-a", "resnet", "L4") is one
+        other = state.profiles.profile("team-a", "resnet", "A100")
+        assert other is not None
+        assert (one.duration, other.duration) == (60, 30)
+        assert state.profiles.profile("team-a", "resnet", "A100") is other
+        take(state, profile_body(duration="61s"))
+        renewed = state.profiles.profile("team-a", "resnet")
+        assert renewed is not None
+        assert renewed.duration == 61
 
 
 class TestMissing:

@@ -11,7 +11,7 @@ from partita.cli.documents import Document, read_documents
 from partita.cli.terminal import UserError, warn
 from partita.models import ApplicationProfile
 from partita.models.errors import describe
-from partita.scheduling.request import to_profile
+from partita.scheduling.histories import to_profile
 from partita_policies.advise import Subject
 from partita_policies.simulator.tasks import booking_for
 from partita_policies.simulator.workloads import (

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from partita.scheduling.histories import Application
+
 __all__ = ["Dirty"]
 
 
@@ -13,6 +15,7 @@ class Dirty:
         self._partitions: set[str] = set()
         self._glances: set[str] = set()
         self._freed: set[str] = set()
+        self._applications: set[Application] = set()
         self.short: dict[str, frozenset[str]] = {}
         """Nodes of whose own resources too little is free for some waiting job, by partition."""
         self.event = asyncio.Event()
@@ -49,6 +52,18 @@ class Dirty:
         self._settle()
         return taken
 
+    def applications(self, *keys: Application) -> None:
+        """Note that more is known of these applications now, or less."""
+        if keys:
+            self._applications.update(keys)
+            self.event.set()
+
+    def take_applications(self) -> set[Application]:
+        """Return the applications whose history has changed, and start anew."""
+        taken, self._applications = self._applications, set()
+        self._settle()
+        return taken
+
     def take_jobs(self) -> set[str]:
         """Return the UIDs of jobs to look at, and start anew."""
         taken, self._jobs = self._jobs, set()
@@ -63,5 +78,6 @@ class Dirty:
         return taken
 
     def _settle(self) -> None:
-        if not (self._jobs or self._partitions or self._glances or self._freed):
+        rest = self._jobs, self._partitions, self._glances, self._freed, self._applications
+        if not any(rest):
             self.event.clear()

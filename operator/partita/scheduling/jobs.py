@@ -243,7 +243,9 @@ class Jobs:
             job,
             partition,
             attempts=made.attempts,
-            history=self._state.profiles.get(job.metadata.namespace, job.spec.application or ""),
+            profile=self._state.profiles.profile(
+                job.metadata.namespace, job.spec.application or ""
+            ),
             largest=self.largest.get(job.spec.partition, Largest()),
             avoided=avoided_nodes(made.attempts, now),
         )

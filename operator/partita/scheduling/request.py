@@ -6,7 +6,6 @@ from dataclasses import replace
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import Slice
-from partita.models.profile import ApplicationProfile, Measurement
 from partita.pods.needs import read_needs
 from partita.scheduling.avoided_nodes import without
 from partita.scheduling.fault_policy import must_run_alone
@@ -14,7 +13,15 @@ from partita.scheduling.node_fit import Largest, fit
 from partita.scheduling.reasons import Reason, Why, gib
 from partita_policies import types as policy
 
-__all__ = ["HISTORY_MARGIN_PERCENT", "Largest", "asked_memory", "bookable", "resolve", "to_profile"]
+__all__ = [
+    "HISTORY_MARGIN_PERCENT",
+    "Largest",
+    "asked_memory",
+    "bookable",
+    "resolve",
+    "takes_memory_from_history",
+    "with_profile",
+]
 
 HISTORY_MARGIN_PERCENT = 10
 """Added to a peak that was measured, when a job names no memory or was above its booking. An
@@ -88,31 +95,12 @@ def _most(job: SharedGPUJob, partition: GPUPartition, largest: Largest) -> int:
     return max(sizes, default=known)
 
 
-def to_profile(application: str, measurement: Measurement) -> policy.Profile:
-    """Translate a measurement for the policies."""
-    return policy.Profile(
-        application=application,
-        duration=measurement.duration,
-        runs=measurement.runs,
-        product=measurement.environment.product,
-        steps=tuple(
-            policy.Step(
-                gpu=step.gpu_utilization,
-                memory=step.gpu_memory,
-                core=step.sm_occupancy or 0.0,
-                pcie=step.pcie_throughput or 0,
-            )
-            for step in measurement.steps
-        ),
-    )
-
-
 def resolve(
     job: SharedGPUJob,
     partition: GPUPartition,
     *,
     attempts: Sequence[Attempt] = (),
-    history: ApplicationProfile | None = None,
+    profile: policy.Profile | None = None,
     largest: Largest,
     avoided: Collection[str] = (),
 ) -> policy.Job | Why:
@@ -123,7 +111,7 @@ def resolve(
     attempts
         Its attempts so far; those that ran out of memory make it grow, and those that ended with
         a GPU fault may have it run alone.
-    history
+    profile
         What is known of its application.
     largest
         What a ready GPU could give at most, and its node; zeros while none is ready.
@@ -146,8 +134,7 @@ def resolve(
     if isinstance(found, Why):
         return found
     largest = found.largest
-    measurement = history.spec.measurement() if history else None
-    peak = measurement.peak_memory if measurement else 0
+    peak = profile.peak_memory if profile and takes_memory_from_history(job) else 0
     most = _most(job, partition, largest)
     asked = asked_memory(job, partition, peak, most)
     if asked is None:
@@ -166,7 +153,6 @@ def resolve(
     clients = spec.processes if mps else 1
     if problem := _too_large(name, memory, spec.gpus, clients, largest):
         return Why(Reason.NEVER_FITS, problem)
-    duration = spec.expected_duration or (measurement.duration if measurement else None)
     created = job.metadata.creation_timestamp
     asks = policy.Job(
         id=job.metadata.uid,
@@ -181,14 +167,34 @@ def resolve(
         alone=exclusive or asked is None or must_run_alone(attempts),
         alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
         priority=min(spec.priority, partition.spec.priority_cap(job.metadata.namespace)),
-        duration=duration,
+        duration=_duration(job, profile),
         submitted=created.timestamp() if created else 0.0,
-        profile=to_profile(spec.application or "", measurement) if measurement else None,
+        profile=profile,
         cpu=needs.requests.cpu,
         host_memory=needs.requests.memory,
         host_storage=needs.requests.storage,
     )
     return replace(asks, nodes=without(avoided, found, asks))
+
+
+def takes_memory_from_history(job: SharedGPUJob) -> bool:
+    """Tell whether the history of its application decides how much memory a job gets."""
+    return job.spec.slice is None and job.spec.gpu_memory is None
+
+
+def with_profile(
+    request: policy.Job, job: SharedGPUJob, profile: policy.Profile | None
+) -> policy.Job:
+    """Return the request of a job that names its memory, with what is now known of its application.
+
+    It is what `resolve` would return, at a fraction of its cost: of such a request only profile and
+    duration depend on the history.
+    """
+    return replace(request, profile=profile, duration=_duration(job, profile))
+
+
+def _duration(job: SharedGPUJob, profile: policy.Profile | None) -> float | None:
+    return job.spec.expected_duration or (profile.duration if profile else None)
 
 
 def _problem(

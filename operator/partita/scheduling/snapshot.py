@@ -10,7 +10,7 @@ from partita.models.base import seconds_since
 from partita.scheduling.node_fit import Host, Largest
 from partita.scheduling.nodes import requested_by
 from partita.scheduling.reports import max_clients
-from partita.scheduling.request import bookable, to_profile
+from partita.scheduling.request import bookable
 from partita.scheduling.state import State
 from partita_policies import types as policy
 
@@ -95,8 +95,7 @@ def _bookings(
     for uid, allocation in server.status.allocations.items():
         job = state.jobs.get(uid)
         application = (job.spec.application if job else None) or ""
-        history = state.profiles.get(allocation.namespace, application)
-        measured = history.spec.measurement(server.status.product) if history else None
+        profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         expected = job.spec.expected_duration if job else None
         requests, _ = requested_by(uid, allocation.attempt, state)
         bookings.append(
@@ -111,8 +110,8 @@ def _bookings(
                 alone=allocation.alone,
                 priority=min(job.spec.priority if job else 0, cap(allocation.namespace)),
                 elapsed=seconds_since(allocation.since, now),
-                duration=expected or (measured.duration if measured else None),
-                profile=to_profile(application, measured) if measured else None,
+                duration=expected or (profile.duration if profile else None),
+                profile=profile,
                 cpu=requests.cpu,
                 host_memory=requests.memory,
                 host_storage=requests.storage,

@@ -252,13 +252,7 @@ class State:
         new = known.get(uid)
         if new is old:
             return
-        keys = self.profiles.changed(old, new)
-        concerned = (
-            uid
-            for uid, job in self.jobs.items()
-            if (job.metadata.namespace, job.spec.application) in keys
-        )
-        self.dirty.jobs(*concerned)
+        self.dirty.applications(*self.profiles.changed(old, new))
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Pod of the cluster; one that is not ours is passed over."""

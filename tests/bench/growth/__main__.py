@@ -1,7 +1,8 @@
 """`make bench-growth`: the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs.
 
-First its own work, in processor time; then a cold start on the embedded API server, with simulated
-nodes, each in a process of its own.
+First its own work, in processor time; then the end of a run of an application for which 10,000 jobs
+are queued; then a cold start on the embedded API server, with simulated nodes, each in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.growth.cold_start import ColdStart, measure_cold_start
+from bench.growth.history import MEMORY, RunEnds
 from bench.growth.work import Work
 
 SIZES = ((1_000, 10), (10_000, 100), (50_000, 1_000))
 """Jobs and GPUs; issue 7."""
+OF_ONE_APPLICATION = 10_000
+"""Jobs that are queued when a run of their application ends; issue 14."""
 
 
 def main() -> None:
-    """Measure all sizes, and print two tables."""
+    """Measure all sizes, and print three tables."""
     parser = argparse.ArgumentParser(
         prog="bench.growth",
         description=__doc__,
@@ -43,6 +47,14 @@ def main() -> None:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         works.append(Work(**json.loads(done.stdout)))
     console.print(table_of_work(works))
+    ends = []
+    for memory in MEMORY:
+        sys.stderr.write(f"{OF_ONE_APPLICATION} jobs of one application, memory {memory}\n")
+        size = [str(OF_ONE_APPLICATION), memory]
+        command = [sys.executable, "-m", "bench.growth.history", *size]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        ends.append(RunEnds(**json.loads(done.stdout)))
+    console.print(table_of_ends(ends))
     for jobs, gpus in SIZES:
         sys.stderr.write(f"{jobs} jobs on {gpus} GPUs: cold start\n")
         starts.append(asyncio.run(measure_cold_start(jobs, gpus)))
@@ -50,7 +62,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     console.print(f"{os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}.")
     if arguments.json:
-        figures = {"work": [*map(asdict, works)], "cold_start": [*map(asdict, starts)]}
+        measured = {"work": works, "run_ends": ends, "cold_start": starts}
+        figures = {name: [*map(asdict, rows)] for name, rows in measured.items()}
         arguments.json.write_text(json.dumps(figures, indent=2))
 
 
@@ -65,6 +78,17 @@ def table_of_work(works: list[Work]) -> Table:
         cells = (f"{t:.2f} s ({1e6 * t / w.jobs:.0f} µs)" for t in times)
         tail = (f"{1000 * w.never_fits:.1f} ms", f"{w.peak:.0f} MB")
         table.add_row(f"{w.jobs:,}", f"{w.gpus:,}", *cells, *tail)
+    return table
+
+
+def table_of_ends(ends: list[RunEnds]) -> Table:
+    """Show what it costs that a run ends for whose application jobs are queued."""
+    table = Table(title="a run of the queued jobs' application ends")
+    for column in ("jobs", "memory", "looked at", "processor time", "peak memory"):
+        table.add_column(column, justify="right")
+    for e in ends:
+        tail = (f"{e.looked_at:,}", f"{e.seconds:.2f} s", f"{e.peak:.0f} MB")
+        table.add_row(f"{e.jobs:,}", e.memory, *tail)
     return table
 
 

@@ -21,6 +21,7 @@ from scheduling.builders import (
     gpus_up,
     job_body,
     partition_body,
+    profile_body,
     server_body,
     take,
 )
@@ -181,3 +182,19 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
             while world.loop.runner("shared") is not None:
                 await asyncio.sleep(0.01)
     assert (jobs.largest, jobs.waiting.get("shared"), dict(jobs.releases)) == ({}, None, {})
+
+
+async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
+    world = World()
+    for n in range(JOBS):
+        take(world.state, job_body(f"job-{n}", application="resnet"))
+    waiting = world.loop.jobs.waiting["shared"]
+    async with world.running(), asyncio.timeout(10):
+        while len(waiting) < JOBS:
+            await asyncio.sleep(0)
+        looks = len(world.looked)
+        take(world.state, profile_body())
+        while any(job.profile is None for job in waiting.values()):
+            await asyncio.sleep(0)
+        assert not world.state.dirty.take_jobs()
+    assert len(world.looked) == looks

@@ -23,6 +23,7 @@ from partita.scheduling.lifecycle import Plan
 from partita.scheduling.loop.commit import Committer
 from partita.scheduling.loop.cycles import Cycles
 from partita.scheduling.loop.statuses import StatusWriter
+from partita.scheduling.renewal import renew_requests
 from partita.scheduling.runner import PolicyRunner
 from partita.scheduling.snapshot import gpus_of
 from partita.scheduling.state import State
@@ -137,6 +138,8 @@ class Loop:
     async def _pass(self) -> None:
         """Look at what changed, and start the cycles that this asks for."""
         uids = self._state.dirty.take_jobs() | self._due(self._now())
+        changed = self._state.dirty.take_applications()
+        uids |= renew_requests(changed, self._state, self.jobs.waiting)
         partitions, glances = self._state.dirty.take_partitions()
         for name in self._state.dirty.take_freed():
             self._cycles.start_later(name)

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_JOB_NAME",
     "MAX_PARTITION_NAME",
     "MPS_MAX_CLIENTS",
+    "OTHERS_JOB",
     "VERSION",
 ]
 
@@ -60,3 +61,6 @@ MAX_PARTITION_NAME: Final = 52
 """A partition's GPUServers are named `<partition>-<n>`, and that is a label (63 characters)."""
 MAX_JOB_NAME: Final = 57
 """A job's Pods are named `<job>-<attempt>`, and a Pod's host name has 63 characters."""
+
+OTHERS_JOB: Final = "a job of another namespace"
+"""In a status, stands for a job that its readers may not know by name."""

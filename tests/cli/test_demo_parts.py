@@ -21,6 +21,7 @@ from partita.cli.summary import makespan, rows, summary, unexpected
 from partita.cli.terminal import UserError
 from partita.console.view import partitions_view
 from partita.embedded.nodes.gpu import Work
+from partita.constants import OTHERS_JOB
 from partita.models import GPUPartition, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus
 
@@ -117,6 +118,14 @@ def test_the_story_tells_each_thing_once() -> None:
     ]
     assert {e.at for e in events} == {300.0}
     assert told.look(state(), BEGAN + timedelta(seconds=31)) == []
+
+
+def test_the_story_counts_jobs_whose_names_the_status_hides() -> None:
+    job = {**LAMMPS, "status": {"phase": "Running", "attempts": [
+        attempt(1, "shared-0", beside=["team/vgg", OTHERS_JOB, OTHERS_JOB])]}}  # fmt: skip
+    cluster = state_of(lists(node(), partition(), server("shared-0"), job))
+    events = story().look(cluster, BEGAN + timedelta(seconds=30))
+    assert events[-1].what == "starts on shared-0 beside vgg, 2 jobs of other namespaces"
 
 
 def test_a_job_is_settled_when_only_yaml_helps() -> None:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from partita.cli.board import duration
 from partita.cli.figures import gib
+from partita.constants import OTHERS_JOB
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.scheduling.reasons import stalled
 from partita.scheduling.snapshot import server_state
@@ -110,7 +111,10 @@ def finished_at(job: SharedGPUJob) -> datetime | None:
 
 def _start(attempt: Attempt) -> str:
     where = ", ".join(attempt.servers)
-    names = [key.rpartition("/")[2] for key in attempt.beside]
+    names = [key.rpartition("/")[2] for key in attempt.beside if key != OTHERS_JOB]
+    hidden = len(attempt.beside) - len(names)
+    if hidden:
+        names.append(OTHERS_JOB if hidden == 1 else f"{hidden} jobs of other namespaces")
     beside = f" beside {', '.join(names)}" if names else ""
     if attempt.number > 1:
         return f"starts again on {where} with {gib(attempt.memory)} GiB{beside}"

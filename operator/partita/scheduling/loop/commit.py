@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from partita.constants import OTHERS_JOB
 from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
@@ -28,8 +29,6 @@ from partita_policies.types import Job
 
 __all__ = ["Committer"]
 
-OTHERS_JOB = "a job of another namespace"
-"""Stands for a job that the reader of a status may not know by its name."""
 RETRY_AFTER = 2.0
 """Seconds before what could not be written is tried again."""
 PODS_WITHIN = 1.0

@@ -20,8 +20,8 @@ from partita.cli.story import Story, settled
 from partita.cli.summary import makespan, rows, summary, unexpected
 from partita.cli.terminal import UserError
 from partita.console.view import partitions_view
-from partita.embedded.nodes.gpu import Work
 from partita.constants import OTHERS_JOB
+from partita.embedded.nodes.gpu import Work
 from partita.models import GPUPartition, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus
 

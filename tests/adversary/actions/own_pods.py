@@ -141,7 +141,7 @@ async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
     await attacker.job("hog", gpuMemory="4Gi")
 
 
-@action(f"{METADATA}; it is no attempt that the operator recorded")
+@action(f"{METADATA}; without that, the tenant's own job alone would be affected", real=True)
 async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
     """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
     job = await attacker.runs("hog")
@@ -153,7 +153,7 @@ async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) 
         "controller": True,
     }
     labels = {"partita.dev/component": "job", "partita.dev/job": "hog", "partita.dev/attempt": "2"}
-    pod = await attacker.forge_pod(
+    await attacker.forge_pod(
         pod_body(
             "hog-2",
             ownerReferences=[owner],
@@ -161,8 +161,6 @@ async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) 
             annotations={"partita.dev/job-uid": job.uid, "partita.dev/gpu-memory": "30Gi"},
         )
     )
-    if pod is not None:
-        await attacker.world.kubelet(pod, "Succeeded")
 
 
 @action("`partita-gpu-access` looks at these, too", real=True)

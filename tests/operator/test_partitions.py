@@ -125,6 +125,25 @@ async def test_a_job_larger_than_any_slice_says_which_there_are(system: System) 
         await job.waits("NeverFits", "small (4.0 GiB, 25 %)", "large (16.0 GiB, 100 %)")
 
 
+async def test_reasons_follow_the_partition_when_it_changes(system: System) -> None:
+    async with system.running(1):
+        quota = {"namespace": system.namespace, "memory": "2Gi"}
+        partition = await system.partition(slices=SLICES, quotas=[quota])
+        unknown = await system.job("unknown", partition, slice="nothing")
+        large = await system.job("large", partition, gpuMemory="20Gi")
+        kept = await system.job("kept", partition, slice="small")
+        await unknown.waits("InvalidSpec", "small, medium, large")
+        await large.waits("NeverFits", "large (16.0 GiB, 100 %)")
+        await kept.waits("QuotaExceeded", "of 2.0 GiB")
+        renamed = [*SLICES[:2], {**SLICES[2], "name": "whole"}]
+        less = {**quota, "memory": "1Gi"}
+        change = {"slices": renamed, "quotas": [less]}
+        (await system.change_partition(partition, **change)).ok()
+        await unknown.waits("InvalidSpec", "small, medium, whole")
+        await large.waits("NeverFits", "whole (16.0 GiB, 100 %)")
+        await kept.waits("QuotaExceeded", "of 1.0 GiB")
+
+
 async def test_the_reserve_of_a_gpu_is_never_booked(system: System) -> None:
     async with system.running(1):
         partition = await system.partition(sharing={"memoryReservePercent": 50})

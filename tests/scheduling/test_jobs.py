@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from partita.models import Outcome, Phase, SharedGPUJobStatus
 from partita.models.base import format_time
 from partita.scheduling.jobs import Jobs
@@ -379,9 +381,11 @@ class TestRefusals:
 
 
 class TestStatuses:
-    def explained(self, now: float, message: str, position: int = 1) -> bool:
+    def explained(
+        self, now: float, message: str, position: int = 1, *, generation: int = 1
+    ) -> bool:
         why = Why(Reason.INSUFFICIENT_MEMORY, message)
-        return self.jobs.explain(UID, why, at(now), position=position)
+        return self.jobs.explain(UID, why, at(now), generation=generation, position=position)
 
     def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
         state, self.jobs = world(job_body())
@@ -405,7 +409,8 @@ class TestStatuses:
         take(state, server_body(metadata=DELETING))
         jobs.refresh_largest("shared")
         jobs.look(UID, at(1))
-        jobs.explain(UID, Why(Reason.NO_GPU_READY, "none is ready"), at(1), position=1)
+        why = Why(Reason.NO_GPU_READY, "none is ready")
+        jobs.explain(UID, why, at(1), generation=1, position=1)
         passing = status(jobs, 1)
         assert passing.reason == "NoGPUReady"
         take(state, server_body())
@@ -430,6 +435,78 @@ class TestStatuses:
         self.jobs.look(UID, START)
         assert self.explained(0, "a", position=101)
         assert not self.explained(3600, "b", position=101)
+
+    @pytest.mark.parametrize("position", [1, 101])
+    def test_what_a_changed_partition_makes_of_a_message_is_told_at_once(self, position: int):
+        state, self.jobs = world(job_body())
+        self.jobs.look(UID, START)
+        self.explained(0, "quota: 1 job", position)
+        write(state, self.jobs)
+        assert not self.explained(1, "quota: 1 job", position)
+        assert self.explained(1, "quota: 2 jobs", position, generation=2)
+        assert status(self.jobs, 1).message == "quota: 2 jobs"
+        assert not self.explained(2, "quota: 2 jobs", position, generation=2)
+
+    @pytest.mark.parametrize(
+        ("spec", "before", "after"),
+        [
+            (
+                {"gpuMemory": None, "slice": "medium"},
+                {"slices": [{"name": "small", "memory": "4Gi"}]},
+                {"slices": [{"name": "tiny", "memory": "4Gi"}]},
+            ),
+            (
+                {"gpuMemory": "30Gi"},
+                {"slices": [{"name": "small", "memory": "4Gi"}]},
+                {"slices": [{"name": "tiny", "memory": "4Gi"}]},
+            ),
+            (
+                {"gpuMemory": "39Gi"},
+                {"sharing": {"memoryReservePercent": 10}},
+                {"sharing": {"memoryReservePercent": 9}},
+            ),
+            (
+                {"gpus": 2},
+                {"sharing": {"mode": "MPS"}},
+                {"sharing": {"mode": "TimeSlicing"}},
+            ),
+        ],
+    )
+    def test_a_job_that_can_never_start_follows_its_partition(
+        self, spec: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+    ):
+        state, jobs = world(*gpus_up(server_body()), job_body(**spec))
+        take(state, partition_body(metadata={"generation": 2}, **before))
+        jobs.refresh_largest("shared")
+        jobs.look(UID, START)
+        said = status(jobs).message
+        write(state, jobs, **spec)
+        take(state, partition_body(metadata={"generation": 3}, **after))
+        assert UID in state.dirty.take_jobs()
+        jobs.refresh_largest("shared")
+        jobs.look(UID, at(1))
+        shown = status(jobs, 1)
+        assert (shown.phase, shown.message == said) == (Phase.QUEUED, False)
+
+    def test_the_partitions_that_there_are_are_told_anew_when_one_comes_or_goes(self):
+        state, jobs = world(job_body(partition="typo"))
+        jobs.look(UID, START)
+        write(state, jobs, partition="typo")
+        state.dirty.take_jobs()
+        other = partition_body("other")
+        take(state, other)
+        assert state.dirty.take_jobs() == {UID}
+        jobs.look(UID, at(1))
+        assert "there is: other, shared" in status(jobs, 1).message
+        take(state, other, deleted=True)
+        assert state.dirty.take_jobs() == {UID}
+
+    def test_a_change_of_one_partition_leaves_those_of_others_alone(self):
+        state, jobs = world(job_body(partition="typo"))
+        jobs.look(UID, START)
+        state.dirty.take_jobs()
+        take(state, partition_body(metadata={"generation": 2}))
+        assert state.dirty.take_jobs() == set()
 
     def test_urgency(self):
         """An end is written at once; what may soon be out of date is not."""

@@ -6,7 +6,7 @@ Pure bookkeeping over `State`; the loop carries it out.
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 
 from partita.models import (
@@ -23,7 +23,7 @@ from partita.models.partition import GPUPartitionSpec
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
 from partita.scheduling.fault_policy import ending_of
-from partita.scheduling.known import Known
+from partita.scheduling.known import REFRESH, Known
 from partita.scheduling.lifecycle import Plan, plan
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.refusals import Refusals
@@ -39,10 +39,6 @@ from partita_policies.types import Job
 
 __all__ = ["Jobs"]
 
-REFRESH = timedelta(seconds=15)
-"""Between two writes that only renew numbers in a message or a place in the queue."""
-SHOWN_POSITIONS = 50
-"""Places at the head of a queue that are kept up to date in the statuses."""
 _DEFAULTS = GPUPartitionSpec(gpus=0)
 """Times for jobs whose partition is gone."""
 
@@ -106,21 +102,19 @@ class Jobs:
         self._known[uid].shown = None
 
     def explain(
-        self, uid: str, why: Why, now: datetime, *, position: int | None = None, bypasses: int = 0
+        self,
+        uid: str,
+        why: Why,
+        now: datetime,
+        *,
+        generation: int,
+        position: int | None = None,
+        bypasses: int = 0,
     ) -> bool:
-        """Note why a job waits, after a cycle; tell whether its status is to be renewed.
-
-        Only at the head of a long queue are mere numbers renewed.
-        """
+        """Note why a job waits, after a cycle; tell whether its status is to be renewed."""
         known = self._known[uid]
         known.why, known.position, known.bypasses = why, position, bypasses
-        if known.told is not None:
-            reason, at = known.told
-            near = position is not None and position <= SHOWN_POSITIONS
-            if reason is why.reason and not (near and now - at >= REFRESH):
-                return False
-        known.told = why.reason, now
-        return True
+        return known.is_news(why.reason, generation, now)
 
     def refresh_largest(self, partition: str) -> bool:
         """See whether the most that a partition could give has changed."""
@@ -212,29 +206,31 @@ class Jobs:
         self._refusals.forget(uid)
 
     def _enqueue(self, job: SharedGPUJob, known: Known, made: Plan, now: datetime) -> None:
-        uid, name = job.metadata.uid, job.spec.partition
+        found = self._request(job, made, now)
+        if isinstance(found, Why):
+            known.why, known.position, known.told = found, None, None
+            return
+        self.waiting[job.spec.partition][job.metadata.uid] = found
+        if known.why is None:
+            partition = self._state.partitions[job.spec.partition]
+            known.take_up(job.status, partition.metadata.generation, now)
+
+    def _request(self, job: SharedGPUJob, made: Plan, now: datetime) -> Job | Why:
+        """Return what a job asks for, or why it cannot be offered to the policy."""
+        name = job.spec.partition
         partition = self._state.partitions.get(name)
         refused = self._refusals.of(job, now)
         if refused is not None:
-            known.why, known.position = refused.why, None
-            return
+            return refused.why
         if unknown := self._state.unknown_of(name):
-            known.why = Why(Reason.PARTITION_UNREADABLE, unknown)
-            return
+            return Why(Reason.PARTITION_UNREADABLE, unknown)
         if partition is None or partition.metadata.deletion_timestamp:
             there = ", ".join(sorted(self._state.partitions)) or "none"
-            known.why = Why(
+            return Why(
                 Reason.PARTITION_NOT_FOUND,
                 f"there is no GPUPartition {name} (there is: {there}): create it or name another",
             )
-            return
-        found = self._resolve(job, partition, made, now)
-        if isinstance(found, Why):
-            known.why, known.position = found, None
-            return
-        self.waiting[name][uid] = found
-        if known.why is None:
-            known.take_up(job.status, now)
+        return self._resolve(job, partition, made, now)
 
     def _resolve(
         self, job: SharedGPUJob, partition: GPUPartition, made: Plan, now: datetime
@@ -375,7 +371,7 @@ class Jobs:
             known.shown = None  # and in place of what may not be written yet:
             return status, within(job.status, status)
         old, since = known.shown or (job.status, None)
-        fresh = since is not None and now - since < REFRESH
+        fresh = known.told is not None and since is not None and now - since < REFRESH
         if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
             return None
         known.shown = status, now

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from partita.models import Phase, SharedGPUJobStatus
 from partita.scheduling.attempts import Ending
 from partita.scheduling.lifecycle import Plan
 from partita.scheduling.reasons import Reason, Why
 
-__all__ = ["Known"]
+__all__ = ["REFRESH", "Known"]
+
+REFRESH = timedelta(seconds=15)
+"""Between two writes that only renew numbers in a message or a place in the queue."""
+_SHOWN_POSITIONS = 50
+"""Places at the head of a queue that are kept up to date in the statuses."""
 
 _TOLD_BY_CYCLES = frozenset(Reason) - {
     Reason.SCHEDULING,
@@ -34,7 +39,10 @@ class Known:
     position: int | None = None
     bypasses: int = 0
     told: tuple[Reason, datetime] | None = None
-    """The reason that a cycle gave last, and when its status was last renewed for it."""
+    """The reason that a cycle gave last, and when its status was last renewed for it; None where
+    it waits for another cause."""
+    generation: int = 0
+    """That of its partition when a cycle told why it waits."""
     shown: tuple[SharedGPUJobStatus, datetime] | None = None
     """The status that was handed on to be written, and when."""
     ending: Ending | None = None
@@ -50,7 +58,7 @@ class Known:
     unwritable: bool = False
     """The API server never takes its status: nothing waits for that."""
 
-    def take_up(self, status: SharedGPUJobStatus, now: datetime) -> None:
+    def take_up(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
         """Begin with what the operator before us told, until a cycle says otherwise.
 
         Else whoever takes over a long queue would write all its statuses twice.
@@ -58,6 +66,27 @@ class Known:
         if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
             self.why = Why(Reason(status.reason), status.message)
             self.position, self.bypasses = status.queue_position, status.bypasses or 0
-            self.told = self.why.reason, now
+            self.told, self.generation = (self.why.reason, now), generation
         else:
             self.why = Why(Reason.SCHEDULING, "it has just been queued")
+
+    def is_news(self, reason: Reason, generation: int, now: datetime) -> bool:
+        """Tell whether the reason that a cycle gives is to be shown, and note that it is.
+
+        Only at the head of a long queue are mere numbers renewed, but for those that somebody
+        changed in the partition.
+
+        Parameters
+        ----------
+        generation
+            That of the partition for which the cycle decided.
+        """
+        if self.told is not None and self.generation == generation:
+            before, at = self.told
+            near = self.position is not None and self.position <= _SHOWN_POSITIONS
+            if before is reason and not (near and now - at >= REFRESH):
+                return False
+        elif self.told is not None:
+            self.shown = None  # what was shown just now speaks of the partition as it was
+        self.told, self.generation = (reason, now), generation
+        return True

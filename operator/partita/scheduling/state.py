@@ -165,8 +165,11 @@ class State:
             return
         if old and new and same_wish(old, new):
             return  # the status was written, by us
-        self.dirty.partitions(name)
-        self.dirty.jobs(*self._partition_jobs.get(name, ()))
+        self._all_of(name)
+        if old is None or new is None:
+            # Jobs that name none that is there are told which there are.
+            for absent in self._partition_jobs.keys() - self.partitions.keys():
+                self.dirty.jobs(*self._partition_jobs[absent])
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Take a GPUServer and with it its ledger.

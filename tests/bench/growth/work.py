@@ -109,7 +109,7 @@ def measure(count: int, gpus: int) -> Work:
         for job in result.order:
             if why := result.why.get(job.id):
                 position += 1
-                jobs.explain(job.id, why, NOW, position=position)
+                jobs.explain(job.id, why, NOW, generation=1, position=position)
                 assert jobs.status(job.id, NOW) is not None
 
     def never_fits() -> None:

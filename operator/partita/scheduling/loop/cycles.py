@@ -197,7 +197,7 @@ class Cycles:
             for preemption in result.preemptions:
                 self._tasks.create_task(self._preempt(name, kept, preemption))
             await self._committer.commit(partition, result, changes)
-            self._on_explained(self._explain(result))
+            self._on_explained(self._explain(result, partition.metadata.generation))
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
                 self._ask_again(name, kept, ASK_AGAIN)
             if result.again is not None:
@@ -233,7 +233,7 @@ class Cycles:
                     found, "Preempted", f"it is queued again: {job.name} has a higher priority"
                 )
 
-    def _explain(self, result: CycleResult) -> Iterator[str]:
+    def _explain(self, result: CycleResult, generation: int) -> Iterator[str]:
         """Note why each job waits; yield those whose status is to be renewed for it."""
         now = self._now()
         placed = {job.id for job, _ in result.placed}
@@ -242,10 +242,17 @@ class Cycles:
             if job.id not in placed:
                 position += 1
                 why = result.why[job.id]
-                if self._jobs.explain(job.id, why, now, position=position, bypasses=job.bypasses):
+                if self._jobs.explain(
+                    job.id,
+                    why,
+                    now,
+                    generation=generation,
+                    position=position,
+                    bypasses=job.bypasses,
+                ):
                     yield job.id
         for uid in result.why.keys() - {job.id for job in result.order}:
-            if self._jobs.explain(uid, result.why[uid], now):
+            if self._jobs.explain(uid, result.why[uid], now, generation=generation):
                 yield uid
 
     def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:

@@ -223,7 +223,6 @@ class Faults(TenantFaults):
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         body = {"preconditions": {"uid": meta["uid"]}, **options}
-        self.history.removed_by_hand.add(meta["uid"])
         return (await call(lambda: self.api.delete(path, body))).status < 300
 
     async def _delete_job_pod(self, action: Action) -> bool:

@@ -114,7 +114,6 @@ class TenantFaults:
         except AssertionError:
             return False
         meta = found[0]["metadata"]
-        self.history.removed_by_hand.add(meta["uid"])
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
         return (await call(lambda: self.api.delete(path, options))).status < 300

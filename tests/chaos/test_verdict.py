@@ -92,7 +92,10 @@ class Story:
         )
 
     def job(self, phase: str, *outcomes: str, name: str = "train", reason: str = "", **meta: Any):
-        attempts = [{"number": n, "outcome": o} for n, o in enumerate(outcomes, start=1)]
+        attempts = [
+            {"number": n, "pod": f"{name}-{n}", "outcome": o}
+            for n, o in enumerate(outcomes, start=1)
+        ]
         status = {"phase": phase, "attempts": attempts, "reason": reason}
         return self.tell("sharedgpujobs", name, {"status": status}, namespace="red", **meta)
 
@@ -148,22 +151,12 @@ class TestRecord:
         story.pod(uid="pod-2")
         assert "started twice" in said(story.record.problems())
 
-    def test_that_it_was_deleted_by_hand_excuses_nobody_who_knew_of_it(self, story: Story):
-        story.record.removed_by_hand.add("pod-1")
+    def test_an_attempt_started_twice_before_anybody_knew_of_its_first_pod(self, story: Story):
         story.server("train")
         story.pod()
-        story.job("Running", "")
         story.pod(kind="DELETED")
         story.pod(uid="pod-2")
         assert "started twice" in said(story.record.problems())
-
-    def test_what_was_deleted_by_hand_before_anybody_knew_may_start_again(self, story: Story):
-        story.record.removed_by_hand.add("pod-1")
-        story.server("train")
-        story.pod()
-        story.pod(kind="DELETED")
-        story.pod(uid="pod-2")
-        assert story.record.problems() == []
 
     def test_two_attempts_at_a_time(self, story: Story):
         story.server("train")

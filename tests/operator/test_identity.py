@@ -149,6 +149,78 @@ async def test_a_pod_that_loses_its_owner_is_followed_to_its_end(system: System)
         await hog.delete()
 
 
+async def test_a_pod_that_loses_its_owner_keeps_its_allocation_when_the_operator_restarts(
+    system: System,
+) -> None:
+    async with system.nodes(1):
+        async with system.operator():
+            partition = await system.partition()
+            hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
+            await hog.runs()
+            path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
+            (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+        async with system.operator():
+            second = await has_waited(system, partition)
+            assert hog.outcomes == [""]
+            assert await is_there(system.api, path)
+            (await system.api.delete(path)).ok()
+            await second.runs()
+            await system.settle()
+
+
+async def test_the_allocation_of_a_deleted_job_stays_while_its_orphaned_pod_runs(
+    system: System,
+) -> None:
+    async with system.nodes(1):
+        async with system.operator():
+            partition = await system.partition()
+            hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
+            await hog.runs()
+            path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
+            (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+            await hog.delete()
+        async with system.operator():
+            second = await has_waited(system, partition)
+            assert await is_there(system.api, path)
+            (await system.api.delete(path)).ok()
+            await second.runs()
+            await system.settle()
+
+
+async def test_a_pod_deleted_by_force_while_nobody_leads_is_not_created_again(
+    system: System,
+) -> None:
+    """The operator ends between the creation of a Pod and the record of it."""
+    async with system.nodes(1):
+        async with system.operator():
+            partition = await system.partition()
+            first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
+            await first.runs()
+            second = await system.job("second", partition, gpuMemory="30Gi", sim=LONG)
+            await second.waits("InsufficientMemory")
+            (server,) = system.servers(partition)
+        # As if the operator had allocated, and had been killed.
+        since = server["status"]["allocations"][first.uid]["since"]
+        allocation = {
+            "namespace": system.namespace,
+            "name": "second",
+            "attempt": 1,
+            "memory": "1Gi",
+            "since": since,
+        }
+        ledger = {"status": {"allocations": {second.uid: allocation}}}
+        path = f"/apis/partita.dev/v1alpha1/gpuservers/{server['metadata']['name']}/status"
+        (await system.api.patch(path, ledger)).ok()
+        async with system.operator():
+            await second.waits("InsufficientMemory")
+            await first.delete()
+            status = await second.runs(2)
+            assert [a.get("reason", "") for a in status["attempts"]] == ["PodNotFound", ""]
+            assert [a["number"] for a in status["attempts"]] == [1, 2]
+            assert second.pod(1) is None
+            await system.settle()
+
+
 async def test_the_uids_of_pods_are_written_down(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()

@@ -15,6 +15,7 @@ from partita.constants import MPS_MAX_CLIENTS
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.base import format_time
 from partita.models.partition import PolicySpec
+from partita.scheduling.creation import Creation
 from partita.scheduling.cycle import Memory, run_cycle
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
@@ -221,6 +222,8 @@ class Operator:
             self._cluster.delete_pod(pod.uid, now=made.delete_now)
         if made.create_pod is not None:
             yield from self._make_pod(uid, made.create_pod)
+        if made.find_pod is not None:
+            self._find_pod(uid, made.find_pod)
         yield from self._write_status(uid)
 
     def _write_status(self, uid: str) -> Writes:
@@ -256,6 +259,7 @@ class Operator:
         )
         for job, gpus in result.placed:
             self._jobs.waiting["shared"].pop(job.id)
+            self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), self._now)
             for gpu in gpus:
                 memory = result.booked[gpu].memory if job.alone else job.memory
                 changes.book(job.id, gpu, self._allocation(job, memory))
@@ -299,9 +303,24 @@ class Operator:
         job, booked = self._state.jobs.get(uid), self._state.booked(uid)
         if job is None or not booked or uid not in self._cluster.objects:
             return
+        if any(a.attempt != attempt for a in booked.values()):
+            return
+        if self._jobs.creations.of(uid, booked.values()) is not Creation.NOT_CREATED:
+            return
+        self._jobs.creations.requesting(uid)
         name = f"{job.metadata.name}-{attempt}"
-        body = next((p for p in self._cluster.pods() if p["metadata"]["name"] == name), None)
-        if body is None:
-            self._cluster.created[name] += 1
-            body = self._cluster.put(pod_body(job.metadata.name, attempt, status=pod_status()))
-        take(self._state, copy.deepcopy(body))
+        self._cluster.created[name] += 1
+        body = pod_body(job.metadata.name, attempt, status=pod_status())
+        body["metadata"]["uid"] += f"-{self._cluster.created.total()}"
+        take(self._state, self._cluster.put(body))
+
+    def _find_pod(self, uid: str, attempt: int) -> None:
+        """Read the Pod of an attempt by its name, as `Committer.finish` does."""
+        job = self._state.jobs[uid]
+        name = f"{job.metadata.name}-{attempt}"
+        for body in self._cluster.pods():
+            if body["metadata"]["name"] == name:
+                take(self._state, copy.deepcopy(body))
+                return
+        if not any(pod.attempt == attempt for pod in self._state.pods_of(uid)):
+            self._jobs.creations.not_found(uid, self._state.booked(uid).values())

@@ -5,6 +5,7 @@ from typing import Any
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import format_time
 from partita.scheduling.attempts import Surroundings
+from partita.scheduling.creation import Creation
 from partita.scheduling.lifecycle import Plan
 from scheduling.builders import (
     a_job,
@@ -27,6 +28,7 @@ def around(*pods: Any, booked: int | None = None, servers: int = 1, **fields: An
         "node_exists": lambda node: node == "node-1",
         "ending": None,
         "peak": None,
+        "creation": Creation.NOT_CREATED,
     }
     return Surroundings(**(values | fields))
 

@@ -38,6 +38,7 @@ def world(*bodies: dict[str, Any]) -> tuple[State, Jobs]:
     state = a_state(partition_body(), *bodies)
     jobs = Jobs(state)
     jobs.refresh_largest("shared")
+    jobs.creations.allocating(UID, 1, START)
     return state, jobs
 
 
@@ -215,6 +216,7 @@ class TestEnds:
         made = jobs.look(UID, at(3))
         assert made is not None
         assert (made.wants_gpu, made.next_attempt) == (True, 2)
+        jobs.creations.allocating(UID, 2, START)
         take(state, server_body(allocations={UID: allocation(attempt=2)}))
         made = jobs.look(UID, at(4))
         assert made is not None

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from partita.models import GPUPartition, GPUServer
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
+from partita.scheduling.creation import POD_NOT_FOUND
 from partita.scheduling.ledger import overbooked
 from partita.scheduling.request import bookable
 
@@ -53,16 +54,12 @@ class Record:
     by_hand
         Versions that the test itself wrote into the ledger, as an administrator might: who loses
         his booking so runs without one until the operator has ended him.
-    removed_by_hand
-        UIDs of Pods that the test itself deleted: of one that went before anybody led, nobody can
-        know that it ever was.
     forged
         UIDs of Pods that the test itself made in the operator's place.
     """
 
     def __init__(self) -> None:
         self.by_hand: set[int] = set()
-        self.removed_by_hand: set[str] = set()
         self.forged: set[str] = set()
         self._versions: defaultdict[str, dict[str, list[Version]]] = defaultdict(dict)
         self._latest: dict[tuple[str, str, str], Body] = {}
@@ -200,14 +197,13 @@ class Record:
 
     def _started_twice(self) -> Iterator[str]:
         lives: dict[str, list[tuple[int, int, str]]] = {}
-        made: dict[tuple[str, int], list[Version]] = {}
+        made: set[tuple[str, int]] = set()
         for versions in sorted(self._job_pods(), key=lambda versions: versions[0].number):
             meta = versions[0].body["metadata"]
             uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
-            before = made.get((uid, attempt))
-            if before is not None and not self._went_unseen(uid, attempt, before):
+            if (uid, attempt) in made:
                 yield f"attempt {attempt} of job {uid} was started twice: {meta['name']}"
-            made[uid, attempt] = versions
+            made.add((uid, attempt))
             begin, end = _life(versions)
             lives.setdefault(uid, []).append((begin, end, meta["name"]))
         for spans in lives.values():
@@ -215,15 +211,6 @@ class Record:
             for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
                 if begin < end:
                     yield f"{other} was started while {one} lived"
-
-    def _went_unseen(self, job: str, attempt: int, pod: list[Version]) -> bool:
-        """Tell of a Pod that was deleted by hand before the job's status knew of it."""
-        gone = pod[-1].number if pod[-1].kind == "DELETED" else 0
-        known = any(
-            version.number < gone and any(a["number"] == attempt for a in _attempts(version.body))
-            for version in self._versions["sharedgpujobs"].get(job, ())
-        )
-        return pod[0].body["metadata"]["uid"] in self.removed_by_hand and not known
 
     def _ran_without_booking(self) -> Iterator[str]:
         for versions in self._job_pods():
@@ -255,7 +242,9 @@ class Record:
                 for a in _attempts(body)
                 if a.get("pod") and not self._is_forged(body, a)
             }
-            made = set(pods.get(uid, ()))
+            # Of one that was deleted before anybody saw it, nobody can know that it ever was.
+            unseen = {a["number"] for a in _attempts(body) if a.get("reason") == POD_NOT_FOUND}
+            made = set(pods.get(uid, ())) - unseen
             trimmed = said < made and len(said) >= MAX_ATTEMPTS_KEPT
             if said != made and not trimmed:
                 name = body["metadata"]["name"]

@@ -219,13 +219,17 @@ class Kube:
             async for chunk in content.iter_any():
                 yield chunk
 
-    async def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
+    async def create(
+        self, kind: Kind, body: Json, *, dry_run: bool = False, once: bool = False
+    ) -> Json:
         """Create an object.
 
         Parameters
         ----------
         dry_run
             Have it admitted and validated, and do not keep it.
+        once
+            Never send the request again after one that may have taken effect.
 
         Raises
         ------
@@ -237,7 +241,7 @@ class Kube:
         path = kind.path(namespace=namespace)
         if dry_run:
             return await self._request("POST", path, query={"dryRun": "All"}, body=body)
-        return await self._write("create", kind, "POST", path, body=body)
+        return await self._write("create", kind, "POST", path, body=body, once=once)
 
     async def replace(self, kind: Kind, body: Json) -> Json:
         """Write a whole object; its resource version is a precondition.
@@ -322,9 +326,10 @@ class Kube:
         *,
         body: Json,
         content_type: str = "application/json",
+        once: bool = False,
     ) -> Json:
         self.writes[verb, kind.plural] += 1
-        return await self._request(method, path, body=body, content_type=content_type)
+        return await self._request(method, path, body=body, content_type=content_type, once=once)
 
     async def _request(
         self,
@@ -335,6 +340,7 @@ class Kube:
         body: Json | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        once: bool = False,
     ) -> Json:
         url = f"{self._api.configuration.host}{path}"
         if query:
@@ -351,7 +357,7 @@ class Kube:
             except FencedError:
                 raise
             except UnavailableError as error:
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or (once and error.unsure):
                     raise
                 wait = min(error.retry_after or random.uniform(delay / 2, delay), _MAX_DELAY)  # noqa: S311 - jitter
                 self._log.info("retrying", request=error.what, error=error.message, after=wait)
@@ -376,14 +382,18 @@ class Kube:
                 )
                 data = await response.read()
         except ApiException as error:
-            raise KubernetesError(what, error.status or 0, str(error.reason)) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            status = error.status or 0
+            raise KubernetesError(what, status, str(error.reason), unsure=True) from error
+        except aiohttp.ClientConnectorError as error:  # nothing was sent
             raise UnavailableError(what, 0, repr(error)) from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise UnavailableError(what, 0, repr(error), unsure=True) from error
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
         try:
             result: Json = parse(data)
         except orjson.JSONDecodeError as error:
             # What answers here is no API server, such as a proxy's page; that may pass.
-            raise UnavailableError(what, response.status, "the answer is no JSON") from error
+            said = "the answer is no JSON"
+            raise UnavailableError(what, response.status, said, unsure=True) from error
         return result

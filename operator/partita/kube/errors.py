@@ -31,6 +31,7 @@ __all__ = [
 
 _MAX_FOREIGN_TEXT = 512
 """Characters of somebody else's message that reach our logs."""
+_TOO_MANY_REQUESTS = 429
 _WEBHOOK = "failed calling webhook"
 """In the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
 dispatchers of validating and mutating webhooks)."""
@@ -47,16 +48,26 @@ class KubernetesError(Exception):
         HTTP status; 0 when there was no answer.
     message
         What the API server said, cut to a sane length.
+    unsure
+        Whether a write may have taken effect all the same: no answer came, or the API server
+        does not know itself.
     """
 
     def __init__(
-        self, what: str, status: int, message: str, *, retry_after: float | None = None
+        self,
+        what: str,
+        status: int,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        unsure: bool = False,
     ) -> None:
         super().__init__(f"{what}: {status} {message}" if status else f"{what}: {message}")
         self.what = what
         self.status = status
         self.message = message
         self.retry_after = retry_after
+        self.unsure = unsure
 
 
 class NotFoundError(KubernetesError):
@@ -133,4 +144,6 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
         case _:
             kind = KubernetesError
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait)
+    # Others are answers to a request that had no effect; 429 comes before it is looked at.
+    unsure = kind in {UnavailableError, KubernetesError} and status != _TOO_MANY_REQUESTS
+    return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait, unsure=unsure)

@@ -8,6 +8,7 @@ from itertools import takewhile
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
 from partita.pods.job import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
+from partita.scheduling.creation import POD_NOT_FOUND, Creation
 from partita.scheduling.fault_policy import Ending
 from partita.scheduling.reasons import gib
 from partita.scheduling.system_failures import judge_mps_error, judge_refusal
@@ -91,6 +92,8 @@ class Surroundings:
     """Seconds that its Pod may take to start."""
     not_created: str = ""
     """Why the Pod of its allocation could not be created yet; empty when nothing is known."""
+    creation: Creation = Creation.UNKNOWN
+    """What is known of the Pod of its allocation as long as that is not among `pods`."""
 
 
 def observe(
@@ -252,6 +255,8 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
     An end in the future is by a clock that was wrong, and nothing is reckoned from it: the next
     attempt is made at once, and its end will be by the clock of now.
     """
+    # What a change of leaders ends keeps its place in the queue.
+    attempts = [a for a in attempts if a.reason != POD_NOT_FOUND]
     if not attempts:
         return None
     last = attempts[-1]

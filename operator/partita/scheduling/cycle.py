@@ -12,7 +12,7 @@ from datetime import datetime
 from partita.models import GPUPartition
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.guard import Guard
-from partita.scheduling.ledger import totals
+from partita.scheduling.ledger import keeps, totals
 from partita.scheduling.nodes import allocatable_of, left_on
 from partita.scheduling.preemption import Outlook, Preemption, Victims, victims_for
 from partita.scheduling.queue import fair_order
@@ -105,7 +105,8 @@ class _Cycle:
         guard = await self._ask_policy(guard)
         placed = {job.id for job, _ in result.placed}
         # Whose booking was only now heard of, its answer having been lost, waits no longer.
-        result.order = [j for j in result.order if j.id in placed or not self._state.booked(j.id)]
+        kept = {j.id for j in result.order if keeps(j.id, self._state.booked(j.id), self._released)}
+        result.order = [job for job in result.order if job.id in placed or job.id not in kept]
         memory.aging.note(result.order, placed)
         for job_id in placed:
             memory.nominated.pop(job_id, None)

@@ -22,6 +22,7 @@ from partita.models.base import later
 from partita.models.partition import GPUPartitionSpec
 from partita.scheduling.attempts import Ending, Surroundings
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
+from partita.scheduling.creation import Creations
 from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.known import REFRESH, Known
 from partita.scheduling.lifecycle import Plan, plan
@@ -56,6 +57,7 @@ class Jobs:
         self._state = state
         self._known: defaultdict[str, Known] = defaultdict(Known)
         self._refusals = Refusals()
+        self.creations = Creations()
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
@@ -204,6 +206,7 @@ class Jobs:
                 self.releases[server].add(uid)
         self._known.pop(uid, None)
         self._refusals.forget(uid)
+        self.creations.forget(uid)
 
     def _enqueue(self, job: SharedGPUJob, known: Known, made: Plan, now: datetime) -> None:
         found = self._request(job, made, now)
@@ -276,6 +279,7 @@ class Jobs:
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
             not_created=known.not_created,
+            creation=self.creations.of(uid, booked.values()),
             ending=self._ending(job, now),
             peak=peak,
             first_use=first_use,

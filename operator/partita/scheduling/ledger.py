@@ -11,7 +11,15 @@ from typing import Any
 
 from partita.models import Allocation, GPUServer
 
-__all__ = ["Held", "LedgerChanges", "ServerChange", "allocations_after", "overbooked", "totals"]
+__all__ = [
+    "Held",
+    "LedgerChanges",
+    "ServerChange",
+    "allocations_after",
+    "keeps",
+    "overbooked",
+    "totals",
+]
 
 
 @dataclass(slots=True)
@@ -111,3 +119,8 @@ def totals(
                 seen.add(uid)
                 held.jobs += 1
     return result
+
+
+def keeps(uid: str, servers: Iterable[str], released: Mapping[str, Collection[str]]) -> bool:
+    """Tell whether a job has something booked on these GPUs that is not being given back."""
+    return any(uid not in released.get(server, ()) for server in servers)

@@ -3,7 +3,8 @@
 Level-triggered: the same state gives the same plan, however it came about, so a crash between
 any two writes is taken up where it happened. The order of the writes makes that safe:
 
-1. the booking, with the number of the attempt, before the attempt's Pod;
+1. the booking, with the number of the attempt, before the attempt's Pod, which only the process
+   that booked it creates (`creation`);
 2. the end of an attempt, in the job's status, before its booking is released, and before its
    Pod is deleted where it is ended on purpose.
 
@@ -29,6 +30,7 @@ from partita.scheduling.attempts import (
     trim,
     why_ended,
 )
+from partita.scheduling.creation import POD_NOT_FOUND, Creation
 from partita.scheduling.start_timeout import (
     create_deadline,
     not_created,
@@ -58,7 +60,9 @@ class Plan:
     """It is to be offered to the policy."""
     next_attempt: int = 1
     create_pod: int | None = None
-    """The attempt that is booked in full and whose Pod is not there."""
+    """The attempt that is booked in full and whose Pod was not created yet."""
+    find_pod: int | None = None
+    """The attempt that is booked and of whose Pod nothing is known."""
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
     """Their node is gone: nobody will confirm the deletion."""
@@ -106,6 +110,9 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
     end = _end(job, counted, around.nothing_larger, start_time, now)
+    number = _booked_attempt(around)
+    if number and number not in attempts and around.creation is Creation.UNKNOWN:
+        base = replace(base, find_pod=number)
     if end is not None:
         return _finished(job, end, ordered, around=around, base=base, now=now)
     return _unfinished(job, ordered, counted, around=around, base=base, now=now)
@@ -172,6 +179,8 @@ def _unfinished(
     number = _booked_attempt(around)
     if last is not None and last.outcome is None:
         return _living(job, last, around, base)
+    if base.find_pod is not None:
+        return replace(base, phase=Phase.ASSIGNED)
     if number and all(a.number != number for a in attempts):
         base = replace(base, next_attempt=number)
         if _startable(job, around):
@@ -190,7 +199,9 @@ def _unfinished(
         )
     if job.metadata.deletion_timestamp is not None:
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
-    if last is not None and not base.reason and (alive or around.booked):
+    # One whose Pod was not found is booked anew in the write that releases what it has.
+    again = last is not None and last.reason == POD_NOT_FOUND and base.release and not alive
+    if last is not None and not base.reason and (alive or around.booked) and not again:
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, around)
         return replace(base, reason="Ending", message=said)
@@ -198,10 +209,12 @@ def _unfinished(
 
 
 def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
-    """Tell whether what is booked without a Pod, after a crash or a conflict, gets its Pod."""
+    """Tell whether what is booked without a Pod gets its Pod."""
     attempts = {a.attempt for a in around.booked.values()}
     return (
-        len(around.booked) == job.spec.gpus
+        around.creation is Creation.NOT_CREATED
+        and not any(p.alive for p in around.pods)
+        and len(around.booked) == job.spec.gpus
         and len(attempts) == 1
         and around.ending is None
         and around.may_start
@@ -372,7 +385,7 @@ def _finished(
         phase=phase,
         reason=reason,
         message=message,
-        release=bool(around.booked) and written and not alive,
+        release=bool(around.booked) and written and not alive and base.find_pod is None,
         completion_time=completed,
         expire=expire,
         wake=wake,

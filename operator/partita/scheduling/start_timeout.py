@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from partita.models import Attempt, Outcome, Phase
 from partita.models.base import format_duration
 from partita.scheduling.attempts import Ending, Surroundings
+from partita.scheduling.creation import POD_NOT_FOUND, Creation
 from partita.scheduling.views import PodView
 
 __all__ = [
@@ -89,17 +90,24 @@ def not_started(
 def not_created(
     attempts: Mapping[int, Attempt], around: Surroundings, now: datetime
 ) -> Attempt | None:
-    """Return the end of an attempt whose Pod could not be created in time; else None.
+    """Return the end of an attempt whose Pod was not created in time, or not found; else None.
 
     Its number is used up: a request to create the Pod may still be on its way.
     """
     number = max((a.attempt for a in around.booked.values()), default=0)
     mine = {s: a for s, a in around.booked.items() if a.attempt == number}
     deadline = create_deadline(around)
-    if number in attempts or deadline is None or deadline > now:
+    if number in attempts or deadline is None:
+        return None
+    if around.creation is Creation.NOT_FOUND:
+        outcome, reason = Outcome.EVICTED, POD_NOT_FOUND
+        said = "its Pod is not there, and it is not known whether it was ever created"
+    elif deadline <= now:
+        outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"
+        said = f"its Pod was not created within {format_duration(around.start_timeout)}"
+    else:
         return None
     first = next(iter(mine.values()))
-    said = f"its Pod was not created within {format_duration(around.start_timeout)}"
     return Attempt(
         number=number,
         servers=tuple(mine),
@@ -107,8 +115,8 @@ def not_created(
         memory=first.memory,
         booked_time=first.since,
         end_time=now,
-        outcome=Outcome.NOT_STARTED,
-        reason="PodNotCreated",
+        outcome=outcome,
+        reason=reason,
         message=f"{said}: {around.not_created}" if around.not_created else said,
     )
 

@@ -22,6 +22,7 @@ from partita.scheduling.comparison import is_untold, same_wish, stub_of
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
 from partita.scheduling.node_usage import NodeUsage
+from partita.scheduling.owned_pods import OwnedPods, is_of_job
 from partita.scheduling.unreadable import Unreadable, UnreadableObjects, as_far_as_read
 from partita.scheduling.views import NamespaceView, NodeView, PodView
 
@@ -66,12 +67,9 @@ class State:
         self.usage = NodeUsage(self.dirty.freed)
         """What all Pods request of their nodes."""
         self.namespaces: dict[str, NamespaceView] = {}
-        self.pods: dict[str, PodView] = {}
-        """By UID, all that name a job or a GPUServer as their controller."""
-        self._pods_of: dict[str, set[str]] = {}
-        """UIDs of Pods, by UID of the controller that they name."""
-        self._removed_pods: dict[str, list[PodView]] = {}
-        """Pods that are gone and whose end no status tells yet, by job UID."""
+        self._owned = OwnedPods()
+        self.pods = self._owned.by_uid
+        """By UID, all that claim to be ours (`PodView`)."""
         self.unreadable = UnreadableObjects()
         self._partition_jobs: dict[str, set[str]] = {}
         self._partition_servers: dict[str, set[str]] = {}
@@ -89,28 +87,20 @@ class State:
         return [self.servers[n] for n in sorted(self._partition_servers.get(partition, ()))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold.
-
-        Such a Pod is in the job's namespace, and is the one whose UID was recorded for its attempt
-        where one was.
-        """
-        pods = [*map(self.pods.__getitem__, self._pods_of.get(uid, ()))]
-        mine = [p for p in pods if self._is_of_job(p, uid)]
-        return sorted([*mine, *self._removed_pods.get(uid, ())], key=lambda p: p.attempt)
+        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
+        booked = self.booked(uid).values()
+        found = [*self._owned.of(uid), *self._owned.orphans_of(booked)]
+        mine = [pod for pod in found if self._is_of_job(pod, uid)]
+        return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
 
     def _is_of_job(self, pod: PodView, uid: str) -> bool:
-        job = self.jobs.get(uid)
-        if job is not None:
-            recorded = {a.number: a.pod_uid for a in job.status.attempts}.get(pod.attempt)
-            return (pod.namespace, pod.owner) == (
-                job.metadata.namespace,
-                job.metadata.name,
-            ) and recorded in {None, "", pod.uid}
-        # The job is gone: what it has booked tells where it was.
-        return any(
-            (pod.namespace, pod.owner) == (booked.namespace, booked.name)
-            for booked in self.booked(uid).values()
-        )
+        return is_of_job(pod, self.jobs.get(uid), self.booked(uid).values(), uid=uid)
+
+    def job_of(self, pod: PodView) -> str:
+        """Return the UID of the job that a Pod is of, or claims to be of; empty for none."""
+        if pod.owner_uid:
+            return pod.owner_uid
+        return next((uid for uid in self._job_servers if self._is_of_job(pod, uid)), "")
 
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
@@ -123,7 +113,7 @@ class State:
             return None
         if server.status.pod_uid:
             return self.pods.get(server.status.pod_uid)
-        found = map(self.pods.__getitem__, self._pods_of.get(server.metadata.uid, ()))
+        found = self._owned.of(server.metadata.uid)
         return next((p for p in found if p.namespace == self._server_namespace), None)
 
     def booked(self, uid: str) -> dict[str, Allocation]:
@@ -237,7 +227,7 @@ class State:
             self._partition_jobs.setdefault(new.spec.partition, set()).add(uid)
             if old is None or old.status.phase is not new.status.phase:
                 self.dirty.glance(new.spec.partition)
-        if removed := self._removed_pods.pop(uid, None):
+        if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
         self.dirty.jobs(uid)
 
@@ -266,16 +256,15 @@ class State:
         if pod is None:
             return
         self._apply_view(self.pods, pod.uid, pod, deleted=deleted)
+        job = self.job_of(pod) if pod.attempt else ""
         if pod.uid in self.pods:
-            self._pods_of.setdefault(pod.owner_uid, set()).add(pod.uid)
+            self._owned.index(pod)
         elif known is not None:
-            self._pods_of[pod.owner_uid].discard(pod.uid)
-            if not self._pods_of[pod.owner_uid]:
-                del self._pods_of[pod.owner_uid]
-            if known.attempt and self._is_of_job(known, known.owner_uid):
-                self._keep_removed(known.owner_uid, [known.removed()])
-        if pod.attempt:
-            self.dirty.jobs(pod.owner_uid)
+            self._owned.drop(known)
+            if job and self._is_of_job(known, job):
+                self._keep_removed(job, [known.removed()])
+        if job:
+            self.dirty.jobs(job)
         elif (server := self.servers.get(pod.owner)) is not None:
             self.dirty.partitions(server.spec.partition)
             self.dirty.jobs(*server.status.allocations)
@@ -285,7 +274,7 @@ class State:
         job = self.jobs.get(uid)
         untold = [pod for pod in pods if job is not None and is_untold(job, pod.attempt)]
         if untold:
-            self._removed_pods[uid] = [*self._removed_pods.get(uid, ()), *untold]
+            self._owned.removed[uid] = [*self._owned.removed.get(uid, ()), *untold]
 
     def apply_node(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Node. One that merely reports again changes nothing."""

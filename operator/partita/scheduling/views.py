@@ -5,7 +5,7 @@ from datetime import datetime
 from sys import intern
 from typing import Any, Self
 
-from partita.constants import GROUP
+from partita.constants import DEVICE_RESOURCE_PREFIX, GROUP
 from partita.models.base import parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job import is_gpu_resource
@@ -14,7 +14,7 @@ from partita.pods.outcome import PodOutcome, read_outcome
 from partita.pods.requests import Requests, amount, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
 
-__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView"]
+__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView", "requested_devices"]
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ drain a node; neither of them cordons it."""
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A Pod whose controller is a SharedGPUJob or a GPUServer.
+    """A Pod whose controller is a SharedGPUJob or a GPUServer, or that requests our devices.
 
     A tenant can write labels, annotations and owner references of its own Pods. So a `PodView` is
     only a claim: `State` compares it with what the owner says before the Pod counts. Namespace,
@@ -41,6 +41,7 @@ class PodView:
     owner: str
     """Name of the job or the GPUServer."""
     owner_uid: str
+    """UID of that owner; empty if the Pod does not name it (any more)."""
     attempt: int
     """Number of the job's attempt, from the Pod's name; 0 for a server Pod."""
     node: str
@@ -81,12 +82,16 @@ class PodView:
     def parse(cls, body: Json) -> Self | None:
         """Read a Pod; None if it does not claim to be one of ours.
 
-        It is called for every Pod of the cluster, so a Pod of others costs one look at its owners.
+        It is called for every Pod of the cluster, so a Pod of others costs one look at its owners
+        and its limits.
         """
         meta = body["metadata"]
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
-            return None
+            if not requested_devices(body):
+                return None
+            # A job's Pod that has lost its owner references, or has another controller by now.
+            owner = {"kind": "SharedGPUJob", "name": meta["name"].rpartition("-")[0], "uid": ""}
         kind, name, attempt = owner["kind"], meta["name"], 0
         if kind == "SharedGPUJob":
             job, _, number = name.rpartition("-")
@@ -106,6 +111,13 @@ class PodView:
             attempt=attempt,
             **_mutable(body),
         )
+
+
+def requested_devices(body: Json) -> set[str]:
+    """Return the resources of our GPUs that a Pod asks for."""
+    containers = (body.get("spec") or {}).get("containers") or []
+    limits = ((c.get("resources") or {}).get("limits") or {} for c in containers)
+    return {name for entry in limits for name in entry if name.startswith(DEVICE_RESOURCE_PREFIX)}
 
 
 def _mutable(body: Json) -> Json:

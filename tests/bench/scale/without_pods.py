@@ -35,8 +35,9 @@ class _Answering:
         self._versions = itertools.count(_FIRST_VERSION)
         self._running: set[asyncio.Task[None]] = set()
 
-    async def create(self, kind: Kind, body: Json) -> Json:
+    async def create(self, kind: Kind, body: Json, *, once: bool) -> Json:
         """Take a Pod, and let it run its time."""
+        assert once
         assert kind == PODS
         await asyncio.sleep(0)
         pod = self._told(body, {})

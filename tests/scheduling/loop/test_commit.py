@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from partita.kube.client import JOBS, SERVERS, Kind
-from partita.kube.errors import FencedError, NotFoundError, UnavailableError
+from partita.kube.client import JOBS, PODS, SERVERS, Kind
+from partita.kube.errors import FencedError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.fence import may_send
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
@@ -21,6 +21,7 @@ from scheduling.builders import (
     a_state,
     allocation,
     job_body,
+    node_body,
     partition_body,
     pod_body,
     server_body,
@@ -38,17 +39,21 @@ class Kube:
     def __init__(self, *bodies: dict[str, Any]) -> None:
         self.objects = {body["metadata"]["name"]: body for body in bodies}
         self.meanwhile: Callable[[], None] = lambda: None
+        self.error: KubernetesError | None = None
         self.made: list[str] = []
         self.patched: list[dict[str, Any]] = []
 
     async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
-        assert kind in {JOBS, SERVERS}
+        assert kind in {JOBS, SERVERS, PODS}
         if name not in self.objects:
             raise NotFoundError("get", 404, "no")
         return self.objects[name]
 
-    async def create(self, _kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, _kind: Kind, body: dict[str, Any], *, once: bool) -> dict[str, Any]:
+        assert once
         self.meanwhile()
+        if self.error is not None:
+            raise self.error
         if not may_send():
             raise FencedError("create", 0, "no")
         self.made.append(body["metadata"]["name"])
@@ -65,13 +70,15 @@ class Kube:
 class World:
     """A job that is booked, and has no Pod yet."""
 
-    def __init__(self, *, told: bool = True, **server: Any) -> None:
+    def __init__(self, *, told: bool = True, ours: bool = True, **server: Any) -> None:
         booked = {"uid-train": allocation()}
         self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
         there = self.bodies if told else self.bodies[:2]
         self.state: State = a_state(*there, server_pod_body("shared-0"))
         self.kube = Kube(*self.bodies)
         self.jobs = Jobs(self.state)
+        if ours:
+            self.jobs.creations.allocating("uid-train", 1, START)
         self.committer = Committer(
             self.kube,  # type: ignore[arg-type]
             self.state,
@@ -103,6 +110,69 @@ async def test_what_is_booked_gets_its_pod():
     world = World()
     assert await world.finish() == ["train-1"]
     assert not world.committer.busy
+
+
+class TestOnePodAnAttempt:
+    """Whoever may have created the Pod of an attempt never creates it again."""
+
+    def ended(self, world: World) -> tuple[str, str]:
+        made = world.look()
+        assert made is not None
+        assert made.create_pod is None
+        return str(made.attempts[-1].outcome), made.attempts[-1].reason
+
+    def running(self, world: World) -> list[str]:
+        take(world.state, node_body())
+        made = world.look()
+        assert made is not None
+        return [attempt.pod for attempt in made.attempts if attempt.outcome is None]
+
+    async def test_an_allocation_of_another_process_whose_pod_is_not_there_is_ended(self):
+        world = World(ours=False)
+        made = world.look()
+        assert made is not None
+        assert (made.create_pod, made.find_pod, made.release) == (None, 1, False)
+        assert await world.finish() == []
+        assert self.ended(world) == ("Evicted", "PodNotFound")
+
+    async def test_a_pod_that_another_process_created_is_taken_up(self):
+        world = World(ours=False)
+        world.kube.objects["train-1"] = pod_body()
+        assert await world.finish() == []
+        assert self.running(world) == ["train-1"]
+
+    async def test_a_pod_whose_creation_got_no_answer_is_not_created_again(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        assert await world.finish() == []
+        world.kube.error = None
+        assert await world.finish() == []
+        assert self.ended(world) == ("Evicted", "PodNotFound")
+
+    async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        await world.finish()
+        world.kube.objects["train-1"] = pod_body()
+        await world.finish()
+        assert self.running(world) == ["train-1"]
+
+    async def test_a_pod_whose_creation_had_no_effect_is_created_later(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 429, "overload")
+        assert await world.finish() == []
+        world.kube.error = None
+        assert await world.finish() == ["train-1"]
+
+    async def test_what_is_ended_so_is_allocated_anew_in_the_write_that_releases_it(self):
+        world = World(ours=False)
+        await world.finish()
+        world.look()
+        found = world.jobs.status("uid-train", START)
+        assert found is not None
+        made = world.look(status=found[0].dump())
+        assert made is not None
+        assert (made.release, made.wants_gpu, made.next_attempt) == (True, True, 2)
 
 
 @pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])

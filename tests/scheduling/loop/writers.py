@@ -64,9 +64,10 @@ class Kube:
         return self.bump(name, patch)
 
     async def create(
-        self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False
+        self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False, once: bool = False
     ) -> dict[str, Any]:
         assert kind is PODS
+        assert dry_run or once
         name = body["metadata"]["name"]
         self.writes.append(("dry-run" if dry_run else "create", name, body))
         self._meet()

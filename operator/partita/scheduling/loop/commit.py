@@ -15,6 +15,7 @@ from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.grant import Grant
+from partita.scheduling.creation import Creation
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.jobs import Jobs
 from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
@@ -88,6 +89,7 @@ class Committer:
             giving_back = await self._still_given_back(changes) - placed
             for job, gpus in result.placed:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job))
+                self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
                 self._log_placed(job, gpus, result)
                 for gpu in gpus:
                     changes.book(
@@ -144,15 +146,34 @@ class Committer:
         return uid if uid in self._state.jobs else ""
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
-        """Make the Pod of an attempt that is booked already; the caller made the job busy.
+        """Create or find the Pod of an attempt that is booked; the caller made the job busy.
 
         Who booked it may have led after us, and ended it, of which no watch has told us yet.
         """
         try:
-            if await self._read_afresh(job):
+            if not await self._read_afresh(job):
+                return
+            if self._creation(job.metadata.uid) is Creation.NOT_CREATED:
                 await self._make_pod(job, attempt)
+            else:
+                await self._find_pod(job, attempt)
         finally:
             self._done(job.metadata.uid)
+
+    def _creation(self, uid: str) -> Creation:
+        return self._jobs.creations.of(uid, self._state.booked(uid).values())
+
+    async def _find_pod(self, job: SharedGPUJob, attempt: int) -> None:
+        """Look for the Pod of an attempt, whose creation somebody may have requested."""
+        uid = job.metadata.uid
+        try:
+            there = await self.pods.find(job, attempt)
+        except KubernetesError as error:
+            self._log.warning("pod not read", job=job.key, attempt=attempt, error=str(error))
+            self._postponed.add(uid)
+            return
+        if not there and self._is_due(uid, attempt, self._state.booked(uid)):
+            self._jobs.creations.not_found(uid, self._state.booked(uid).values())
 
     async def _read_afresh(self, job: SharedGPUJob) -> bool:
         """Read a job and its bookings; tell whether they are there."""
@@ -219,13 +240,18 @@ class Committer:
         partition = self._state.partitions.get(job.spec.partition)
         if partition is None or not servers or not self._is_due(uid, attempt, booked):
             return
+        if self._creation(uid) is not Creation.NOT_CREATED:
+            return  # who looks next finds it, or ends the attempt
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
             return
         grant = _grant(job, attempt, booked, servers, partition)
+        self._jobs.creations.requesting(uid)
         # One that ended meanwhile, by whoever leads now, must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, booked)):
             created = await self.pods.create(job, grant)
+        if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
+            self._jobs.creations.had_no_effect(uid)
         match created:
             case Created.DONE:
                 self._jobs.created(job)

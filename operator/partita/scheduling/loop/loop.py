@@ -250,9 +250,9 @@ class Loop:
                 self._deleting.add(pod.uid)
                 self._log.info("ending pod", job=job.key, pod=pod.name)
                 self._spawn(self._delete_pod(pod, 0 if made.delete_now else made.grace))
-        if made.create_pod is not None:
+        if (attempt := made.create_pod or made.find_pod) is not None:
             self._committer.busy.add(uid)
-            self._spawn(self._committer.finish(job, made.create_pod))
+            self._spawn(self._committer.finish(job, attempt))
         if made.expire:
             self._log.info("deleting job: its time to live is over", job=job.key)
             self._spawn(self._delete_job(job))

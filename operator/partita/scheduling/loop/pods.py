@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 
-from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -22,10 +21,10 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import SharedGPUJob
 from partita.pods.grant import Grant
-from partita.pods.job import build_job_pod
+from partita.pods.job import build_job_pod, pod_name
 from partita.scheduling.reasons import Reason, Why
 from partita.scheduling.state import State
-from partita.scheduling.views import PodView
+from partita.scheduling.views import PodView, requested_devices
 
 __all__ = ["Created", "JobPods", "Later"]
 
@@ -52,6 +51,8 @@ class Later:
     """The Pod could not be created, and may be in a moment."""
 
     why: str
+    unsure: bool = False
+    """Whether the request may have taken effect all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +81,13 @@ class JobPods:
         log = structlog.get_logger().bind(part="pods", job=job.key, attempt=grant.attempt)
         async with self.slots:
             try:
-                body = await self.kube.create(PODS, made.manifest)
+                body = await self.kube.create(PODS, made.manifest, once=True)
             except AlreadyExistsError:
                 return await self._take_up(job, made.manifest)
             except KubernetesError as error:
                 if (why := _refused(error)) is None:
                     log.warning("pod not made", error=str(error))
-                    return Later(str(error))
+                    return Later(str(error), unsure=error.unsure)
                 log.info("pod refused", reason=why.reason, error=error.message)
                 return why
         self.state.apply_pod(body)
@@ -115,6 +116,23 @@ class JobPods:
                 return _refused(error) or Later(str(error))
         return None
 
+    async def find(self, job: SharedGPUJob, attempt: int) -> bool:
+        """Read the Pod of an attempt by its name; tell whether it is there.
+
+        Raises
+        ------
+        KubernetesError
+            It could not be read.
+        """
+        meta = job.metadata
+        try:
+            body = await self.kube.get(PODS, pod_name(meta.name, attempt), meta.namespace)
+        except NotFoundError:
+            pass
+        else:
+            self.state.apply_pod(body)
+        return any(pod.attempt == attempt for pod in self.state.pods_of(meta.uid))
+
     async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created | Later:
         """Look at the Pod that has the name: ours from before a crash, a stray, or another's."""
         log = structlog.get_logger().bind(part="pods", job=job.key)
@@ -125,7 +143,7 @@ class JobPods:
             if view is None or view.owner_uid != job.metadata.uid:
                 log.warning("pod name taken", pod=name)
                 return Created.NAME_TAKEN
-            if _devices(body) != _devices(manifest):
+            if requested_devices(body) != requested_devices(manifest):
                 # A request that we gave up came through, for GPUs that were given back since.
                 log.warning("deleting a stray pod", pod=name)
                 await self.kube.delete(
@@ -134,7 +152,7 @@ class JobPods:
                 return Later(f"a Pod {name} for other GPUs is still there")
         except KubernetesError as error:
             log.warning("pod not taken up", pod=name, error=str(error))
-            return Later(str(error))
+            return Later(str(error), unsure=True)  # it may have been ours
         self.state.apply_pod(body)
         return Created.DONE
 
@@ -153,7 +171,7 @@ class JobPods:
                 pass  # it is gone, or another has its name
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
-                self.state.dirty.jobs(pod.owner_uid)
+                self.state.dirty.jobs(self.state.job_of(pod))
 
 
 def _refused(error: KubernetesError) -> Why | None:
@@ -170,10 +188,3 @@ def _refused(error: KubernetesError) -> Why | None:
         refused = f"the API server refuses its Pod: {said}; correct spec.template"
         return Why(Reason.INVALID_SPEC, refused)
     return Why(Reason.POD_FORBIDDEN, f"the cluster does not admit its Pod: {said}")
-
-
-def _devices(pod: dict[str, Any]) -> set[str]:
-    """Return the resources of our GPUs that a Pod asks for."""
-    containers = (pod.get("spec") or {}).get("containers") or []
-    limits = ((c.get("resources") or {}).get("limits") or {} for c in containers)
-    return {name for entry in limits for name in entry if name.startswith(DEVICE_RESOURCE_PREFIX)}

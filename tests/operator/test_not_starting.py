@@ -202,12 +202,12 @@ async def test_an_allocation_whose_pod_cannot_be_created_ends_in_time(
     async with behind(1) as proxy:
         partition = await system.partition()
         await system.ready(partition)
-        overload = CannedAnswer(507, "InsufficientStorage", "the server has no room")
-        fault = proxy.inject(creates_in(system.namespace), times=None, answer=overload)
+        conflict = CannedAnswer(409, "Conflict", "the quota has been modified")
+        fault = proxy.inject(creates_in(system.namespace), times=None, answer=conflict)
         job = await system.job("train", partition, gpuMemory="30Gi", **SOON)
         await job.fails()
         assert (job.outcomes, reasons(job)) == (["NotStarted"], ["PodNotCreated"])
-        assert "507 the server has no room" in job.status["attempts"][0]["message"]
+        assert "409 the quota has been modified" in job.status["attempts"][0]["message"]
         proxy.remove(fault)
         await (await system.job("next", partition, gpuMemory="30Gi")).succeeds()
 

@@ -61,7 +61,22 @@ EACH_WRITE = [
 ]
 
 
-@pytest.mark.parametrize(("resource", "subresource"), EACH_WRITE)
+async def test_a_pod_whose_creation_got_no_clear_answer_is_created_under_the_next_number(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        for nth, answer in enumerate((unavailable(), internal_error()), start=1):
+            proxy.inject(writes("pods", ""), nth=nth, answer=answer)
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        status = await job.succeeds()
+        ends = [(a["outcome"], a.get("reason", "")) for a in status["attempts"]]
+        assert ends == [*[("Evicted", "PodCreationUnknown")] * 2, ("Succeeded", "")]
+        assert [pod["metadata"]["name"] for pod in system.history.job_pods()] == ["train-3"]
+
+
+@pytest.mark.parametrize(("resource", "subresource"), [w for w in EACH_WRITE if w[0] != "pods"])
 async def test_a_write_that_is_turned_away_for_overload_is_repeated_ever_more_slowly(
     system: System, behind: Behind, resource: str, subresource: str
 ) -> None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from partita.models import GPUPartition, GPUServer
 from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
-from partita.scheduling.creation import POD_NOT_FOUND
+from partita.scheduling.creation import CREATION_UNKNOWN, POD_NOT_FOUND
 from partita.scheduling.ledger import overbooked
 from partita.scheduling.request import bookable
 
@@ -30,6 +30,7 @@ Body = dict[str, Any]
 
 _UID = "partita.dev/job-uid"
 _COMPONENT = "partita.dev/component"
+_UNSEEN = {CREATION_UNKNOWN, POD_NOT_FOUND}
 _FINISHED = {"Succeeded", "Failed"}
 
 
@@ -243,7 +244,7 @@ class Record:
                 if a.get("pod") and not self._is_forged(body, a)
             }
             # Of one that was deleted before anybody saw it, nobody can know that it ever was.
-            unseen = {a["number"] for a in _attempts(body) if a.get("reason") == POD_NOT_FOUND}
+            unseen = {a["number"] for a in _attempts(body) if a.get("reason") in _UNSEEN}
             made = set(pods.get(uid, ())) - unseen
             trimmed = said < made and len(said) >= MAX_ATTEMPTS_KEPT
             if said != made and not trimmed:

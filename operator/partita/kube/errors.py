@@ -31,7 +31,6 @@ __all__ = [
 
 _MAX_FOREIGN_TEXT = 512
 """Characters of somebody else's message that reach our logs."""
-_TOO_MANY_REQUESTS = 429
 _WEBHOOK = "failed calling webhook"
 """In the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
 dispatchers of validating and mutating webhooks)."""
@@ -144,6 +143,6 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
         case _:
             kind = KubernetesError
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    # Others are answers to a request that had no effect; 429 comes before it is looked at.
-    unsure = kind in {UnavailableError, KubernetesError} and status != _TOO_MANY_REQUESTS
+    # Any other answer is to a request that had no effect.
+    unsure = (status >= 500 or status == 408) and kind is not WebhookError
     return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait, unsure=unsure)

@@ -12,10 +12,14 @@ from enum import Enum, auto
 
 from partita.models import Allocation
 
-__all__ = ["POD_NOT_FOUND", "Creation", "Creations"]
+__all__ = ["CREATION_UNKNOWN", "POD_NOT_FOUND", "Creation", "Creations"]
 
 POD_NOT_FOUND = "PodNotFound"
-"""Reason of an attempt that ended because its Pod may have been created, and is not there."""
+"""Reason of an attempt that ended because another process may have created its Pod, which is not
+there. The next attempt starts at once."""
+CREATION_UNKNOWN = "PodCreationUnknown"
+"""Reason of an attempt that ended because a request to create its Pod got no clear answer, and the
+Pod is not there. The next attempt starts after a backoff."""
 
 
 class Creation(Enum):

@@ -30,7 +30,7 @@ from partita.scheduling.attempts import (
     trim,
     why_ended,
 )
-from partita.scheduling.creation import POD_NOT_FOUND, Creation
+from partita.scheduling.creation import CREATION_UNKNOWN, POD_NOT_FOUND, Creation
 from partita.scheduling.start_timeout import (
     create_deadline,
     not_created,
@@ -200,7 +200,8 @@ def _unfinished(
     if job.metadata.deletion_timestamp is not None:
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
     # One whose Pod was not found is booked anew in the write that releases what it has.
-    again = last is not None and last.reason == POD_NOT_FOUND and base.release and not alive
+    unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
+    again = unseen and base.release and not alive
     if last is not None and not base.reason and (alive or around.booked) and not again:
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, around)

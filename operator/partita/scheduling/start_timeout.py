@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from partita.models import Attempt, Outcome, Phase
 from partita.models.base import format_duration
 from partita.scheduling.attempts import Ending, Surroundings
-from partita.scheduling.creation import POD_NOT_FOUND, Creation
+from partita.scheduling.creation import CREATION_UNKNOWN, POD_NOT_FOUND, Creation
 from partita.scheduling.views import PodView
 
 __all__ = [
@@ -100,7 +100,8 @@ def not_created(
     if number in attempts or deadline is None:
         return None
     if around.creation is Creation.NOT_FOUND:
-        outcome, reason = Outcome.EVICTED, POD_NOT_FOUND
+        outcome = Outcome.EVICTED
+        reason = CREATION_UNKNOWN if around.not_created else POD_NOT_FOUND
         said = "its Pod is not there, and it is not known whether it was ever created"
     elif deadline <= now:
         outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"

@@ -147,7 +147,7 @@ class TestOnePodAnAttempt:
         assert await world.finish() == []
         world.kube.error = None
         assert await world.finish() == []
-        assert self.ended(world) == ("Evicted", "PodNotFound")
+        assert self.ended(world) == ("Evicted", "PodCreationUnknown")
 
     async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
         world = World()

@@ -72,6 +72,21 @@ class TestVersions:
         )  # fmt: skip
         assert not any(everything)
 
+    def test_nothing_is_kept_of_what_is_gone_but_a_bounded_number_of_uids(self):
+        state = a_state()
+        empty = {name for name, value in vars(state).items() if not value}
+        bodies = (
+            node_body(), namespace_body("team-a"), partition_body(), profile_body(),
+            server_body(allocations={"uid-train": allocation()}), server_pod_body("shared-0"),
+            job_body(), pod_body(), job_body("lost", partition="made-up"),
+        )  # fmt: skip
+        for body in bodies:
+            take(state, body)
+        take(state, job_body("lost", partition="another"))
+        for body in reversed(bodies):
+            take(state, body, deleted=True)
+        assert {name for name, value in vars(state).items() if not value} == empty - {"_gone"}
+
     @pytest.mark.parametrize("make", [server_body, partition_body, node_body])
     def test_the_end_of_a_namesake_does_not_end_its_successor(self, make):
         state = a_state(versioned(make(), 10, "first"), versioned(make(), 20, "second"))

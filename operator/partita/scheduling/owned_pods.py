@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from partita.models import Allocation, SharedGPUJob
 from partita.pods.job import pod_name
+from partita.scheduling.index import Index
 from partita.scheduling.views import PodView
 
 __all__ = ["OwnedPods", "is_of_job"]
@@ -21,7 +22,7 @@ class OwnedPods:
 
     def __init__(self) -> None:
         self.by_uid: dict[str, PodView] = {}
-        self._of: dict[str, set[str]] = {}
+        self._of = Index()
         """UIDs of Pods, by UID of the controller that they name."""
         self._orphans: dict[tuple[str, str], str] = {}
         """UIDs of Pods without a controller, by namespace and name."""
@@ -31,7 +32,7 @@ class OwnedPods:
     def index(self, pod: PodView) -> None:
         """Take up a Pod that is in `by_uid`."""
         if pod.owner_uid:
-            self._of.setdefault(pod.owner_uid, set()).add(pod.uid)
+            self._of.add(pod.owner_uid, pod.uid)
         else:
             self._orphans[pod.namespace, pod.name] = pod.uid
 
@@ -41,13 +42,11 @@ class OwnedPods:
             if self._orphans.get((pod.namespace, pod.name)) == pod.uid:
                 del self._orphans[pod.namespace, pod.name]
             return
-        self._of[pod.owner_uid].discard(pod.uid)
-        if not self._of[pod.owner_uid]:
-            del self._of[pod.owner_uid]
+        self._of.discard(pod.owner_uid, pod.uid)
 
     def of(self, owner: str) -> list[PodView]:
         """Return the Pods that name an object as their controller."""
-        return [self.by_uid[uid] for uid in self._of.get(owner, ())]
+        return [self.by_uid[uid] for uid in self._of.of(owner)]
 
     def orphans_of(self, booked: Iterable[Allocation]) -> list[PodView]:
         """Return the Pods without a controller that have the names of allocated attempts."""

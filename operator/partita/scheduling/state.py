@@ -21,6 +21,7 @@ from partita.models import (
 from partita.scheduling.comparison import is_untold, same_wish, stub_of
 from partita.scheduling.dirty import Dirty
 from partita.scheduling.histories import Histories
+from partita.scheduling.index import Index
 from partita.scheduling.node_usage import NodeUsage
 from partita.scheduling.owned_pods import OwnedPods, is_of_job
 from partita.scheduling.unreadable import Unreadable, UnreadableObjects, as_far_as_read
@@ -71,20 +72,20 @@ class State:
         self.pods = self._owned.by_uid
         """By UID, all that claim to be ours (`PodView`)."""
         self.unreadable = UnreadableObjects()
-        self._partition_jobs: dict[str, set[str]] = {}
-        self._partition_servers: dict[str, set[str]] = {}
-        self._job_servers: dict[str, set[str]] = {}
+        self._partition_jobs = Index()
+        self._partition_servers = Index()
+        self._job_servers = Index()
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     # What others ask.
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
         """Return the jobs of a partition, in no order."""
-        return (self.jobs[uid] for uid in self._partition_jobs.get(partition, ()))
+        return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
 
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, by name."""
-        return [self.servers[n] for n in sorted(self._partition_servers.get(partition, ()))]
+        return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
 
     def pods_of(self, uid: str) -> list[PodView]:
         """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
@@ -100,7 +101,7 @@ class State:
         """Return the UID of the job that a Pod is of, or claims to be of; empty for none."""
         if pod.owner_uid:
             return pod.owner_uid
-        return next((uid for uid in self._job_servers if self._is_of_job(pod, uid)), "")
+        return next((uid for uid in self.bookings() if self._is_of_job(pod, uid)), "")
 
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
@@ -118,7 +119,7 @@ class State:
 
     def booked(self, uid: str) -> dict[str, Allocation]:
         """Return what a job has booked, by GPUServer."""
-        names = self._job_servers.get(uid, ())
+        names = self._job_servers.of(uid)
         return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
 
     def bookings(self) -> Iterable[str]:
@@ -159,7 +160,7 @@ class State:
         if old is None or new is None:
             # Jobs that name none that is there are told which there are.
             for absent in self._partition_jobs.keys() - self.partitions.keys():
-                self.dirty.jobs(*self._partition_jobs[absent])
+                self.dirty.jobs(*self._partition_jobs.of(absent))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Take a GPUServer and with it its ledger.
@@ -200,17 +201,15 @@ class State:
         before = old.status.allocations.keys() if old else set()
         after = new.status.allocations.keys() if new else set()
         for uid in before - after:
-            self._job_servers[uid].discard(name)
-            if not self._job_servers[uid]:
-                del self._job_servers[uid]
+            self._job_servers.discard(uid, name)
         for uid in after - before:
-            self._job_servers.setdefault(uid, set()).add(name)
+            self._job_servers.add(uid, name)
         if old is not None:
-            self._partition_servers[old.spec.partition].discard(name)
+            self._partition_servers.discard(old.spec.partition, name)
             if before - after:
                 self.dirty.freed(old.status.node)
         if new is not None:
-            self._partition_servers.setdefault(new.spec.partition, set()).add(name)
+            self._partition_servers.add(new.spec.partition, name)
 
     def apply_job(self, body: Json, *, deleted: bool = False) -> None:
         """Take a SharedGPUJob."""
@@ -221,10 +220,10 @@ class State:
         if new is old:
             return
         if old is not None and (new is None or new.spec.partition != old.spec.partition):
-            self._partition_jobs[old.spec.partition].discard(uid)
+            self._partition_jobs.discard(old.spec.partition, uid)
             self.dirty.partitions(old.spec.partition)
         if new is not None:
-            self._partition_jobs.setdefault(new.spec.partition, set()).add(uid)
+            self._partition_jobs.add(new.spec.partition, uid)
             if old is None or old.status.phase is not new.status.phase:
                 self.dirty.glance(new.spec.partition)
         if removed := self._owned.removed.pop(uid, None):
@@ -235,7 +234,7 @@ class State:
         """Have partitions and all their jobs looked at."""
         self.dirty.partitions(*partitions)
         for name in partitions:
-            self.dirty.jobs(*self._partition_jobs.get(name, ()))
+            self.dirty.jobs(*self._partition_jobs.of(name))
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Take an ApplicationProfile."""

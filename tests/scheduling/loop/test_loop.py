@@ -182,6 +182,7 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
             while world.loop.runner("shared") is not None:
                 await asyncio.sleep(0.01)
     assert (jobs.largest, jobs.waiting.get("shared"), dict(jobs.releases)) == ({}, None, {})
+    assert state.dirty.short == {}
 
 
 async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:

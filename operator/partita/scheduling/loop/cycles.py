@@ -148,6 +148,7 @@ class Cycles:
         if kept.ask_again is not None:
             kept.ask_again.cancel()
         del self._partitions[name]
+        state.dirty.short.pop(name, None)
         self._jobs.forget_partition(name)
 
     def _ask_again(self, name: str, kept: _Partition, seconds: float) -> None:

@@ -82,8 +82,8 @@ async def test_more_jobs_than_mps_has_clients_cannot_be_asked_for(partita: Clust
         "apiVersion": "partita.dev/v1alpha1",
         "kind": "GPUPartition",
         "metadata": {"name": "crowd"},
-        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": 60}},
+        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": 61}},
     }
     answer = await api.post(PARTITIONS, body)
     assert answer.status == 422
-    assert "MPS serves at most 48 clients on a GPU" in answer.body["message"]
+    assert "MPS serves at most 60 clients on a GPU" in answer.body["message"]

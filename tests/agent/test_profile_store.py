@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+import structlog
 
 from partita.agent import profile_store
 from partita.agent.bookings import Booking, Run
@@ -167,3 +169,24 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
     idle = Finished(BOOKING, Run("pod-uid", "resnet", frozenset({RESOURCE})), Trace())
     assert not await store(kube).keep(idle)
+
+
+async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Kube):
+    unreadable = {
+        "metadata": {"name": "resnet", "resourceVersion": "7"},
+        "spec": {"application": "resnet", "measurements": "none"},
+    }
+    kube.profiles.append(unreadable)
+    queue: asyncio.Queue[Finished] = asyncio.Queue()
+    queue.put_nowait(finished())
+    queue.put_nowait(finished("bert"))
+    with structlog.testing.capture_logs() as logs:
+        work = asyncio.create_task(store(kube).run(queue))
+        async with asyncio.timeout(10):
+            while len(kube.profiles) < 2:
+                await asyncio.sleep(0)
+        work.cancel()
+    (said,) = [entry for entry in logs if entry["event"] == "run not merged"]
+    assert "ApplicationProfile resnet cannot be read (spec.measurements" in said["error"]
+    assert kube.profiles[0] is unreadable
+    assert kube.profiles[1]["spec"]["application"] == "bert"

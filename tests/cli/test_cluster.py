@@ -8,10 +8,15 @@ import pytest
 
 from cli.world import GPU, create, job, node, partition, running, server, server_pod
 from partita.cli import cluster
-from partita.cli.cluster import explained
+from partita.cli.cluster import explained, readable, state_of
 from partita.cli.terminal import UserError
+from partita.controller.definitions import DefinitionError
+from partita.controller.feeds import feeds
+from partita.kube.client import PARTITIONS
 from partita.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from partita.kube.lease import LeaseLostError
+from partita.models import GPUPartition
+from partita.scheduling.state import State
 from support.api import Api
 
 
@@ -166,3 +171,28 @@ async def test_who_may_not_list_is_told_how_the_job_stands(partita, names, monke
 
 def test_the_uuid_of_the_world_is_one() -> None:
     assert len(f"{GPU}0") == len("GPU-") + 36
+
+
+def unreadable_partition():
+    meta = {"name": "huge", "uid": "uid-huge", "resourceVersion": "1"}
+    spec = {"gpus": 1, "quotas": [{"namespace": "a", "memory": "8Ei"}]}
+    return {"metadata": meta, "spec": spec}
+
+
+def test_an_object_that_cannot_be_read_is_named_and_the_others_are_shown(capsys) -> None:
+    lists = {kind: [] for kind in feeds(State())}
+    good = {"metadata": {"name": "good", "uid": "u", "resourceVersion": "2"}, "spec": {"gpus": 1}}
+    lists[PARTITIONS] = [unreadable_partition(), good]
+    assert list(state_of(lists).partitions) == ["good"]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "left out: gpupartitions huge cannot be read (spec.quotas[0].memory: " in said
+
+
+def test_a_command_about_an_object_that_cannot_be_read_says_what_to_do() -> None:
+    with pytest.raises(UserError, match=r"GPUPartition huge cannot be read .*kubectl edit"):
+        readable(GPUPartition, unreadable_partition())
+
+
+def test_a_missing_crd_is_told_of_without_a_stack() -> None:
+    with pytest.raises(UserError, match="there is no CRD x; it is started again"), explained():
+        raise ExceptionGroup("together", [DefinitionError("there is no CRD x")])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
+from support.queues import LONG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
@@ -166,3 +168,54 @@ async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
             await system.history.until(lambda: not system.history.all("gpuservers"))
     finally:
         await system.api.delete(f"{path}/{name}", {"gracePeriodSeconds": 0})
+
+
+@contextlib.asynccontextmanager
+async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `partita run`; it is to end by itself."""
+    command = (sys.executable, "-m", "partita", "run", "--kubeconfig", str(kubeconfig))
+    running = await asyncio.create_subprocess_exec(
+        *command, "--server-namespace", SERVER_NAMESPACE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            running.kill()
+        await running.wait()
+
+
+@pytest.mark.timeout(180)
+async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
+    system: System, api_server: ApiServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    path = f"{DEFINITIONS}/applicationprofiles.partita.dev"
+    (deleted,) = (d for d in crd.crds() if path.endswith(d["metadata"]["name"]))
+    kubeconfig = api_server.kubeconfig_of("partita-operator")
+    async with system.nodes(1):
+        partition = await system.partition()
+        async with process(kubeconfig) as first:
+            await system.ready(partition)
+            job = await system.job("runs", partition, gpuMemory="4Gi", sim=LONG)
+            await job.runs()
+            (await system.api.delete(path)).ok()
+            try:
+                async with asyncio.timeout(60):
+                    _, said = await first.communicate()
+                assert first.returncode == 1
+                last = said.decode().splitlines()[-1]
+                assert "there is no CRD applicationprofiles.partita.dev: apply those" in last
+                assert b"Traceback" not in said
+            finally:
+                await system.api.gone(path, seconds=30)
+                waiting = operator(kubeconfig, unused_tcp_port, server_namespace=SERVER_NAMESPACE)
+                async with waiting:
+                    await readyz(unused_tcp_port, 503, "no CRD applicationprofiles.partita.dev")
+                    (await system.api.post(DEFINITIONS, deleted)).ok()
+                    await readyz(unused_tcp_port, 200, "ok")
+                    await (await system.job("beside", partition, gpuMemory="4Gi")).succeeds()
+                    assert job.outcomes == [""]
+                    (server,) = system.servers(partition)
+                    assert job.uid in server["status"]["allocations"]
+                    await system.settle()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
+from pydantic import ValidationError
 
 from partita.agent.bookings import Booking, Run, run_of
 from partita.agent.clients import Clients, Surplus
@@ -22,6 +23,7 @@ from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import GPUServer, SharedGPUJob, SharingMode
 from partita.models.base import ObjectMeta, mebibytes
+from partita.models.errors import describe
 from partita.models.partition import UnknownProcessesPolicy
 
 __all__ = ["Finished", "Jobs"]
@@ -102,20 +104,32 @@ class Jobs:
     _contexts: Contexts = field(default_factory=Contexts)
     _ending: set[int] = field(default_factory=set)
     _asked: dict[str, float] = field(default_factory=dict)
+    _unreadable: str = ""
+    """What is wrong with the GPUServer; empty when it can be read."""
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     async def poll(self) -> None:
         """Read the ledger, and the Pods of what is new in it.
 
+        Of a GPUServer that cannot be read the last ledger that could be stays in force.
+
         Raises
         ------
         KubernetesError
-            If the GPUServer cannot be read.
+            If the API server does not give the GPUServer.
         """
         began = time.time()
-        self.body = await self.kube.get(SERVERS, self.server)
-        server = GPUServer.parse(self.body)
+        body = await self.kube.get(SERVERS, self.server)
+        try:
+            server = GPUServer.parse(body)
+        except ValidationError as error:
+            problem = describe(error)
+            if problem != self._unreadable:
+                self._log.warning("GPUServer unreadable", server=self.server, problem=problem)
+            self._unreadable = problem
+            return
+        self.body, self._unreadable = body, ""
         self.terminate_unknown = server.spec.unknown_processes is UnknownProcessesPolicy.TERMINATE
         found = [Booking.of(job, a) for job, a in server.status.allocations.items()]
         old, self.bookings = self.bookings, {booking.key: booking for booking in found}
@@ -156,7 +170,7 @@ class Jobs:
                 await self.poll()
         except (KubernetesError, TimeoutError):
             return False
-        return len(self.bookings) == 1
+        return not self._unreadable and len(self.bookings) == 1
 
     def strangers(self, pids: set[int]) -> set[int]:
         """Find processes that belong to no job of this GPU."""

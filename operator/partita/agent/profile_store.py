@@ -2,15 +2,17 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
+from pydantic import ValidationError
 
 from partita.agent.jobs import Finished
 from partita.agent.profiles import measurement, merge, profile_name
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
+from partita.models.errors import describe
 from partita.models.profile import ApplicationProfileSpec, Environment, preferred
 from partita.pods.outcome import read_outcome
 
@@ -85,14 +87,20 @@ class ProfileStore:
             finished = await queue.get()
             try:
                 await self.keep(finished)
-            except KubernetesError as error:
+            except (KubernetesError, _UnreadableError) as error:
                 self._log.warning("run not merged", job=finished.booking.name, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
-        """Find an application's profile, under whatever name it stands: that of the operator."""
+        """Find an application's profile, under whatever name it stands: that of the operator.
+
+        Raises
+        ------
+        _UnreadableError
+            A profile of the application cannot be read: one beside it would lose its history.
+        """
         items, _ = await self._kube.list(PROFILES, namespace=namespace)
         return preferred(
-            ApplicationProfile.parse(item)
+            _read(item)
             for item in items
             if (item.get("spec") or {}).get("application") == application
         )
@@ -111,6 +119,20 @@ class ProfileStore:
             namespace=namespace,
             resource_version=known.metadata.resource_version,
         )
+
+
+class _UnreadableError(Exception):
+    """A profile cannot be read."""
+
+
+def _read(body: dict[str, Any]) -> ApplicationProfile:
+    try:
+        return ApplicationProfile.parse(body)
+    except ValidationError as error:
+        name = body["metadata"]["name"]
+        raise _UnreadableError(
+            f"ApplicationProfile {name} cannot be read ({describe(error)}): correct or delete it"
+        ) from error
 
 
 def _seconds(start: datetime, end: datetime) -> float:

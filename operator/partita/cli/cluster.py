@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from partita.cli.terminal import UserError
+from pydantic import ValidationError
+
+from partita.cli.terminal import UserError, warn
 from partita.constants import GROUP
+from partita.controller.definitions import DefinitionError
 from partita.controller.feeds import feeds
 from partita.kube.client import Kind, Kube
 from partita.kube.connect import connect
@@ -17,9 +20,13 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.kube.lease import LeaseLostError
+from partita.models import Resource
+from partita.models.errors import describe
 from partita.scheduling.state import State
 
-__all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "state_of"]
+__all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "readable", "state_of"]
+
+R = TypeVar("R", bound=Resource)
 
 Lists = dict[Kind, list[dict[str, Any]]]
 """The objects of each kind, as the API server has them."""
@@ -39,7 +46,7 @@ def explained() -> Iterator[None]:
             first: BaseException = group
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
-            if isinstance(first, (KubernetesError, LeaseLostError)):
+            if isinstance(first, (KubernetesError, LeaseLostError, DefinitionError)):
                 raise first from group
             raise
     except (ConfigException, YAMLError, OSError) as error:
@@ -49,6 +56,8 @@ def explained() -> Iterator[None]:
         ) from error
     except LeaseLostError as error:
         raise UserError(f"{error}; it is started again, and waits for its turn") from error
+    except DefinitionError as error:
+        raise UserError(f"{error}; it is started again, and waits for that") from error
     except UnavailableError as error:
         said = str(error.__cause__ or error.message)
         raise UserError(
@@ -87,9 +96,28 @@ def state_of(lists: Lists) -> State:
     for kind, apply in feeds(state).items():
         for item in lists[kind]:
             apply(item)
+    for one in state.unreadable:
+        warn(f"left out: {one.plural} {one.key} cannot be read ({one.problem})")
     return state
 
 
 async def read_state(kube: Kube) -> State:
     """Read the cluster as it is now."""
     return state_of(await read_lists(kube))
+
+
+def readable(model: type[R], body: dict[str, Any]) -> R:
+    """Read an object that a command is about.
+
+    Raises
+    ------
+    UserError
+        It cannot be read.
+    """
+    try:
+        return model.parse(body)
+    except ValidationError as error:
+        raise UserError(
+            f"{model.__name__} {body['metadata']['name']} cannot be read ({describe(error)}): "
+            "correct it with `kubectl edit`"
+        ) from error

@@ -111,12 +111,12 @@ def _change(
 
 
 async def _patch(name: str, namespace: str | None, kubeconfig: str | None, change: "Change") -> str:
-    from partita.cli.cluster import open_cluster
+    from partita.cli.cluster import open_cluster, readable
     from partita.kube.client import JOBS
     from partita.models import SharedGPUJob
 
     async with open_cluster(kubeconfig) as kube:
-        job = SharedGPUJob.parse(await find_job(kube, name, namespace, kubeconfig))
+        job = readable(SharedGPUJob, await find_job(kube, name, namespace, kubeconfig))
         meta = job.metadata
         # What was judged is what is changed: who came in between is looked at again.
         await kube.patch(

@@ -50,7 +50,7 @@ async def _drain(
 ) -> list[str]:
     from datetime import UTC, datetime
 
-    from partita.cli.cluster import open_cluster
+    from partita.cli.cluster import open_cluster, readable
     from partita.kube.client import SERVERS
     from partita.models import GPUServer
     from partita.models.base import format_time
@@ -59,7 +59,11 @@ async def _drain(
     lines = []
     async with open_cluster(kubeconfig) as kube:
         for body in await _chosen(kube, gpus, node):
-            server = GPUServer.parse(body)
+            try:
+                server = readable(GPUServer, body)
+            except terminal.UserError as error:
+                lines.append(str(error))
+                continue
             name = server.metadata.name
             if (server.spec.drain_since is None) == undo:
                 lines.append(f"{name} {'takes jobs' if undo else 'is drained'} already")

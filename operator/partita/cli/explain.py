@@ -65,14 +65,14 @@ async def _explain(
 ) -> "tuple[SharedGPUJob, list[Verdict], str]":
     from datetime import UTC, datetime
 
-    from partita.cli.cluster import open_cluster, read_lists, state_of
+    from partita.cli.cluster import open_cluster, read_lists, readable, state_of
     from partita.cli.whatif import ask_policies, put_back
     from partita.kube.errors import ForbiddenError
     from partita.models import SharedGPUJob
 
     async with open_cluster(kubeconfig) as kube:
         body = await find_job(kube, name, namespace, kubeconfig)
-        job = SharedGPUJob.parse(body)
+        job = readable(SharedGPUJob, body)
         if job.status.phase is not None and job.status.phase.finished:
             return job, [], ""
         try:

@@ -47,12 +47,12 @@ def command(
     terminal.quiet_logs()
 
     async def read() -> None:
-        from partita.cli.cluster import open_cluster
+        from partita.cli.cluster import open_cluster, readable
         from partita.kube.errors import InvalidError, NotFoundError
         from partita.models import SharedGPUJob
 
         async with open_cluster(kubeconfig) as kube:
-            found = SharedGPUJob.parse(await find_job(kube, job, namespace, kubeconfig))
+            found = readable(SharedGPUJob, await find_job(kube, job, namespace, kubeconfig))
             chosen = _chosen(found, attempt)
             names = [str(c["name"]) for c in found.spec.template.unpack().containers]
             if container is not None and container not in names:

@@ -8,8 +8,9 @@ are only ever added.
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -18,15 +19,28 @@ from partita.kube.client import CRDS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import crd
 
-__all__ = ["established", "shortcoming", "wait_for_definitions"]
+__all__ = [
+    "DefinitionError",
+    "error_of",
+    "established",
+    "shortcoming",
+    "stay",
+    "wait_for_definitions",
+]
 
 Json = dict[str, Any]
 
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks at CRDs that are not as they should be."""
+LOOK_AGAIN: Final = 30.0
+"""Seconds between two looks at CRDs that were as they should be."""
 _NAMED: Final = 3
 """Missing fields that are named: those of one release come together."""
 _REMEDY: Final = "apply those of this release: `partita crds --install`, or `kubectl apply -k crds`"
+
+
+class DefinitionError(Exception):
+    """A CRD is missing or too old; the text says which, and what to do."""
 
 
 async def wait_for_definitions(kube: Kube, waits: Callable[[str], None]) -> None:
@@ -39,7 +53,7 @@ async def wait_for_definitions(kube: Kube, waits: Callable[[str], None]) -> None
     """
     log = structlog.get_logger().bind(part="definitions")
     said = ""
-    while why := await _problem(kube):
+    while why := await _problem_or_error(kube):
         waits(why)
         if why != said:
             said = why
@@ -47,7 +61,36 @@ async def wait_for_definitions(kube: Kube, waits: Callable[[str], None]) -> None
         await asyncio.sleep(LOOK_EVERY)
 
 
+async def stay(kube: Kube) -> NoReturn:
+    """Work for as long as the CRDs are as they should be.
+
+    Raises
+    ------
+    DefinitionError
+        One was deleted or replaced by an older one: nothing can be decided or recorded any more.
+    """
+    while True:
+        await asyncio.sleep(LOOK_AGAIN)
+        with suppress(KubernetesError):  # what cannot be read may be there
+            if why := await _problem(kube):
+                raise DefinitionError(why)
+
+
+async def error_of(kube: Kube) -> DefinitionError:
+    """Return what is wrong with the CRDs, after the API server said that it knows no such kind."""
+    why = await _problem_or_error(kube)
+    return DefinitionError(why or "a CRD was not served for a moment")
+
+
+async def _problem_or_error(kube: Kube) -> str:
+    try:
+        return await _problem(kube)
+    except KubernetesError as error:
+        return f"the CRDs cannot be read ({error})"
+
+
 async def _problem(kube: Kube) -> str:
+    """Say which CRDs are missing or too old, and what to do; empty where all are there."""
     said = []
     for wanted in _wanted():
         name = wanted["metadata"]["name"]
@@ -55,8 +98,6 @@ async def _problem(kube: Kube) -> str:
             found = await kube.get(CRDS, name)
         except NotFoundError:
             said.append(f"there is no CRD {name}")
-        except KubernetesError as error:
-            return f"CRD {name} cannot be read ({error})"
         else:
             if text := shortcoming(wanted, found):
                 said.append(f"CRD {name} {text}")

@@ -4,6 +4,7 @@ import logging
 import sys
 
 import structlog
+from kopf._cogs.clients.errors import APIError
 
 __all__ = ["configure_logs"]
 
@@ -34,6 +35,14 @@ def configure_logs(*, verbose: bool = False) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
+    handler.addFilter(_brief)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # kopf says at INFO what each handler did with each event; our own lines say what matters.
     logging.getLogger("kopf").setLevel(logging.DEBUG if verbose else logging.WARNING)
+
+
+def _brief(record: logging.LogRecord) -> bool:
+    """Write no stack of what kopf asked in vain for: the API server's answer says it all."""
+    if record.exc_info and isinstance(record.exc_info[1], APIError):
+        record.exc_info = None
+    return True

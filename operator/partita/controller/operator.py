@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import kopf
 import structlog
+from kopf._cogs.clients.errors import APINotFoundError
 
 from partita.collector import collect_rarely
-from partita.controller.definitions import wait_for_definitions
+from partita.controller import definitions
 from partita.controller.ending import end
 from partita.controller.feeds import Apply, feeds
 from partita.controller.handlers import register
@@ -70,6 +71,8 @@ async def run_operator(
     ------
     LeaseLostError
         Another operator leads now: the process must end.
+    DefinitionError
+        A CRD is gone: the next process waits for it, and is not ready until then.
     """
     log = structlog.get_logger().bind(part="operator")
     stop = _stop_on_signals()
@@ -105,7 +108,7 @@ async def run_operator(
                 lambda: recorder.problem if recorder else "",
             ),
         ):
-            if await _stopped_before(wait_for_definitions(kube, readiness.waits), stop):
+            if await _stopped_before(definitions.wait_for_definitions(kube, readiness.waits), stop):
                 return
             readiness.reached()
             if await _stopped_before(lease.acquire(), stop):
@@ -189,7 +192,7 @@ async def _lead(
         # kopf begins by reading and telling of everything once more. Of thousands that takes
         # seconds, for which neither the first of them nor news of the GPUs is to wait.
         if not await _stopped_before(_begun(loop), stop):
-            await _watch(late, resync, access, stop)
+            await _watch(kube, late, resync, access, stop)
 
     collect_rarely()
     metrics.lead(loop.runner)
@@ -204,10 +207,11 @@ async def _lead(
                 statuses.run(),
                 resync.run(),
                 UnreadableReports(kube, state, events).run(),
+                definitions.stay(kube),
                 loop.run(),
             )
         ]
-        group.create_task(_watch(early, resync, access, stop))
+        group.create_task(_watch(kube, early, resync, access, stop))
         group.create_task(watch_late())
         log.info("ready")
         await stop.wait()
@@ -222,6 +226,7 @@ async def _begun(loop: Loop) -> None:
 
 
 async def _watch(
+    kube: Kube,
     feeds: Mapping[Kind, Apply],
     resync: Resync,
     access: Callable[[], Awaitable[Access]],
@@ -254,6 +259,8 @@ async def _watch(
         stop.set()
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, APINotFoundError):
+                raise await definitions.error_of(kube) from error
             raise error
 
 

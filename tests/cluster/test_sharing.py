@@ -118,6 +118,7 @@ def check_inside(said: str, number: int, uuid: str) -> None:
         "CUDA_MPS_LOG_DIRECTORY": f"/run/partita/{uuid}/log",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={1024 * number}M",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(10 * number),
+        "CUDA_DEVICE_MAX_CONNECTIONS": "2",
     }
     places = dict(line.removeprefix("mount ").split(" ", 1) for line in mounts)
     assert "/partita/" not in places["/dev/shm"], "it is the Pod's own"

@@ -16,6 +16,7 @@ from chaos.plan import PARTITIONS, Action
 from chaos.plane import ChaosPlane
 from chaos.tenants import TenantFaults
 from partita.models import GPUServer
+from support.api import STRATEGIC
 from support.history import GROUP_PATH
 from support.proxy import (
     When,
@@ -32,6 +33,9 @@ __all__ = ["LEASES", "OWN", "Faults", "partition_spec"]
 Body = dict[str, Any]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+HOOKED = "blue"
+"""The namespace whose Pods are at times not admitted."""
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
 """The taint of the node that only one partition takes GPUs of, and that node."""
 CLOCK_OFF = 30.0
@@ -183,6 +187,19 @@ class Faults(TenantFaults):
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
         await call(lambda: self.api.post("/api/v1/nodes", node))
 
+    async def _node_silent(self, action: Action) -> bool:
+        """Have a Node say for a while that its kubelet does not answer."""
+        path = f"/api/v1/nodes/{pick(action.pick, self.nodes)}/status"
+
+        async def say(ready: str) -> bool:
+            patch = {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+            return (await call(lambda: self.api.patch(path, patch, STRATEGIC))).status == 200
+
+        done = await say("Unknown")
+        await asyncio.sleep(action.seconds)
+        await say("True")
+        return done
+
     async def _cordon(self, action: Action) -> bool:
         path = f"/api/v1/nodes/{pick(action.pick, self.nodes)}"
         done = await call(lambda: self.api.patch(path, {"spec": {"unschedulable": True}}))
@@ -327,6 +344,32 @@ class Faults(TenantFaults):
         path = f"{GROUP_PATH}/gpupartitions/shared"
         patch = {"spec": {"policy": {"name": policy}}}
         return (await call(lambda: self.api.patch(path, patch))).status == 200
+
+    async def _webhook(self, action: Action) -> bool:
+        """Somebody has each Pod of a namespace admitted by a server that is not there."""
+        name = f"chaos-{int(action.pick * 1e9)}"
+        hook = {
+            "name": "pods.chaos.partita.dev",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [
+                {
+                    "operations": ["CREATE"],
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["pods"],
+                }
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": HOOKED}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 1,
+        }
+        body = {"metadata": {"name": name}, "webhooks": [hook]}
+        made = await call(lambda: self.api.post(WEBHOOKS, body))
+        await asyncio.sleep(1 + action.seconds)
+        await call(lambda: self.api.delete(f"{WEBHOOKS}/{name}"))
+        return made.status in {201, 409}  # 409: an earlier try of it took effect
 
     # Everything as it was.
 

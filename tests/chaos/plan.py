@@ -16,6 +16,7 @@ __all__ = [
     "JOBS",
     "KILLS",
     "PARTITIONS",
+    "STUCK_BY",
     "Action",
     "JobPlan",
     "PartitionPlan",
@@ -79,6 +80,7 @@ FAULTS = {
     "clock": 3,
     # On the nodes.
     "node-gone": 2,
+    "node-silent": 2,
     "cordon": 1,
     "mps": 3,
     "gpu-lost": 2,
@@ -96,6 +98,7 @@ FAULTS = {
     "steal-lease": 1,
     "scale": 3,
     "policy": 4,
+    "webhook": 2,
     # By tenants, with the rights that they have in their own namespaces.
     "forge-server-pod": 2,
     "forge-job-pod": 2,
@@ -112,11 +115,15 @@ JOBS = {
     "grows": 3,
     "too-large": 1,
     "late": 1,
+    "stuck": 2,
     "urgent": 2,
     "deleted": 2,
     "suspended": 1,
 }
 """Kinds of jobs, by how often they come; `JobPlan.end` says where each must end."""
+
+STUCK_BY = ("ErrImagePull", "SchedulingGated", "NotScheduled")
+"""Kubernetes' reasons for which Pods of stuck jobs do not start."""
 
 MEAN_PAUSE = 0.45
 """Seconds between two steps; with what some actions take themselves a step takes about one."""
@@ -136,6 +143,10 @@ class JobPlan:
         How many of its attempts must have failed by themselves.
     refusals
         How many of them at least must have run out of memory.
+    not_started
+        How many of them must have ended because the Pod did not start.
+    stuck_by
+        Why its Pods do not start; empty if they do.
     after
         Seconds after which it is suspended or deleted.
     """
@@ -150,6 +161,8 @@ class JobPlan:
     end: str
     failures: int = 0
     refusals: int = 0
+    not_started: int = 0
+    stuck_by: str = ""
     priority: int = 0
     gpus: int = 1
     after: float = 0.0
@@ -270,6 +283,8 @@ def _of_kind(dice: random.Random, job: JobPlan) -> JobPlan:
             more = {"end": "Queued", "memory": 400}
         case "late":
             more = {"end": "Failed", "seconds": 3600.0}
+        case "stuck":
+            more = {"end": "Failed", "not_started": 2, "stuck_by": dice.choice(STUCK_BY)}
         case "urgent":
             more = {"priority": dice.choice((-5, 5, 10)), "memory": dice.choice((8, 16))}
         case "deleted":

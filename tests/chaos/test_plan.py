@@ -44,6 +44,7 @@ def test_each_job_is_one_that_the_api_server_takes_and_that_can_reach_its_end(se
         assert job.gpus == 1 or (partition.mode == "Exclusive" and job.gpus <= partition.gpus)
         assert (job.end == "Queued") == (job.kind == "too-large")
         assert (job.failures > 0) == (job.kind == "fails")
+        assert bool(job.not_started) == bool(job.stuck_by) == (job.kind == "stuck")
 
 
 def test_everything_comes_up_in_a_long_run():

@@ -224,6 +224,8 @@ class TestEnds:
             (plan(kind="deleted", end="Gone"), ("Running", ""), "must end as Gone"),
             (plan(kind="too-large", end="Queued"), ("Queued",), "can never fit"),
             (plan(kind="late", end="Failed"), ("Failed", "Failed"), "its deadline"),
+            (plan(), ("Succeeded", "NotStarted", "Succeeded"), "must have had"),
+            (plan(kind="stuck", end="Failed"), ("Failed", "NotStarted"), "cannot start"),
         ],
     )
     def test_a_wrong_end(self, story: Story, job: JobPlan, status: tuple[str, ...], problem: str):
@@ -236,9 +238,11 @@ class TestEnds:
     def test_right_ends(self, story: Story):
         a_good_life(story)
         story.job("Queued", name="large", reason="NeverFits")
+        story.job("Failed", "NotStarted", "NotStarted", name="never", reason="NotStarted")
         jobs = [
             plan(),
             plan("large", "too-large", "Queued"),
+            plan("never", "stuck", "Failed", not_started=2),
             plan("went", "deleted", "Gone"),
         ]
         assert list(wrong_ends(story.record, jobs)) == []

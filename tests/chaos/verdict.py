@@ -118,7 +118,13 @@ def _wrong_end(job: JobPlan, body: Body | None) -> str:
         return f"can never fit and is {said} with {dict(outcomes)}"
     if job.kind == "late" and status.get("reason") != "DeadlineExceeded":
         return f"must exceed its deadline and is {said}"
-    wanted = {"Failed": job.failures, "OutOfMemory": job.refusals}
+    if job.kind == "stuck" and status.get("reason") != "NotStarted":
+        return f"cannot start and is {said}"
+    wanted = {
+        "Failed": job.failures,
+        "OutOfMemory": job.refusals,
+        "NotStarted": job.not_started,
+    }
     found = {outcome: outcomes[outcome] for outcome in wanted}
     return f"must have had {wanted} and had {found}" if found != wanted else ""
 

@@ -82,7 +82,17 @@ def job_body(job: JobPlan) -> Body:
     if job.kind == "late":
         spec["activeDeadlineSeconds"] = 2
     tolerations = [{"key": OWN, "operator": "Exists"}]
-    pod = {"containers": [container()], "tolerations": tolerations}
+    pod: Body = {"containers": [container()], "tolerations": tolerations}
+    if job.stuck_by:
+        spec["podStartTimeout"] = "1s"
+        spec["retry"] = {"notStarted": {"limit": job.not_started - 1}}
+    match job.stuck_by:
+        case "SchedulingGated":
+            pod["schedulingGates"] = [{"name": "chaos.partita.dev/shut"}]
+        case "NotScheduled":
+            pod["schedulerName"] = "nobody"
+        case "ErrImagePull":
+            does |= {"sim.partita.dev/not-starting": job.stuck_by}
     template = {"metadata": {"annotations": does}, "spec": pod}
     return {
         "apiVersion": "partita.dev/v1alpha1",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from partita.models import Outcome, Phase
 from partita.models.base import format_time
 from partita.pods.startup import Startup
+from partita.scheduling.creation import Creation
 from partita.scheduling.lifecycle import plan
 from scheduling.builders import a_job, a_pod, at, pod_status
 from scheduling.plans import NOW, around, attempt, last, with_attempts, written
@@ -133,6 +134,12 @@ class TestNoPod:
         job = written(a_job(), made)
         assert plan(job, there, at(62)).release
         assert plan(job, around(), at(100)).next_attempt == 2
+
+
+    def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
+        there = around(booked=1, start_timeout=60, creation=Creation.UNKNOWN)
+        made = plan(a_job(), there, at(61))
+        assert (made.find_pod, made.attempts) == (1, ())
 
 
 class TestNodes:

@@ -103,7 +103,7 @@ def not_created(
         outcome = Outcome.EVICTED
         reason = CREATION_UNKNOWN if around.not_created else POD_NOT_FOUND
         said = "its Pod is not there, and it is not known whether it was ever created"
-    elif deadline <= now:
+    elif around.creation is Creation.NOT_CREATED and deadline <= now:
         outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"
         said = f"its Pod was not created within {format_duration(around.start_timeout)}"
     else:

@@ -26,7 +26,7 @@ def _prepare() -> None:
     declarations: Any = ModuleType("pydantic")
     declarations.BaseModel = type("BaseModel", (), {})
     declarations.ConfigDict = dict
-    declarations.Field = lambda **_: None
+    declarations.Field = declarations.PlainSerializer = lambda *_, **__: None
     sys.modules.update({"partita_policies": package, "pydantic": declarations})
 
 

@@ -120,21 +120,6 @@ async def test_a_pod_that_loses_its_labels_keeps_its_booking(system: System) -> 
         assert await is_there(system.api, path)
 
 
-async def test_a_pod_that_loses_its_annotations_gives_its_booking_back_in_the_end(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
-        await hog.runs()
-        path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
-        annotations = {"partita.dev/job-uid": None, "partita.dev/gpu-memory": "1Mi"}
-        (await system.api.patch(path, {"metadata": {"annotations": annotations}})).ok()
-        second = await has_waited(system, partition)
-        await hog.delete()
-        await second.runs()
-
-
 async def test_a_pod_that_loses_its_owner_is_followed_to_its_end(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()

@@ -166,6 +166,16 @@ class TestIndexes:
         assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
 
 
+def orphan(name: str, namespace: str) -> dict[str, Any]:
+    """Return a Pod that requests a device of ours, and has no owner."""
+    uid = "orphan" if (name, namespace) == ("train-1", "team-a") else f"{namespace}-{name}"
+    body = pod_body(namespace=namespace, metadata={"name": name, "uid": uid})
+    body["metadata"]["ownerReferences"] = []
+    limits = {"gpu.partita.dev/8a56a4bc": "1"}
+    body["spec"]["containers"] = [{"name": "main", "resources": {"limits": limits}}]
+    return body
+
+
 class TestIdentity:
     """A Pod counts if what its tenant cannot change says so."""
 
@@ -216,6 +226,35 @@ class TestIdentity:
         assert pod.outcome.finished
         state.apply_pod(stripped, deleted=True)
         assert state.pods == {}
+
+    def test_a_pod_that_lost_its_annotations_is_gone_once_it_is_deleted(self):
+        labels = {"partita.dev/component": "job", "partita.dev/attempt": "1"}
+        annotations = {"partita.dev/job-uid": "uid-train"}
+        state = a_state(
+            server_body(allocations={"uid-train": allocation()}),
+            pod_body(metadata={"labels": labels, "annotations": annotations}),
+        )
+        stripped = pod_body(metadata={"labels": labels})
+        state.apply_pod(stripped)
+        assert [pod.name for pod in state.pods_of("uid-train")] == ["train-1"]
+        state.dirty.take_jobs()
+        state.apply_pod(stripped, deleted=True)
+        assert state.pods_of("uid-train") == []
+        assert state.dirty.take_jobs() == {"uid-train"}
+
+    def test_a_pod_without_its_owner_belongs_to_the_allocation_of_its_name(self):
+        state = a_state(server_body(allocations={"uid-train": allocation()}))
+        for name, namespace in (("train-2", "team-a"), ("train-1", "team-b")):
+            state.apply_pod(orphan(name, namespace))
+        assert state.pods_of("uid-train") == []
+        assert state.dirty.take_jobs() == {"uid-train"}  # of the allocation
+        pod = orphan("train-1", "team-a")
+        state.apply_pod(pod)
+        assert [found.uid for found in state.pods_of("uid-train")] == ["orphan"]
+        assert state.dirty.take_jobs() == {"uid-train"}
+        state.apply_pod(pod, deleted=True)
+        assert state.pods_of("uid-train") == []
+        assert state.dirty.take_jobs() == {"uid-train"}
 
     @pytest.mark.parametrize(
         "metadata",

@@ -288,6 +288,8 @@ def _came_to_nothing(attempt: Attempt) -> bool:
 def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:
     """Keep the status small: of attempts that count against no limit only the last ones stay.
 
+    Those that never had a Pod go first, since they tell least.
+
     Parameters
     ----------
     retried_after
@@ -297,10 +299,11 @@ def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt
     if surplus <= 0:
         return attempts
     idle = [
-        a.number
+        a
         for a in attempts[:-1]
         if a.outcome
         and (a.number <= retried_after or not (a.outcome in _COUNTED or a.fault_suspect))
     ]
-    dropped = set(idle[:surplus])
+    idle.sort(key=lambda a: (bool(a.pod), a.number))
+    dropped = {a.number for a in idle[:surplus]}
     return tuple(a for a in attempts if a.number not in dropped)

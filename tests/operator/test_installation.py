@@ -23,7 +23,6 @@ from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
-from support.queues import LONG
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
@@ -197,7 +196,7 @@ async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
         partition = await system.partition()
         async with process(kubeconfig) as first:
             await system.ready(partition)
-            job = await system.job("runs", partition, gpuMemory="4Gi", sim=LONG)
+            job = await system.job("runs", partition, gpuMemory="4Gi", sim={"duration": "1000h"})
             await job.runs()
             (await system.api.delete(path)).ok()
             try:

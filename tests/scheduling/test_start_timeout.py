@@ -135,7 +135,6 @@ class TestNoPod:
         assert plan(job, there, at(62)).release
         assert plan(job, around(), at(100)).next_attempt == 2
 
-
     def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
         there = around(booked=1, start_timeout=60, creation=Creation.UNKNOWN)
         made = plan(a_job(), there, at(61))

@@ -242,3 +242,15 @@ TestCrashes = pytest.mark.timeout(300)(CrashingOperator.TestCase)
 TestCrashes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestExclusiveCrashes = pytest.mark.timeout(300)(CrashingExclusiveOperator.TestCase)
 TestExclusiveCrashes.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_pod_deleted_by_force_after_a_crash_is_not_created_again(writes: int):
+    operator = CrashingOperator()
+    operator.submit({"gpuMemory": "30Gi"}, 1)
+    for _ in range(writes):
+        operator.work(writes=1)
+    for pod in operator.cluster.pods():
+        operator.cluster.delete_pod(pod["metadata"]["uid"], now=True)
+    operator.crash()  # who starts now has seen nothing of the Pod
+    operator.teardown()

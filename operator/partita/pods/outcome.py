@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from partita.models import Outcome
-from partita.models.base import parse_time
 from partita.pods.memory_errors import (
     is_gpu_out_of_memory,
     is_mps_client_terminated,
@@ -14,6 +13,7 @@ from partita.pods.memory_errors import (
     names_mps_error,
     refused_memory,
 )
+from partita.pods.pod_status import condition, read_time
 
 __all__ = ["MAX_MESSAGE", "POD_DELETED", "PodOutcome", "read_outcome"]
 
@@ -126,7 +126,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     started = _first(_starts(status.get("containerStatuses"))) or _first(
         _starts(status.get("initContainerStatuses"))
     )
-    accepted = _time(status.get("startTime"))
+    accepted = read_time(status.get("startTime"))
     phase = status.get("phase")
     if phase not in {"Succeeded", "Failed"}:
         running = any(c.get("running") for c in _states(status.get("containerStatuses")))
@@ -191,7 +191,7 @@ def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome,
         return Outcome.DEADLINE_EXCEEDED, _kubernetes_said(status)
     if _is_kubelet_eviction(status):
         return Outcome.EVICTED, _kubernetes_said(status)
-    disruption = _condition(status, "DisruptionTarget")
+    disruption = condition(status, "DisruptionTarget")
     if disruption.get("status") == "True":
         why = f"{disruption.get('reason') or 'Disrupted'}: {disruption.get('message') or ''}"
         lost = disruption.get("reason") in _LOST_DISRUPTIONS
@@ -220,10 +220,6 @@ def _kubernetes_said(status: Mapping[str, Any]) -> str:
     return ": ".join(str(p) for p in parts if p) or "the Pod failed without saying why"
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
-
-
 def _states(statuses: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
     for container in statuses or []:
         yield container.get("state") or {}
@@ -238,25 +234,16 @@ def _ends(statuses: list[dict[str, Any]] | None) -> Iterator[_End]:
                 exit_code=int(ended.get("exitCode") or 0),
                 reason=ended.get("reason") or "",
                 message=ended.get("message") or "",
-                started_at=_time(ended.get("startedAt")),
-                finished_at=_time(ended.get("finishedAt")),
+                started_at=read_time(ended.get("startedAt")),
+                finished_at=read_time(ended.get("finishedAt")),
             )
 
 
 def _starts(statuses: list[dict[str, Any]] | None) -> Iterator[datetime | None]:
     for state in _states(statuses):
         current = state.get("running") or state.get("terminated") or {}
-        yield _time(current.get("startedAt"))
+        yield read_time(current.get("startedAt"))
 
 
 def _first(times: Iterator[datetime | None]) -> datetime | None:
     return min((t for t in times if t), default=None)
-
-
-def _time(value: object) -> datetime | None:
-    """Read a time; kubelet leaves it out, or writes zero, for a container it lost sight of."""
-    try:
-        time = parse_time(value)
-    except ValueError:
-        return None
-    return time if time.timestamp() > 0 else None

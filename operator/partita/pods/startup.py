@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from partita.models.base import parse_time
+from partita.pods.pod_status import condition, read_time
 
 __all__ = ["UNDERWAY", "Startup", "read_startup"]
 
@@ -78,7 +78,7 @@ def read_startup(pod: Json) -> Startup | None:
         return Startup(
             "PodInitializing", f"init container {active.get('name')} is running", running=True
         )
-    ends = (_time(_state(c).get("terminated", {}).get("finishedAt")) for c in init)
+    ends = (read_time(_state(c).get("terminated", {}).get("finishedAt")) for c in init)
     since = max((end for end in ends if end), default=None)
     reason, message = _obstacle(pod, [*every, *main])
     return Startup(reason, message, since=since)
@@ -93,7 +93,7 @@ def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
     if not spec.get("nodeName"):
         return _unscheduled(spec, status)
     node = spec["nodeName"]
-    if _condition(status, _PREPARED).get("status") == "False":
+    if condition(status, _PREPARED).get("status") == "False":
         return "ContainerCreating", _preparing(pod, node)
     for name, reason, said in _waiting(containers):
         if reason != "PodInitializing":
@@ -103,7 +103,7 @@ def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
 
 
 def _unscheduled(spec: Json, status: Json) -> tuple[str, str]:
-    scheduled = _condition(status, "PodScheduled")
+    scheduled = condition(status, "PodScheduled")
     reason, said = scheduled.get("reason") or "", scheduled.get("message") or ""
     if reason == "SchedulingGated" or spec.get("schedulingGates"):
         gates = ", ".join(gate.get("name", "") for gate in spec.get("schedulingGates") or [])
@@ -157,15 +157,3 @@ def _has_started(container: Json) -> bool:
 def _state(container: Json) -> Json:
     state: Json = container.get("state") or {}
     return state
-
-
-def _condition(status: Json, kind: str) -> Json:
-    return next((c for c in status.get("conditions") or [] if c.get("type") == kind), {})
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        time = parse_time(value)
-    except ValueError:
-        return None
-    return time if time.timestamp() > 0 else None

@@ -62,8 +62,8 @@ RUN cp --archive /opt/partita /opt/build-partita \
 
 FROM dependencies AS partita
 COPY pyproject.toml README.md /source/
-COPY policies /source/policies
-COPY operator /source/operator
+COPY policies/partita_policies /source/policies/partita_policies
+COPY operator/partita /source/operator/partita
 COPY examples /source/examples
 RUN cd /source \
  && /opt/build-partita/bin/python -m hatchling build --target wheel --directory /wheels \

@@ -20,7 +20,7 @@ STARTED = (
     "partita.agent.main",
     "partita.cli.agent",
     "partita.cli.run",
-    "partita.controller.operator",
+    "partita.operator.main",
 )
 """What the containers' commands import."""
 

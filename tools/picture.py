@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from partita.cli.board import Colours, board
 from partita.cli.cluster import open_cluster, read_state
+from partita.cli.partition_view import Colours, partition_view
 from partita.console.view import PartitionView, partitions_view
 
 COLUMNS = 116
@@ -71,7 +71,7 @@ def draw(scene: PartitionView) -> str:
         force_terminal=True,
         color_system="truecolor",
     )
-    console.print(board(scene, Colours(), queue_rows=10))
+    console.print(partition_view(scene, Colours(), queue_rows=10))
     svg = console.export_svg(title="partita top")
     # The page that shows it must not fetch fonts from elsewhere.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)

@@ -115,10 +115,13 @@ def _cell(text: str) -> str:
 def _commands() -> Iterator[str]:
     yield f"{_NOTE}\n# Command line\n"
     yield "`partita`, and with kubectl `kubectl partita`.\n"
-    for name, command in partita.commands.items():
+    context = click.Context(partita)
+    names = partita.list_commands(context)
+    commands = {name: found for name in names if (found := partita.get_command(context, name))}
+    for name, command in commands.items():
         yield f"- [`partita {name}`](#partita-{name}): {command.get_short_help_str(limit=200)}"
     yield ""
-    for name in partita.commands:
+    for name in commands:
         yield f"## partita {name}\n\n```text\n{_help(name)}\n```\n"
 
 

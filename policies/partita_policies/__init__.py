@@ -3,7 +3,7 @@
 A policy is a class with a model of its parameters and one method. This one starts the largest
 jobs first::
 
-    from partita_policies import Parameters, Placement, Room
+    from partita_policies import Capacity, Parameters, Placement
 
     class LargestFirst:
         parameters = Parameters
@@ -11,10 +11,10 @@ jobs first::
         def __init__(self, parameters): ...
 
         def decide(self, snapshot):
-            room, placements = Room(snapshot.gpus), []
+            capacity, placements = Capacity(snapshot.gpus), []
             for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, -job.memory)):
-                if gpus := room.first_fit(job):
-                    room.take(job, gpus)
+                if gpus := capacity.first_fit(job):
+                    capacity.take(job, gpus)
                     placements.append(Placement(job.id, gpus))
             return placements
 
@@ -28,6 +28,7 @@ write ``policy: {name: largest-first}`` in a GPUPartition. For parameters, deriv
 `Parameters` (see `partita_policies.fifo`). Nothing here knows of Kubernetes.
 """
 
+from partita_policies.capacity import Capacity, CapacityError, CapacityShortage, Free
 from partita_policies.checks import (
     CheckReport,
     Complaint,
@@ -42,7 +43,6 @@ from partita_policies.errors import (
     PolicyStartError,
     UnknownPolicyError,
 )
-from partita_policies.recording import SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.registry import (
     ENTRY_POINT_GROUP,
     PolicySource,
@@ -51,7 +51,7 @@ from partita_policies.registry import (
     load,
     parse_parameters,
 )
-from partita_policies.room import Free, Refusal, Room, RoomError
+from partita_policies.snapshot_json import SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.types import (
     GPU,
     SCHEMA_VERSION,
@@ -72,6 +72,9 @@ __all__ = [
     "GPU",
     "SCHEMA_VERSION",
     "Booking",
+    "Capacity",
+    "CapacityError",
+    "CapacityShortage",
     "CheckReport",
     "Complaint",
     "Free",
@@ -87,9 +90,6 @@ __all__ = [
     "PolicySource",
     "PolicyStartError",
     "Profile",
-    "Refusal",
-    "Room",
-    "RoomError",
     "Sharing",
     "Snapshot",
     "SnapshotError",

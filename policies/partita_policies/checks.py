@@ -13,26 +13,26 @@ from time import perf_counter
 
 from pydantic import JsonValue
 
+from partita_policies.capacity import Capacity, CapacityShortage
 from partita_policies.check_cases import cases, crowd, one_small_job
-from partita_policies.recording import dump_snapshot
 from partita_policies.registry import parse_parameters
-from partita_policies.room import Refusal, Room
+from partita_policies.snapshot_json import dump_snapshot
 from partita_policies.types import Placement, Policy, Snapshot
 
 __all__ = ["CheckReport", "Complaint", "PolicyCheckError", "check_policy", "complaints_about"]
 
 _REMEDY = {
-    Refusal.UNKNOWN: "name only ids of snapshot.gpus, as they are",
-    Refusal.COUNT: "name exactly job.gpus different GPUs",
-    Refusal.NODE: "choose all GPUs of a job on one node (Room.first_fit does)",
-    Refusal.BOOKED: "leave out jobs that hold a GPU already",
-    Refusal.ALONE: "give a job with `alone` an empty GPU, and put nobody beside one that has it",
-    Refusal.MEMORY: "count what is booked and what this answer itself placed (Room does)",
-    Refusal.JOBS: "count job.slots against gpu.max_jobs (Room does)",
-    Refusal.CLIENTS: "count job.clients against gpu.max_clients (Room does)",
-    Refusal.PRODUCT: "give a job with `products` only GPUs of one of them",
-    Refusal.NOT_ELIGIBLE: "give a job with `nodes` only GPUs on one of them (Room does)",
-    Refusal.HOST: (
+    CapacityShortage.UNKNOWN: "name only ids of snapshot.gpus, as they are",
+    CapacityShortage.COUNT: "name exactly job.gpus different GPUs",
+    CapacityShortage.NODE: "choose all GPUs of a job on one node (Room.first_fit does)",
+    CapacityShortage.BOOKED: "leave out jobs that hold a GPU already",
+    CapacityShortage.ALONE: "give a job with `alone` an empty GPU, and no neighbour",
+    CapacityShortage.MEMORY: "count what is booked and what this answer itself placed (Room does)",
+    CapacityShortage.JOBS: "count job.slots against gpu.max_jobs (Room does)",
+    CapacityShortage.CLIENTS: "count job.clients against gpu.max_clients (Room does)",
+    CapacityShortage.PRODUCT: "give a job with `products` only GPUs of one of them",
+    CapacityShortage.NOT_ELIGIBLE: "give a job with `nodes` only GPUs on one of them (Room does)",
+    CapacityShortage.HOST: (
         "count job.cpu, job.host_memory and job.host_storage against snapshot.nodes (Room does)"
     ),
 }
@@ -136,7 +136,7 @@ def complaints_about(
 ) -> Iterator[Complaint]:
     """Yield what is wrong with the answer to a snapshot; nothing when a guard would accept it."""
     jobs = {job.id: job for job in snapshot.jobs}
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     placed: set[str] = set()
     for placement in placements:
         job = jobs.get(placement.job)

@@ -22,12 +22,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from partita_policies.digests import Digests
-from partita_policies.dqn.board import Board, Offer
+from partita_policies.dqn.combination_forecast import Bools
 from partita_policies.dqn.demand import MEMORY, PCIE, RESOURCES, Catalogue, Floats, divided
-from partita_policies.dqn.forecast import Bools
-from partita_policies.dqn.seats import padded
+from partita_policies.dqn.job_arrays import padded
+from partita_policies.dqn.offers import Offer, OfferRound
 from partita_policies.dqn.served import ModelOutputError, open_session
+from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import GPU, Parameters, Placement, Snapshot
 
 __all__ = [
@@ -77,12 +77,12 @@ class _DeepRM:
         kind = kind_of(self.usage)
         shapes = {"states": INPUTS, "legal": SLOTS + 1}
         self._session, _ = open_session(parameters.model, f"{kind}.onnx", kind, VERSION, shapes)
-        self._profiles = Digests(divided)
+        self._profiles = ProfileCache(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start one job after the other on each GPU until the network wants no more."""
         catalogue = Catalogue(self._profiles)
-        board = Board(snapshot, catalogue)
+        board = OfferRound(snapshot, catalogue)
         while offers := board.deal(SLOTS, _ROWS):
             states, legal = see(offers, catalogue, self.usage)
             given = {"states": states, "legal": legal.astype(np.float32)}

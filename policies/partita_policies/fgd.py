@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from partita_policies.room import Free, Room
+from partita_policies.capacity import Capacity, Free
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["FGD", "FGDParameters", "TypicalTask"]
@@ -96,7 +96,7 @@ class FGD:
         """Place the jobs from the highest priority on."""
         if not snapshot.gpus:
             return []
-        room = Room(snapshot.gpus, snapshot.nodes)
+        room = Capacity(snapshot.gpus, snapshot.nodes)
         largest = max(gpu.memory for gpu in snapshot.gpus)
         shapes = self._typical or _seen(snapshot)
         part = max(1, -(-largest // _PARTS))
@@ -201,7 +201,7 @@ class _Cluster:
     The last place of each array of GPUs stands for those that smaller nodes lack.
     """
 
-    def __init__(self, room: Room, snapshot: Snapshot, target: _Target, starved: float) -> None:
+    def __init__(self, room: Capacity, snapshot: Snapshot, target: _Target, starved: float) -> None:
         self._room = room
         self._target = target
         self._starved = starved if target.cpu_per_part else 0.0

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.room import Room
+from partita_policies.capacity import Capacity
 from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["FIFO", "FIFOParameters"]
@@ -37,8 +37,8 @@ class FIFO:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place each job on the first GPUs that it fits."""
-        room = Room(snapshot.gpus, snapshot.nodes)
-        idle: Room | None = None
+        room = Capacity(snapshot.gpus, snapshot.nodes)
+        idle: Capacity | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
             if room.full:
@@ -48,7 +48,7 @@ class FIFO:
                 room.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
             elif not self._backfill:
-                idle = idle or Room(
+                idle = idle or Capacity(
                     (replace(gpu, bookings=()) for gpu in snapshot.gpus), snapshot.nodes
                 )
                 if idle.first_fit(job) is not None:

@@ -23,8 +23,8 @@ from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot
 __all__ = [
     "MAX_PHASES",
     "Forecast",
-    "Outlook",
-    "Phase",
+    "JobForecast",
+    "LoadPhase",
     "Running",
     "mean_load",
     "outlook_of",
@@ -45,7 +45,7 @@ _ENOUGH = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class LoadPhase:
     """A part of a run in which it asks for much the same."""
 
     seconds: float
@@ -53,10 +53,10 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class JobForecast:
     """What is foreseen of a job on one sort of GPU."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[LoadPhase, ...]
     mean: Load
     """What it asks for on average."""
     memory: int
@@ -85,7 +85,7 @@ def typical_duration(snapshot: Snapshot) -> float:
     return median(known) if known else UNKNOWN_DURATION
 
 
-def outlook_of(job: Job | Booking, gpu: GPU, typical: float) -> Outlook:
+def outlook_of(job: Job | Booking, gpu: GPU, typical: float) -> JobForecast:
     """Foresee a job on a GPU from its profile, or from its request without one.
 
     Parameters
@@ -105,13 +105,13 @@ def outlook_of(job: Job | Booking, gpu: GPU, typical: float) -> Outlook:
         asked = job.memory / gpu.memory if gpu.memory and not job.alone else 1.0
         sm = limit if limit < 1 else min(asked, 1.0)
         load = load_of(Step(100.0, job.memory), gpu, thread_percent=job.thread_percent)
-        phases, measured = (Phase(max(duration, _ENOUGH), load._replace(sm=sm)),), False
-    return Outlook(
+        phases, measured = (LoadPhase(max(duration, _ENOUGH), load._replace(sm=sm)),), False
+    return JobForecast(
         phases, mean_load(phases), job.memory, job.slots, job.clients, job.alone, measured
     )
 
 
-def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple[Phase, ...]:
+def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple[LoadPhase, ...]:
     """Reduce a profile to at most `MAX_PHASES`, joining neighbours that ask for the most alike.
 
     Parameters
@@ -125,13 +125,13 @@ def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple
 @lru_cache(maxsize=4096)
 def _phases(
     profile: Profile, memory: int, pcie_bandwidth: int, thread_percent: int
-) -> tuple[Phase, ...]:
+) -> tuple[LoadPhase, ...]:
     gpu = GPU("", "", memory, 1, pcie_bandwidth=pcie_bandwidth)
     seconds = max(profile.duration, _ENOUGH) / len(profile.steps)
-    merged: list[Phase] = []
+    merged: list[LoadPhase] = []
     for step in profile.steps:
         load = load_of(step, gpu, thread_percent=thread_percent)
-        phase = Phase(seconds, Load(*[max(amount, 0.0) for amount in load]))
+        phase = LoadPhase(seconds, Load(*[max(amount, 0.0) for amount in load]))
         if merged and _distance(merged[-1], phase, gpu) < _SIMILAR:
             phase = _joined(merged.pop(), phase)
         merged.append(phase)
@@ -145,7 +145,7 @@ def _phases(
     return tuple(merged)
 
 
-def mean_load(phases: Sequence[Phase]) -> Load:
+def mean_load(phases: Sequence[LoadPhase]) -> Load:
     """Return what some phases, at least one, ask for on average."""
     if len(phases) == 1:
         return phases[0].load
@@ -168,7 +168,7 @@ class Forecast:
         Predictions made so far, to bound a search by it: it counts the same on any machine.
     """
 
-    def __init__(self, sharing: Sharing, outlooks: Sequence[Outlook]) -> None:
+    def __init__(self, sharing: Sharing, outlooks: Sequence[JobForecast]) -> None:
         self.outlooks = outlooks
         self.durations = [outlook.duration for outlook in outlooks]
         self.work = 0
@@ -176,7 +176,7 @@ class Forecast:
         self._means = [outlook.mean for outlook in outlooks]
         self._first: list[int] = []
         self._kind: list[int] = []
-        self._phases: list[Phase] = []
+        self._phases: list[LoadPhase] = []
         for kind, outlook in enumerate(outlooks):
             self._first.append(len(self._phases))
             self._phases += outlook.phases
@@ -329,11 +329,11 @@ def _known_duration(job: Job | Booking) -> float | None:
     return profile.duration if profile is not None and profile.steps else job.duration
 
 
-def _joined(one: Phase, other: Phase) -> Phase:
-    return Phase(one.seconds + other.seconds, mean_load((one, other)))
+def _joined(one: LoadPhase, other: LoadPhase) -> LoadPhase:
+    return LoadPhase(one.seconds + other.seconds, mean_load((one, other)))
 
 
-def _distance(one: Phase, other: Phase, gpu: GPU) -> float:
+def _distance(one: LoadPhase, other: LoadPhase, gpu: GPU) -> float:
     """Return how unlike two phases are, in shares of the GPU."""
     a, b = one.load, other.load
     memory = abs(a.memory - b.memory) * (1 << 30) / gpu.memory if gpu.memory else 0.0

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.room import Room
+from partita_policies.capacity import Capacity
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["SJF", "SJFParameters"]
@@ -44,7 +44,7 @@ class SJF:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs from the highest priority and the shortest duration on."""
-        room = Room(snapshot.gpus, snapshot.nodes)
+        room = Capacity(snapshot.gpus, snapshot.nodes)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
             if room.full or (self._exclusive and not room.has_idle):

@@ -33,9 +33,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from partita_policies.digests import Digests
-from partita_policies.kinds import Kind, Kinds
-from partita_policies.room import Room, RoomError
+from partita_policies.capacity import Capacity, CapacityError
+from partita_policies.equivalence_classes import EquivalenceClass, EquivalenceClasses
+from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import GPU, Booking, Job, Parameters, Placement, Profile, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
@@ -102,12 +102,12 @@ class Tetris:
     def __init__(self, parameters: TetrisParameters) -> None:
         self._weight = parameters.remaining_work
         self._window = parameters.window
-        self._usages = Digests(_peak_of if parameters.usage == "peak" else _mean_of)
+        self._usages = ProfileCache(_peak_of if parameters.usage == "peak" else _mean_of)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Fill the GPUs in their order, each with the jobs that align best with it."""
         self._usages.begin()
-        decision = _Decision(snapshot, self._weight, self._usages)
+        decision = _Packing(snapshot, self._weight, self._usages)
         placements: list[Placement] = []
         for gpu in snapshot.gpus:
             placements.extend(decision.fill(gpu, self._window))
@@ -116,16 +116,16 @@ class Tetris:
         return placements
 
 
-class _Decision:
+class _Packing:
     """What is still to be had and to be placed in one decision."""
 
-    def __init__(self, snapshot: Snapshot, weight: float, usages: Digests[_Usage]) -> None:
+    def __init__(self, snapshot: Snapshot, weight: float, usages: ProfileCache[_Usage]) -> None:
         self._usages = usages
-        self._room = Room(snapshot.gpus, snapshot.nodes)
+        self._room = Capacity(snapshot.gpus, snapshot.nodes)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
         waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
         jobs = sorted(waiting, key=lambda job: -job.priority)
-        self.kinds = Kinds(jobs, self._use)
+        self.kinds = EquivalenceClasses(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
         self._least = [min((need[of] for need in self._needs), default=0.0) for of in (4, 5, 6)]
         """The least that any kind asks of GPU, core and PCIe."""
@@ -134,7 +134,7 @@ class _Decision:
         """Place jobs on a GPU, the best score first, until none of them has room."""
         free = self._room[gpu.id]
         stream = self.kinds.fitting(self._room, gpu.id)
-        known: list[Kind[_Use]] = []
+        known: list[EquivalenceClass[_Use]] = []
         patience = _PATIENCE * window
         while free.slots and free.clients and not free.alone:
             known, best = self._weigh(chain(known, islice(stream, patience)), gpu, window)
@@ -149,8 +149,8 @@ class _Decision:
                 known.remove(best)
 
     def _weigh(
-        self, kinds: Iterable[Kind[_Use]], gpu: GPU, window: int
-    ) -> tuple[list[Kind[_Use]], Kind[_Use] | None]:
+        self, kinds: Iterable[EquivalenceClass[_Use]], gpu: GPU, window: int
+    ) -> tuple[list[EquivalenceClass[_Use]], EquivalenceClass[_Use] | None]:
         """Return the first kinds that fit what is left of a GPU, and of the most urgent the best.
 
         Kinds come by priority.
@@ -169,8 +169,8 @@ class _Decision:
         by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
         by_gpu = max(left.gpu, 0.0) / 1e4
         by_pcie = max(left.pcie, 0.0) / gpu.pcie_bandwidth**2 if gpu.pcie_bandwidth else 0.0
-        found: list[Kind[_Use]] = []
-        best: Kind[_Use] | None = None
+        found: list[EquivalenceClass[_Use]] = []
+        best: EquivalenceClass[_Use] | None = None
         highest, urgent = -inf, 0
         needs = self._needs
         for kind in kinds:
@@ -193,12 +193,12 @@ class _Decision:
                 break
         return found, best
 
-    def _start(self, kind: Kind[_Use], gpu: GPU) -> Placement | None:
+    def _start(self, kind: EquivalenceClass[_Use], gpu: GPU) -> Placement | None:
         job = kind.waiting[-1]
         gpu_ids = (gpu.id,) if job.gpus == 1 else self._room.first_fit(job, gpu.node) or ()
         try:
             self._room.take(job, gpu_ids)
-        except RoomError:
+        except CapacityError:
             return None
         self.kinds.start(kind)
         for gpu_id in gpu_ids:

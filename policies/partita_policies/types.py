@@ -2,7 +2,7 @@
 
 Memory is in bytes, durations in seconds, utilisation in percent of one GPU (0 to 100).
 The bounds beside the fields are checked where a recorded snapshot is read
-(`partita_policies.recording`), not on every construction: the operator's models hold them.
+(`partita_policies.snapshot_json`), not on every construction: the operator's models hold them.
 """
 
 from collections.abc import Sequence

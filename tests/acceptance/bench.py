@@ -17,7 +17,7 @@ from acceptance.results import CannotRunError
 
 if TYPE_CHECKING:
     # pynvml may be what is missing.
-    from partita.agent.nvml import GPU, Identity
+    from partita.agent.nvml import GPUIdentity, NVMLDevice
 
 __all__ = ["MIB", "WORKER", "Bench", "Sharing"]
 
@@ -65,8 +65,8 @@ class Bench:
         Why there is no MPS; empty if there is.
     """
 
-    gpu: GPU
-    identity: Identity
+    gpu: NVMLDevice
+    identity: GPUIdentity
     folder: Path
     no_mps: str = ""
     worker: Sequence[str] = WORKER

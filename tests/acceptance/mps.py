@@ -22,14 +22,14 @@ __all__ = ["SERVER", "Daemon", "client_environment", "plain_environment"]
 SERVER = "nvidia-cuda-mps-server"
 _ROOT = 0
 _START_DEADLINE = 60.0
-"""Seconds until a server must be ACTIVE, as in `partita.agent.daemon`."""
+"""Seconds until a server must be ACTIVE, as in `partita.agent.mps_daemon`."""
 _END_DEADLINE = 10.0
 """Seconds for the daemon to end after `quit`."""
 _KILL_DEADLINE = 2.0
 """Seconds for it after SIGTERM."""
 _POLL = 0.05
 _START_POLL = 0.2
-"""Seconds between two looks, as in `partita.agent.daemon`."""
+"""Seconds between two looks, as in `partita.agent.mps_daemon`."""
 _WITH_US = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -130,7 +130,7 @@ class Daemon:
         environment = plain_environment(self._uuid, self.pipes)
         environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.logs)
         uid = os.getuid()
-        # As `partita.agent.daemon` does; only root may serve several users.
+        # As `partita.agent.mps_daemon` does; only root may serve several users.
         several = ["-multiuser-server"] if uid == _ROOT else []
         began = time.monotonic()
         command = [sys.executable, "-c", _WITH_US, CONTROL, "-f", *several]

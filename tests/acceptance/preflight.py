@@ -17,7 +17,7 @@ from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError,
 from partita.agent.mps import CONTROL
 
 if TYPE_CHECKING:
-    from partita.agent.nvml import GPU, Identity
+    from partita.agent.nvml import GPUIdentity, NVMLDevice
 
 __all__ = ["Found", "MissingError", "find_gpu", "find_mps", "probe", "settings"]
 
@@ -25,7 +25,7 @@ _DRIVER_FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin")
 """Where container runtimes put the driver's programs."""
 _OLDEST_DRIVER = 495
 _OLDEST_CAPABILITY = (7, 0)
-"""As in `partita.agent.discovery`, which needs more than this machine may have."""
+"""As in `partita.agent.gpu_discovery`, which needs more than this machine may have."""
 _IDLE_MEMORY = 4 << 30
 """Bytes in use on a GPU that nobody uses, at most: the driver's own. An assumption."""
 _BUSY = 5
@@ -44,8 +44,8 @@ class MissingError(Exception):
 class Found:
     """The GPU that is to be tried."""
 
-    gpu: GPU
-    identity: Identity
+    gpu: NVMLDevice
+    identity: GPUIdentity
     driver: str
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -103,7 +103,7 @@ def find_gpu(wanted: str) -> Found:
     return Found(gpu, identity, driver)
 
 
-def _unfit(gpu: GPU, identity: Identity) -> list[str]:
+def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
     """Tell what about the GPU's own state stands in the way; nothing of it is changed."""
     reasons = []
     if identity.mig:
@@ -162,7 +162,7 @@ def probe(found: Found, worker: Sequence[str], folder: Path) -> None:
         raise MissingError([f"torch cannot use the GPU: {error}"]) from None
 
 
-def settings(gpu: GPU) -> dict[str, Any]:
+def settings(gpu: NVMLDevice) -> dict[str, Any]:
     """Read what we must leave as it is; what the GPU cannot tell is None."""
     import pynvml
 

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from partita.agent.sampling import SAMPLE_INTERVAL, Reading, Trace, Use, attribute
+from partita.agent.sampling import SAMPLE_INTERVAL, GPUReading, Trace, Use, attribute
 
 if TYPE_CHECKING:
-    from partita.agent.nvml import GPU
+    from partita.agent.nvml import NVMLDevice
 
 __all__ = ["Sampler"]
 
@@ -26,7 +26,7 @@ class Sampler:
         The program's.
     """
 
-    gpu: GPU
+    gpu: NVMLDevice
     pid: int
     trace: Trace = field(default_factory=Trace)
     begin: float = field(default_factory=time.time)
@@ -48,7 +48,7 @@ class Sampler:
         if self.pid not in memory:
             # In a container the driver may name PIDs of the machine beneath.
             memory = {self.pid: used}
-        reading = Reading(
+        reading = GPUReading(
             at=now,
             memory={self.pid: memory[self.pid]},
             used=used,

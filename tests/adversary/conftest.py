@@ -13,8 +13,9 @@ import pytest_asyncio
 from adversary.actions import Action
 from adversary.stage import Stage
 from apiserver.controlplane import ControlPlane
-from partita.controller import partition_statuses
-from partita.scheduling import attempts, urgency
+from partita.partitions import status_writer as partition_statuses
+from partita.reconcile import attempts
+from partita.reconcile import status_urgency as urgency
 from support.clusters import NOT_RUN, ApiServer, check_for_tests, embedded_server
 from support.kubectl import Kubectl
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from gpu.fake import FakeGPUs, fake_gpu_build, fake_gpus
-from partita.agent.nvml import GPU, close_library, gpus, open_library
+from partita.agent.nvml import NVMLDevice, close_library, gpus, open_library
 
 __all__ = ["fake_gpu_build", "fake_gpus", "gpu"]
 
 
 @pytest.fixture
-def gpu(fake_gpus: FakeGPUs) -> Iterator[GPU]:
+def gpu(fake_gpus: FakeGPUs) -> Iterator[NVMLDevice]:
     """The first fake GPU, through NVML."""
     open_library()
     yield gpus()[0]

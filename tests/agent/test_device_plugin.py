@@ -15,11 +15,11 @@ from agent.kubelet import Kubelet, health_of
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import device_plugin
 from partita.agent.device_plugin import DevicePlugin, Slots
-from partita.agent.discovery import assigned, check, find_gpu
 from partita.agent.errors import SetupError
-from partita.agent.nvml import GPU, Identity
+from partita.agent.gpu_discovery import assigned, check, find_gpu
+from partita.agent.nvml import GPUIdentity, NVMLDevice
 from partita.models import SharingMode
-from partita.pods.grant import device_resource
+from partita.pods.allocation import device_resource
 
 UUID = uuid_of(0)
 
@@ -176,7 +176,7 @@ async def test_its_socket_goes_with_it(kubelet: Kubelet):
 
 
 async def test_kubelet_says_which_gpu_the_pod_got(
-    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: GPU, monkeypatch: pytest.MonkeyPatch
+    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
 ):
     fake_gpus.add(1)
     kubelet.gives("somebody", uuid_of(0))
@@ -192,7 +192,7 @@ async def test_kubelet_says_which_gpu_the_pod_got(
 
 
 async def test_without_a_word_the_one_visible_gpu_is_it(
-    fake_gpus: FakeGPUs, gpu: GPU, monkeypatch: pytest.MonkeyPatch
+    fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
     assert find_gpu([]).uuid() == uuid_of(0)
@@ -207,7 +207,7 @@ async def test_without_a_word_the_one_visible_gpu_is_it(
     assert raised.value.reason == "NoGPU"
 
 
-def identity(**more: object) -> Identity:
+def identity(**more: object) -> GPUIdentity:
     facts = {
         "uuid": UUID,
         "product": "GPU",
@@ -218,7 +218,7 @@ def identity(**more: object) -> Identity:
         "capability": (8, 0),
         "mig": False,
     }
-    return Identity(**{**facts, **more})  # type: ignore[arg-type]
+    return GPUIdentity(**{**facts, **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

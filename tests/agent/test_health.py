@@ -7,7 +7,7 @@ import pytest
 from partita.agent.gpu_watch import GPUWatch, Vitals
 from partita.agent.health import QUIET, Health, Source, Trouble, XidKind, xid_kind
 from partita.agent.mps_watch import RELEASED_WITHIN
-from partita.agent.nvml import Event
+from partita.agent.nvml import GPUEvent
 
 WELL = Vitals(errors=0, temperature=50, shutdown=95)
 
@@ -53,12 +53,12 @@ def test_an_xid_that_is_in_no_list_is_a_fault(xid: int, kind: str):
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
 def test_a_programs_own_fault_leaves_the_gpu_well(world: World, xid: int):
-    assert not world.watch.event(Event(xid), 0.0)
+    assert not world.watch.event(GPUEvent(xid), 0.0)
     assert world.health.verdict().ready
 
 
 def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_release(world: World):
-    assert world.watch.event(Event(79), 100.0)
+    assert world.watch.event(GPUEvent(79), 100.0)
     verdict = world.health.verdict()
     assert (verdict.reason, verdict.fault is not None) == ("XidError", True)
     assert "Xid 79" in verdict.message
@@ -73,8 +73,8 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
 
 def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(world: World):
     world.booked = False
-    world.watch.event(Event(79), 0.0)
-    world.watch.event(Event(62), 10.0)
+    world.watch.event(GPUEvent(79), 0.0)
+    world.watch.event(GPUEvent(62), 10.0)
     world.watch.look(WELL, QUIET[XidKind.FAULT] + 11)
     assert not world.health.verdict().ready
     world.watch.look(WELL, QUIET[XidKind.RESET] + 10)
@@ -82,7 +82,7 @@ def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(world: World):
 
 
 def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(world: World):
-    world.watch.event(Event(62), 0.0)
+    world.watch.event(GPUEvent(62), 0.0)
     world.watch.look(WELL, QUIET[XidKind.FAULT])
     assert not world.health.verdict().ready
     world.watch.look(WELL, QUIET[XidKind.FAULT] + RELEASED_WITHIN)

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import structlog
 
-from partita.agent.jobs import Jobs
 from partita.agent.processes import PodsOfProcesses
+from partita.agent.running_jobs import RunningJobs
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita.kube.events import Events
@@ -39,7 +39,7 @@ class Server:
 
 async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     server = Server()
-    jobs = Jobs(
+    jobs = RunningJobs(
         cast("Kube", server),
         "p-0",
         cast("Events", None),

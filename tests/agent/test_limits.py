@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.agent.bookings import Booking
-from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
+from partita.agent.allocations import AttemptAllocation
+from partita.agent.memory_limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
 
 MIB = 1 << 20
 
 
-def booking(name: str = "train", memory: int = 1000) -> Booking:
-    return Booking(f"uid-{name}", "team-a", name, 1, memory * MIB)
+def booking(name: str = "train", memory: int = 1000) -> AttemptAllocation:
+    return AttemptAllocation(f"uid-{name}", "team-a", name, 1, memory * MIB)
 
 
 def test_a_process_within_its_booking_and_a_context_stays():

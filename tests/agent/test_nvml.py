@@ -15,13 +15,20 @@ from partita.agent.errors import (
     NVMLError,
     SetupError,
 )
-from partita.agent.nvml import GPU, GPUProcess, close_library, driver_version, gpus, open_library
+from partita.agent.nvml import (
+    GPUProcess,
+    NVMLDevice,
+    close_library,
+    driver_version,
+    gpus,
+    open_library,
+)
 from partita.models import SharingMode
 
 EXCLUSIVE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 
 
-def test_a_gpu_says_what_it_is(fake_gpus: FakeGPUs, gpu: GPU):
+def test_a_gpu_says_what_it_is(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     identity = gpu.identity()
     assert identity.uuid == uuid_of(0)
     assert (identity.product, identity.architecture) == ("NVIDIA A100-SXM4-40GB", "Ampere")
@@ -31,15 +38,15 @@ def test_a_gpu_says_what_it_is(fake_gpus: FakeGPUs, gpu: GPU):
     assert driver_version() == "580.95.05"
 
 
-def test_several_gpus_are_found_by_number_and_by_uuid(fake_gpus: FakeGPUs, gpu: GPU):
+def test_several_gpus_are_found_by_number_and_by_uuid(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(1)
     assert [found.uuid() for found in gpus()] == [uuid_of(0), uuid_of(1)]
-    assert GPU.of(uuid_of(1)).uuid() == uuid_of(1)
+    assert NVMLDevice.of(uuid_of(1)).uuid() == uuid_of(1)
     with pytest.raises(GPULostError, match="cannot be found"):
-        GPU.of("GPU-none")
+        NVMLDevice.of("GPU-none")
 
 
-def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs, gpu: GPU):
+def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(
         0,
         cores=6912,
@@ -63,14 +70,16 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     assert gpu.processes() == []
 
 
-def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(fake_gpus: FakeGPUs, gpu: GPU):
+def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(
+    fake_gpus: FakeGPUs, gpu: NVMLDevice
+):
     fake_gpus.add(0, unsupported="nvmlDeviceGetAttributes_v2", cores=3584, capability_major=6)
     assert gpu.identity().sm_count == 56  # a P100
     fake_gpus.add(0, capability_major=99)
     assert gpu.identity().sm_count == 0
 
 
-def test_processes_are_told_with_mps_clients_each_once(fake_gpus: FakeGPUs, gpu: GPU):
+def test_processes_are_told_with_mps_clients_each_once(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.processes() == []
     fake_gpus.processes((10, 5 * MIB, 1, "C"), (11, 7 * MIB, 2, "M"), (12, 0, 0, "S"))
     assert set(gpu.processes()) == {
@@ -81,19 +90,19 @@ def test_processes_are_told_with_mps_clients_each_once(fake_gpus: FakeGPUs, gpu:
     assert gpu.memory_used() == 12 * MIB
 
 
-def test_many_processes_are_all_told(fake_gpus: FakeGPUs, gpu: GPU):
+def test_many_processes_are_all_told(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.processes(*((100 + n, n * MIB, 1, "M") for n in range(60)))
     assert {p.pid for p in gpu.processes()} == set(range(100, 160))
 
 
-def test_utilisation_is_told_by_process_since_the_last_time(fake_gpus: FakeGPUs, gpu: GPU):
+def test_utilisation_is_told_by_process_since_the_last_time(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.process_utilization(5) == ({}, 5)
     fake_gpus.processes((10, MIB, 30, "M"), (11, MIB, 45, "M"))
     assert gpu.process_utilization(5) == ({10: 30, 11: 45}, 6)
     assert gpu.utilization() == 75
 
 
-def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: GPU):
+def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, occupancy=40)
     assert gpu.sm_occupancy() is None
     fake_gpus.add(0, occupancy=60)
@@ -101,12 +110,12 @@ def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: GPU):
     assert gpu.sm_occupancy() == 60
 
 
-def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: GPU):
+def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, pcie_tx=3, pcie_rx=4)
     assert gpu.pcie_throughput() == 7 * 1024
 
 
-def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: GPU):
+def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.xid(13)
     events = gpu.events()
     assert events.wait(0) is None
@@ -119,20 +128,20 @@ def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: G
     events.close()
 
 
-def test_an_old_gpu_tells_of_no_events(fake_gpus: FakeGPUs, gpu: GPU):
+def test_an_old_gpu_tells_of_no_events(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetSupportedEventTypes")
     events = gpu.events()
     assert not events.supported
     events.close()
 
 
-def test_a_lost_gpu_is_an_error_of_its_own(fake_gpus: FakeGPUs, gpu: GPU):
+def test_a_lost_gpu_is_an_error_of_its_own(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, lost=1)
     for call in (gpu.identity, gpu.processes, gpu.utilization, gpu.memory_used, gpu.events):
         with pytest.raises(GPULostError):
             call()
     with pytest.raises(GPULostError):
-        GPU.of(uuid_of(0))
+        NVMLDevice.of(uuid_of(0))
 
 
 def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):
@@ -147,7 +156,7 @@ def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):
 
 
 def test_the_compute_mode_is_exclusive_under_mps_alone_and_default_afterwards(
-    fake_gpus: FakeGPUs, gpu: GPU
+    fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):
     claim(gpu, SharingMode.MPS, keep=False)
     assert fake_gpus.mode() == EXCLUSIVE
@@ -158,13 +167,13 @@ def test_the_compute_mode_is_exclusive_under_mps_alone_and_default_afterwards(
     assert fake_gpus.mode() == 0
 
 
-def test_the_compute_mode_is_kept_when_told_so(fake_gpus: FakeGPUs, gpu: GPU):
+def test_the_compute_mode_is_kept_when_told_so(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     claim(gpu, SharingMode.MPS, keep=True)
     restore(gpu, keep=True)
     assert not (fake_gpus.folder / "gpu-0.mode").exists()
 
 
-def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: GPU):
+def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, denied=1)
     with pytest.raises(SetupError, match="SYS_ADMIN") as raised:
         claim(gpu, SharingMode.MPS, keep=False)
@@ -172,6 +181,6 @@ def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: GP
     claim(gpu, SharingMode.EXCLUSIVE, keep=False)  # it is DEFAULT already: nothing is written
 
 
-def test_a_gpu_without_compute_modes_is_served_all_the_same(fake_gpus: FakeGPUs, gpu: GPU):
+def test_a_gpu_without_compute_modes_is_served_all_the_same(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetComputeMode nvmlDeviceSetComputeMode")
     claim(gpu, SharingMode.MPS, keep=False)

@@ -9,9 +9,9 @@ import pytest
 import structlog
 
 from partita.agent import profile_store
-from partita.agent.bookings import Booking, Run
-from partita.agent.jobs import Finished
+from partita.agent.allocations import AllocatedPod, AttemptAllocation
 from partita.agent.profile_store import ProfileStore
+from partita.agent.running_jobs import FinishedJob
 from partita.agent.sampling import Trace, Use
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
@@ -20,7 +20,7 @@ from partita.models.profile import Environment
 MIB = 1 << 20
 RESOURCE = "gpu.partita.dev/00000001"
 START = 1767312000.0  # 2026-01-02T00:00:00Z
-BOOKING = Booking("uid-train", "team-a", "train", 1, 1000 * MIB)
+BOOKING = AttemptAllocation("uid-train", "team-a", "train", 1, 1000 * MIB)
 
 
 class Kube:
@@ -73,12 +73,12 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
     }
 
 
-def finished(application: str = "resnet", *devices: str) -> Finished:
+def finished(application: str = "resnet", *devices: str) -> FinishedJob:
     trace = Trace()
     for n in range(100):
         trace.add(START + n / 10, Use(500 * MIB, 50.0))
-    run = Run("pod-uid", application, frozenset(devices or {RESOURCE}))
-    return Finished(BOOKING, run, trace)
+    run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
+    return FinishedJob(BOOKING, run, trace)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    idle = Finished(BOOKING, Run("pod-uid", "resnet", frozenset({RESOURCE})), Trace())
+    idle = FinishedJob(BOOKING, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), Trace())
     assert not await store(kube).keep(idle)
 
 
@@ -177,7 +177,7 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
         "spec": {"application": "resnet", "measurements": "none"},
     }
     kube.profiles.append(unreadable)
-    queue: asyncio.Queue[Finished] = asyncio.Queue()
+    queue: asyncio.Queue[FinishedJob] = asyncio.Queue()
     queue.put_nowait(finished())
     queue.put_nowait(finished("bert"))
     with structlog.testing.capture_logs() as logs:

@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from partita.agent.health import Trouble, Verdict
-from partita.agent.report import (
+from partita.agent.health import ServerConditions, Trouble
+from partita.agent.reporter import (
     NUMBERS_EVERY,
     PEAKS_EVERY,
+    GPUReport,
     JobUse,
-    Picture,
     Reporter,
     status_patch,
 )
 from partita.kube.errors import UnavailableError
-from partita.models.server import GPUServerStatus
+from partita.models.gpu_server import GPUServerStatus
 
 MIB = 1 << 20
 GIB = 1 << 30
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-READY = Verdict(ready=True, reason="AgentReporting", message="", fault=None)
-LOST = Verdict(
+READY = ServerConditions(ready=True, reason="AgentReporting", message="", fault=None)
+LOST = ServerConditions(
     ready=False,
     reason="MPSFault",
     message="lost",
@@ -32,7 +32,7 @@ LOST = Verdict(
 )
 
 
-def picture(**more: Any) -> Picture:
+def picture(**more: Any) -> GPUReport:
     facts: dict[str, Any] = {
         "facts": {"node": "a", "uuid": "GPU-1", "memory": "40960Mi", "smCount": 108},
         "verdict": READY,
@@ -42,7 +42,7 @@ def picture(**more: Any) -> Picture:
         "jobs": {"u1": JobUse(100 * MIB, 200 * MIB, 12.0)},
         "mps": {"state": "Ready", "clients": 1},
     }
-    return Picture(**{**facts, **more})
+    return GPUReport(**{**facts, **more})
 
 
 class Kube:

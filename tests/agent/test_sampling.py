@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.sampling import Reading, Trace, Use, attribute
+from partita.agent.sampling import GPUReading, Trace, Use, attribute
 
 MIB = 1 << 20
 
 
 def test_memory_and_sm_use_are_each_jobs_own():
-    reading = Reading(
+    reading = GPUReading(
         at=0,
         memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB, 4: MIB},
         utilization=90,
@@ -28,17 +28,17 @@ def test_memory_and_sm_use_are_each_jobs_own():
 
 
 def test_without_the_drivers_word_use_is_shared_out_evenly():
-    reading = Reading(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
+    reading = GPUReading(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
     assert attribute(reading, {1: "a", 2: "b"})["b"] == Use(MIB, 40, 5, 50)
     assert attribute(reading, {1: "a"})["a"] == Use(MIB, 80, 10, 100)
 
 
 def test_figures_that_the_gpu_cannot_tell_stay_out():
-    assert attribute(Reading(at=0, memory={1: MIB}), {1: "a"}) == {"a": Use(MIB)}
+    assert attribute(GPUReading(at=0, memory={1: MIB}), {1: "a"}) == {"a": Use(MIB)}
 
 
 def test_a_gpu_without_jobs_has_nothing_to_share_out():
-    assert attribute(Reading(at=0, memory={1: MIB}, utilization=50), {}) == {}
+    assert attribute(GPUReading(at=0, memory={1: MIB}, utilization=50), {}) == {}
 
 
 samples = st.lists(

@@ -23,7 +23,9 @@ async def loaded(before: str) -> set[str]:
 
 
 async def test_the_agent_loads_only_what_it_uses():
-    found = await loaded("from partita.agent.slim import leave_out_unused; leave_out_unused()")
+    found = await loaded(
+        "from partita.agent.import_trim import leave_out_unused; leave_out_unused()"
+    )
     assert found & UNUSED == set()
     assert {"grpc", "kubernetes", "pynvml", "structlog"} <= found
     assert {"requests", "oauthlib", "rich"} <= await loaded(""), "the list is out of date"
@@ -31,7 +33,7 @@ async def test_the_agent_loads_only_what_it_uses():
 
 async def test_what_others_use_of_the_packages_is_still_to_be_had():
     await loaded(
-        "from partita.agent.slim import leave_out_unused; leave_out_unused()\n"
+        "from partita.agent.import_trim import leave_out_unused; leave_out_unused()\n"
         "import rich.console, structlog\n"
         "from kubernetes.aio import config\n"
         "from kubernetes.aio.client import ApiClient, Configuration\n"

@@ -1,6 +1,6 @@
 """Processes on a GPU that no allocation covers."""
 
-from partita.agent.unknown import UNKNOWN_AFTER, Unknown, UnknownProcesses
+from partita.agent.unknown_processes import UNKNOWN_AFTER, Unknown, UnknownProcessTracker
 
 POD = "0b0e3f6e-0000-4000-8000-000000000001"
 MEMORY = {1: 100, 2: 200, 3: 300}
@@ -9,8 +9,8 @@ PODS = {1: POD, 2: None, 3: POD}
 
 def seen(
     *times: float, known: tuple[int, ...] = (3,), read: float | None = 5.0
-) -> UnknownProcesses:
-    found = UnknownProcesses()
+) -> UnknownProcessTracker:
+    found = UnknownProcessTracker()
     for at in times:
         found.see(at, MEMORY, PODS, known, read)
     return found

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from partita.agent.waiting import woken
+from partita.agent.waits import woken
 
 
 async def test_an_event_wakes_and_is_used_up():

@@ -5,7 +5,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from partita.agent.slim import leave_out_unused
+from partita.agent.import_trim import leave_out_unused
 
 
 def load() -> None:

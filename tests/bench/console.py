@@ -21,10 +21,10 @@ from console.browser.conftest import CHROMIUM, QUIET
 from console.scenes import GROUP_PATH, make_job, make_partition, make_server, put_status
 from partita.console.access import Everything
 from partita.console.feed import Feed
-from partita.console.scene import scene_of
-from partita.console.server import serve_console
-from partita.embedded.server import EmbeddedAPIServer
+from partita.console.page_state import scene_of
+from partita.console.web_server import serve_console
 from partita.kube.connect import connect
+from partita_testcluster.apiserver.server import EmbeddedAPIServer
 from support.api import Api
 from support.crds import install_crds
 

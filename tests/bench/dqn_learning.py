@@ -124,8 +124,8 @@ def _train(job: Job) -> dict[str, Any]:
     import torch
 
     from partita_policies.dqn.configuration import Training
-    from partita_policies.dqn.training import Trainer
-    from partita_policies.dqn.workloads import random_scenario
+    from partita_research.training.scenarios import random_scenario
+    from partita_research.training.trainer import Trainer
 
     torch.set_num_threads(1)
     name, settings = job
@@ -147,8 +147,8 @@ def _train(job: Job) -> dict[str, Any]:
 
 def _baselines(validation: int) -> dict[str, float]:
     from partita_policies import create
-    from partita_policies.dqn.workloads import random_scenario
-    from partita_policies.simulator.engine import simulate
+    from partita_research.simulator.engine import simulate
+    from partita_research.training.scenarios import random_scenario
 
     drawn = [random_scenario(-1 - number) for number in range(validation)]
     works = [sum(task.truth.duration for task in one.tasks) for one in drawn]

@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from partita.controller.metrics.page import Metrics
-from partita.controller.metrics.tally import Tally
+from partita.decide.cycle_result import CycleResult
+from partita.decide.policy_runner import Answer, PolicyRunner
+from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.runner import Answer, PolicyRunner
-from partita.scheduling.state import State
+from partita.operator.metrics.page import Metrics
+from partita.operator.metrics.tally import Tally
 from partita_policies.types import Snapshot
 from scheduling.builders import (
     GIB,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from partita.collector import collect_rarely
+from partita.garbage_collection import collect_rarely
 from partita_policies import GPU, Booking, Job, Node, Policy, Profile, Snapshot, Step, create
 
 __all__ = ["HEURISTICS", "JOBS", "MIXES", "measure", "snapshot_of", "table"]

@@ -20,7 +20,7 @@ from chaos.plan import FAULTS, KILLS, Round, make_plan
 from chaos.plane import ChaosPlane
 from chaos.run import FailedRoundError, run_round, take_down
 from chaos.world import World, running_world
-from partita.controller.settings import OperatorSettings
+from partita.operator.settings import OperatorSettings
 
 KILLS_SHORT, FAULTS_SHORT = 10, 50
 PER_ROUND = 60

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.cli.charts import draw, save
-from partita.cli.charts.colours import colours_of, ink_on
-from partita.cli.charts.series import lanes, means, steps
 from partita_policies import GPU, create
-from partita_policies.simulator import Attempt, Outcome, Reading, simulate
-from partita_policies.simulator.synthetic import random_tasks
+from partita_research.cli.charts import draw, save
+from partita_research.cli.charts.colours import colours_of, ink_on
+from partita_research.cli.charts.series import lanes, means, steps
+from partita_research.simulator import Reading, SimulatedAttempt, SimulatedOutcome, simulate
+from partita_research.simulator.synthetic import random_tasks
 
 GPUS = [GPU(f"gpu-{n}", "node", 12 << 30, 8, product="TITAN-Xp") for n in range(2)]
 
@@ -40,8 +40,8 @@ def texts(figure) -> str:
 times = st.integers(0, 20).map(float)
 attempts = st.lists(
     st.builds(
-        lambda job, start, length: Attempt(
-            str(job), ("gpu",), start, start + length, Outcome.FINISHED, 1, 1.0
+        lambda job, start, length: SimulatedAttempt(
+            str(job), ("gpu",), start, start + length, SimulatedOutcome.FINISHED, 1, 1.0
         ),
         st.integers(),
         times,

@@ -10,13 +10,13 @@ from cli.world import GPU, create, job, node, partition, running, server, server
 from partita.cli import cluster
 from partita.cli.cluster import explained, readable, state_of
 from partita.cli.terminal import UserError
-from partita.controller.definitions import DefinitionError
-from partita.controller.feeds import feeds
+from partita.informer.state import State
+from partita.informer.watched_kinds import feeds
 from partita.kube.client import PARTITIONS
 from partita.kube.errors import ConflictError, ForbiddenError, NotFoundError
 from partita.kube.lease import LeaseLostError
 from partita.models import GPUPartition
-from partita.scheduling.state import State
+from partita.operator.crd_check import DefinitionError
 from support.api import Api
 
 

@@ -11,19 +11,19 @@ from rich.live import Live
 
 from cli.test_pictures import drawn
 from cli.world import attempt, job, lists, node, partition, server
-from partita.cli.baseline import one_job_per_gpu
 from partita.cli.cluster import state_of
-from partita.cli.examples import Ending, expected_ending, load_examples, work_of
-from partita.cli.installing import create
-from partita.cli.stage import Stage
-from partita.cli.story import Story, settled
-from partita.cli.summary import makespan, rows, summary, unexpected
+from partita.cli.install import create
 from partita.cli.terminal import UserError
 from partita.console.view import partitions_view
 from partita.constants import OTHERS_JOB
-from partita.embedded.nodes.gpu import Work
 from partita.models import GPUPartition, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus
+from partita_testcluster.cli.demo_display import DemoDisplay
+from partita_testcluster.cli.demo_events import DemoEvents, settled
+from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
+from partita_testcluster.cli.examples import ExpectedEnding, expected_ending, load_examples, work_of
+from partita_testcluster.cli.one_job_per_gpu import one_job_per_gpu
+from partita_testcluster.nodes.gpu import Work
 
 BEGAN = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -77,8 +77,8 @@ def state():
     )
 
 
-def story() -> Story:
-    told = Story(speed=10.0)
+def story() -> DemoEvents:
+    told = DemoEvents(speed=10.0)
     told.began = BEGAN
     return told
 
@@ -148,12 +148,12 @@ def test_the_summary_has_a_line_for_each_job(text_golden) -> None:
 
 def test_what_ends_otherwise_than_its_yaml_says_is_told() -> None:
     jobs = list(state().jobs.values())
-    endings = {job.key: Ending(Phase.SUCCEEDED) for job in jobs}
-    endings["team/huge"] = Ending(Phase.QUEUED, "NeverFits")
-    endings["team/paused"] = Ending(Phase.SUSPENDED)
+    endings = {job.key: ExpectedEnding(Phase.SUCCEEDED) for job in jobs}
+    endings["team/huge"] = ExpectedEnding(Phase.QUEUED, "NeverFits")
+    endings["team/paused"] = ExpectedEnding(Phase.SUSPENDED)
     wrong = [job.metadata.name for job, _ in unexpected(jobs, endings)]
     assert wrong == ["late", "new"]
-    endings["team/huge"] = Ending(Phase.QUEUED, "QuotaExceeded")
+    endings["team/huge"] = ExpectedEnding(Phase.QUEUED, "QuotaExceeded")
     assert "huge" in [job.metadata.name for job, _ in unexpected(jobs, endings)]
 
 
@@ -162,9 +162,9 @@ def test_the_examples_say_how_their_jobs_end() -> None:
     assert examples.partition.spec.policy.name == "sjf"
     jobs = [SharedGPUJob.parse(body) for body in examples.jobs]
     endings = {j.metadata.name: expected_ending(j, examples.partition, 24 * GIB) for j in jobs}
-    assert endings.pop("hoomd-large") == Ending(Phase.QUEUED, "NeverFits")
-    assert endings.pop("resnet152") == Ending(Phase.SUSPENDED)
-    assert set(endings.values()) == {Ending(Phase.SUCCEEDED)}
+    assert endings.pop("hoomd-large") == ExpectedEnding(Phase.QUEUED, "NeverFits")
+    assert endings.pop("resnet152") == ExpectedEnding(Phase.SUSPENDED)
+    assert set(endings.values()) == {ExpectedEnding(Phase.SUCCEEDED)}
     lammps = next(job for job in jobs if job.metadata.name == "lammps-melt")
     assert work_of(lammps).duration == 100.0
     assert max(work_of(lammps).memory) > (lammps.spec.gpu_memory or 0)
@@ -174,7 +174,7 @@ def test_a_job_that_exits_badly_is_to_fail() -> None:
     body = job("bad", "1Gi")
     body["spec"]["template"]["metadata"] = {"annotations": {"sim.partita.dev/exit-code": "1"}}
     ending = expected_ending(SharedGPUJob.parse(body), GPUPartition.parse(partition()), 24 * GIB)
-    assert ending == Ending(Phase.FAILED)
+    assert ending == ExpectedEnding(Phase.FAILED)
 
 
 async def test_other_kinds_are_left_to_kubectl() -> None:
@@ -183,7 +183,7 @@ async def test_other_kinds_are_left_to_kubectl() -> None:
 
 
 def test_without_a_terminal_the_stage_prints_lines(capsys) -> None:
-    stage = Stage(None)
+    stage = DemoDisplay(None)
     stage.step("starting")
     now = BEGAN + timedelta(seconds=30)
     stage.show(partitions_view(state(), now), story().look(state(), now)[:1], 300.0)
@@ -198,7 +198,7 @@ def test_in_a_terminal_the_stage_fits_the_screen(height: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80, height=height)
     with Live(console=console, auto_refresh=False) as live:
-        stage = Stage(live)
+        stage = DemoDisplay(live)
         stage.step("starting")
         now = BEGAN + timedelta(seconds=30)
         seen = partitions_view(state(), now)

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from cli.world import attempt, job, lists, node, partition, running, server
-from partita.cli.board import Colours, board, duration
+from partita.cli.ask_policies import ask_policies, put_back
 from partita.cli.cluster import state_of
 from partita.cli.explanation import explanation
-from partita.cli.whatif import ask_policies, put_back
+from partita.cli.partition_view import Colours, duration, partition_view
 from partita.console.view import as_json, partitions_view
 from partita.models import SharedGPUJob
 
@@ -59,7 +59,7 @@ def cluster():
 def test_top_draws_slices_their_use_and_the_queue(text_golden, width: int) -> None:
     seen = partitions_view(state_of(cluster()), NOW)
     assert [p.name for p in seen] == ["nowhere", "shared"]
-    text = "\n".join(drawn(board(p, Colours(), queue_rows=2), width) for p in seen)
+    text = "\n".join(drawn(partition_view(p, Colours(), queue_rows=2), width) for p in seen)
     assert max(map(len, text.splitlines())) <= width
     text_golden(f"top-{width}.txt", text)
 

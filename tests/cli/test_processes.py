@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 import yaml
 
-from partita.cli.sandbox import sandbox
 from partita.cli.terminal import UserError
-from partita.embedded.nodes import NodeSpec
+from partita_testcluster.cli.local_cluster import sandbox
+from partita_testcluster.nodes import NodeSpec
 from support.api import Api
 
 DEADLINE = 50

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from partita_policies import GPU, Job, Placement, Snapshot
-from partita_policies.recorded import Decision, dump_record
+from partita_policies.recordings import Decision, dump_record
 
 JOBS = tuple(
     Job(f"uid-{name}", f"team/{name}", "team", memory=6 << 30, duration=minutes * 60.0)

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 import pytest
 
 from partita_policies import Parameters, Placement
-from partita_policies.simulator.results import load_result
+from partita_research.simulator.results import load_result
 
 WORKLOAD = """
 applications:
@@ -309,7 +309,7 @@ def test_pictures_are_drawn_in_one_file_or_in_one_for_each_policy(invoke, tmp_pa
 def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "partita.cli.simulate.find_spec", lambda n: None if n == "matplotlib" else find(n)
+        "partita_research.cli.simulate.find_spec", lambda n: None if n == "matplotlib" else find(n)
     )
     result = invoke("simulate", "random", "--picture", "a.png")
     assert result.exit_code == 1

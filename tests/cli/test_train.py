@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-import partita_policies.dqn.checkpoint  # noqa: F401 - takes `Training` as it is, whoever comes first
+import partita_research.training.checkpoint  # noqa: F401 - takes `Training` as it is, whoever comes first
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.dqn.configuration import Training
-from partita_policies.recorded import Decision, dump_record
+from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
 
 GIB = 1 << 30

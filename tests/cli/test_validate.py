@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.cli.checks import check_files
-from partita.cli.documents import Document, Problem, read_documents
+from partita.validation.files import check_files
+from partita.validation.yaml_documents import Document, Problem, read_documents
 
 DATA = Path(__file__).parent / "data"
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from partita.embedded.schema import CRDValidator
+from partita.validation.schema import CRDValidator
 from support.api import Api
 from support.crds import install_crds
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from partita.console.access import Access, Everything
-from partita.console.server import serve_console
+from partita.console.access import Everything, ViewerAccess
+from partita.console.web_server import serve_console
 from partita.kube.connect import connect
 from support.api import Api
 from support.clusters import ApiServer
@@ -32,7 +32,7 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
     await install_crds(api)
 
     @asynccontextmanager
-    async def run(access: Access | None = None, port: int = 0) -> AsyncIterator[str]:
+    async def run(access: ViewerAccess | None = None, port: int = 0) -> AsyncIterator[str]:
         async with (
             connect(str(api_server.kubeconfig_of("partita-console"))) as client,
             serve_console(client, access or Everything(), host="127.0.0.1", port=port) as (_, at),

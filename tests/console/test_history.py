@@ -9,7 +9,7 @@ from cli.world import job, lists, node, partition, server
 from partita.cli.cluster import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
-from partita.console.scene import scene_of
+from partita.console.page_state import scene_of
 
 NOW = datetime(2026, 1, 1, 18, 0, tzinfo=UTC)
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cli.world import job, lists, node, partition, running, server
 from partita.cli.cluster import state_of
-from partita.console.scene import Scene, changes, namespaces_of, scene_for, scene_of
+from partita.console.page_state import Scene, changes, namespaces_of, scene_for, scene_of
 
 SECRET = "skunkworks"
 WAITS = {

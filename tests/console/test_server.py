@@ -16,7 +16,8 @@ import pytest
 
 from console.reviews import Reviews
 from console.scenes import GROUP_PATH, make_demo, make_job, make_partition, make_server, put_status
-from partita.console import feed, server
+from partita.console import feed
+from partita.console import web_server as server
 from partita.console.access import ByToken
 from support.api import Api
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from partita.controller.carving import Carving, carve
+from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
-from partita.scheduling.views import PodView
+from partita.partitions.gpu_servers import Carving, carve
 from scheduling.builders import (
     DELETING,
     a_partition,

@@ -6,8 +6,8 @@ from copy import deepcopy
 
 import pytest
 
-from partita.controller.definitions import shortcoming
 from partita.models import crd
+from partita.operator.crd_check import shortcoming
 
 OURS = {definition["spec"]["names"]["kind"]: definition for definition in crd.crds()}
 SERVED = {"conditions": [{"type": "Established", "status": "True"}]}

@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from partita.controller import ending
-from partita.controller.ending import alone
+from partita.operator import task_shutdown as ending
+from partita.operator.task_shutdown import alone
 
 _left: set[asyncio.Task[None]] = set()
 """The event loop itself keeps no task from being collected."""

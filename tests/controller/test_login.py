@@ -14,7 +14,7 @@ import yaml
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import incluster_config
 
-from partita.controller.login import connection, log_in
+from partita.informer.login import connection, log_in
 from partita.kube.connect import access_of, connect
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from partita.controller.carving import Carving, carve
-from partita.controller.maintenance import Maintenance, is_protected, maintain
+from partita.informer.views import NodeView, PodView
 from partita.models import GPUServer
-from partita.scheduling.views import NodeView, PodView
+from partita.partitions.gpu_servers import Carving, carve
+from partita.partitions.maintenance import Maintenance, is_protected, maintain
 from scheduling.builders import (
     DELETING,
     a_partition,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from partita.controller.overview import partition_status
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
 from partita.models import GPUPartition, GPUPartitionStatus
 from partita.models.base import format_time
 from partita.models.partition import PolicySpec
-from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.state import State
+from partita.partitions.partition_status import partition_status
 from scheduling.builders import (
     DELETING,
     GIB,

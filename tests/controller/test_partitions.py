@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from partita.controller.partitions import Partitions
+from partita.informer.state import State
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
 from partita.kube.errors import NotFoundError
-from partita.pods.server import ServerPodSettings
-from partita.scheduling.state import State
+from partita.partitions.partition_reconciler import Partitions
+from partita.pods.server_pod import ServerPodSettings
 from scheduling.builders import a_state, node_body, partition_body, server_body, server_pod_body
 
 SETTINGS = ServerPodSettings("partita-system", "partita:0.1.0", "partita-agent")

@@ -12,12 +12,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from partita.controller import recorder as module
-from partita.controller.recorder import Recorder, recording
-from partita.controller.recording_files import RecordingFiles
+from partita.operator import recorder as module
+from partita.operator.recorder import Recorder, recording
+from partita.operator.recording_files import RecordingFiles
 from partita_policies import GPU, Booking, Placement
 from partita_policies.check_cases import one_small_job
-from partita_policies.recorded import Decision, Recorded, read_recordings
+from partita_policies.recordings import Decision, Recorded, read_recordings
 
 SNAPSHOT = one_small_job()
 DECISION = Decision("fifo", (Placement("job", ("gpu",)),))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.controller import recording_files
-from partita.controller.recording_files import RecordingFiles
+from partita.operator import recording_files
+from partita.operator.recording_files import RecordingFiles
 
 
 def clock() -> Iterator[datetime]:

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from partita.controller import resync as module
-from partita.controller.resync import Resync
+from partita.informer import resync as module
+from partita.informer.resync import Resync
+from partita.informer.state import State
 from partita.kube.client import JOBS, PODS
 from partita.kube.errors import KubernetesError
-from partita.scheduling.state import State
 
 
 class Kube:

@@ -45,7 +45,7 @@ def test_links_lead_to_something(page: Path) -> None:
 def test_each_partita_command_of_a_page_is_understood(page: Path) -> None:
     """Names and options are parsed as the command would; nothing is run."""
     for name, *args in commands(page, "partita"):
-        command = main.commands.get(name)
+        command = main.get_command(click.Context(main), name)
         assert command is not None, name
         parser = command.make_parser(click.Context(command, info_name=name))
         parser.parse_args(args)  # raises where an option is unknown

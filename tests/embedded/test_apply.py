@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.embedded.apply import Manager, apply_config, record_update
-from partita.embedded.errors import APIError
-from partita.embedded.schema import CRDValidator
+from partita.validation.schema import CRDValidator
+from partita_testcluster.apiserver.apply import Manager, apply_config, record_update
+from partita_testcluster.apiserver.errors import APIError
 
 ITEM = {
     "type": "object",

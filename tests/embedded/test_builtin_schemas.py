@@ -3,7 +3,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from partita.embedded.builtin_schemas import compiled_schemas, generate, schemas
+from partita.validation.builtin_schemas import compiled_schemas, generate, schemas
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import pytest
 
-from partita.embedded.cel import RuleError, activation, compile_rule, parse_quantity
-from partita.embedded.schema import CRDValidator, SchemaError
+from partita.validation.cel import RuleError, activation, compile_rule, parse_quantity
+from partita.validation.schema import CRDValidator, SchemaError
 
 
 def failure(rule: str, value, old=..., **entry) -> str | None:

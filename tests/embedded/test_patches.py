@@ -1,8 +1,8 @@
 import pytest
 
-from partita.embedded.builtin_schemas import compiled_schemas
-from partita.embedded.errors import APIError
-from partita.embedded.patches import json_patch, merge_patch, strategic_merge_patch
+from partita.validation.builtin_schemas import compiled_schemas
+from partita_testcluster.apiserver.errors import APIError
+from partita_testcluster.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
 
 
 @pytest.mark.parametrize(

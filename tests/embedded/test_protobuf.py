@@ -1,7 +1,7 @@
 import pytest
 
-from partita.embedded.errors import APIError
-from partita.embedded.protobuf import decode
+from partita_testcluster.apiserver.errors import APIError
+from partita_testcluster.apiserver.protobuf import decode
 
 
 def number(n: int) -> bytes:

@@ -1,6 +1,6 @@
 import pytest
 
-from partita.embedded.schema import CRDValidator, SchemaError
+from partita.validation.schema import CRDValidator, SchemaError
 
 
 def validator(**properties) -> CRDValidator:

@@ -1,7 +1,7 @@
 import pytest
 
-from partita.embedded.errors import APIError
-from partita.embedded.selectors import parse_field_selector, parse_label_selector
+from partita_testcluster.apiserver.errors import APIError
+from partita_testcluster.apiserver.selectors import parse_field_selector, parse_label_selector
 
 LABELS = {"app": "web", "tier": "1", "example.org/x-y": ""}
 

@@ -7,7 +7,7 @@ import json
 import aiohttp
 import pytest
 
-from partita.embedded.server import EmbeddedAPIServer
+from partita_testcluster.apiserver.server import EmbeddedAPIServer
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -124,7 +124,7 @@ async def test_a_secret_keeps_text_as_data():
 
 
 async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time(monkeypatch):
-    monkeypatch.setattr("partita.embedded.reads._BOOKMARK_INTERVAL", 0.05)
+    monkeypatch.setattr("partita_testcluster.apiserver.reads._BOOKMARK_INTERVAL", 0.05)
     async with EmbeddedAPIServer() as server, aiohttp.ClientSession() as session:
         version = (await get(server, PODS))["metadata"]["resourceVersion"]
         query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=1"

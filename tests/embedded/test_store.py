@@ -1,8 +1,8 @@
 import pytest
 
-from partita.embedded.errors import APIError
-from partita.embedded.resources import extractor
-from partita.embedded.store import Store
+from partita_testcluster.apiserver.errors import APIError
+from partita_testcluster.apiserver.resources import extractor
+from partita_testcluster.apiserver.store import Store
 
 
 def obj(name: str, namespace: str = "n", **meta):

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from partita.embedded.tables import Column, age, compile_path
+from partita_testcluster.apiserver.tables import Column, age, compile_path
 
 OBJ = {
     "metadata": {"name": "o", "labels": {"a.b/c": "dotted"}},

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gitops.lua import health
-from partita.controller.overview import partition_status
+from partita.decide.policy_runner import PolicyRunner
 from partita.models import Phase
 from partita.models.base import format_time
 from partita.models.partition import PolicySpec
-from partita.scheduling.lifecycle import Plan
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.status import job_status
+from partita.partitions.partition_status import partition_status
+from partita.reconcile.job_status import job_status
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.reasons import Reason, Why
 from scheduling.builders import (
     a_job,
     a_partition,

@@ -11,7 +11,7 @@ import pytest
 from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, TAKEN_UP, env, owner_of, pod, submitted
 from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
-from partita.pods import Grant, ServerPodSettings, build_job_pod, build_server_pod
+from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -66,7 +66,7 @@ async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
             "spec": {"partition": "gpus", "gpuMemory": "4Gi", "template": template},
         }
     )
-    grant = Grant(
+    grant = JobAllocation(
         attempt=1,
         servers=("gpus-0",),
         uuids=("GPU-1a2b3c4d-0000-0000-0000-000000000000",),

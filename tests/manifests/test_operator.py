@@ -9,8 +9,9 @@ import yaml
 from manifests.rendering import BASE
 from partita.cli.console import command as console_command
 from partita.cli.run import command
-from partita.console import server
-from partita.controller import health, image
+from partita.console import web_server as server
+from partita.operator import image
+from partita.operator import probes as health
 
 
 def objects(name: str) -> list[dict]:

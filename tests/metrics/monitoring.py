@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from partita.controller.metrics.definitions import SECTIONS
+from partita.operator.metrics.definitions import SECTIONS
 
 __all__ = ["MONITORING", "ROOT", "alerts", "dashboard", "names_in", "rules", "series"]
 

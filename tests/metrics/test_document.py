@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from partita.controller.metrics.definitions import SECTIONS, Metric
+from partita.operator.metrics.definitions import SECTIONS, Metric
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 HEAD = """\
-<!-- Generated from operator/partita/controller/metrics/definitions.py:
+<!-- Generated from operator/partita/operator/metrics/definitions.py:
      pytest tests/metrics/test_document.py --update-golden -->
 # Metrics
 

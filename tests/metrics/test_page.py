@@ -12,15 +12,15 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from partita.controller.metrics import definitions as d
-from partita.controller.metrics.definitions import SECTIONS, Metric
-from partita.controller.metrics.page import Metrics
-from partita.controller.overview import partition_status
+from partita.decide.policy_runner import PolicyRunner, ShadowCount
+from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
-from partita.scheduling.runner import PolicyRunner, ShadowCount
-from partita.scheduling.snapshot import ServerState
-from partita.scheduling.state import State
+from partita.operator.metrics import definitions as d
+from partita.operator.metrics.definitions import SECTIONS, Metric
+from partita.operator.metrics.page import Metrics
+from partita.partitions.partition_status import partition_status
+from partita.reconcile.gpu_state import ServerState
 from scheduling.builders import (
     GIB,
     START,

@@ -7,8 +7,8 @@ from collections import Counter
 import aiohttp
 import pytest
 
-from partita.controller.health import Readiness, serve_health
-from partita.controller.metrics.page import Metrics
+from partita.operator.metrics.page import Metrics
+from partita.operator.probes import Readiness, serve_health
 from scheduling.builders import a_state, partition_body
 
 

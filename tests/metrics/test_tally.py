@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.controller.metrics import definitions as d
-from partita.controller.metrics.definitions import Metric
-from partita.controller.metrics.tally import Distribution, Tally
+from partita.decide.cycle_result import CycleResult
+from partita.decide.policy_runner import Answer
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.runner import Answer
+from partita.operator.metrics import definitions as d
+from partita.operator.metrics.definitions import Metric
+from partita.operator.metrics.tally import Distribution, Tally
 from partita_policies.types import Snapshot
 from scheduling.builders import GIB, a_job, at
 

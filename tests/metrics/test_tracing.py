@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from metrics.collecting import Collector, collecting
 from partita.cli import main
-from partita.controller.lives import Span, life
-from partita.controller.tracing import tracing
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
+from partita.operator.spans import Span, life
+from partita.operator.tracing import tracing
 from scheduling.builders import GIB, START, a_job, at
 
 FIRST = Attempt(
@@ -166,7 +166,7 @@ def test_a_collector_gets_the_whole_tree_once(collector: Collector):
 def test_a_collector_that_does_not_answer_holds_nobody_up(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("partita.controller.tracing.CLOSING", 0.1)
+    monkeypatch.setattr("partita.operator.tracing.CLOSING", 0.1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     collector.may_answer.clear()
     with tracing() as lives:
@@ -178,7 +178,7 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
 def test_without_opentelemetry_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setitem(sys.modules, "partita.controller.tracing", None)
+    monkeypatch.setitem(sys.modules, "partita.operator.tracing", None)
     result = CliRunner().invoke(main, ["run", "--trace"])
     assert result.exit_code == 1
     assert "pip install 'partita[trace]'" in result.output

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from partita.models import SharedGPUJob
-from partita.models.nesting import CUT_OFF, MAX_DEPTH, parse
+from partita.models.json_text import CUT_OFF, MAX_DEPTH, parse
 
 LEVEL = '{"x":[1,"}]\\"{\\\\",{}],"a":'
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nodes.world import SERVERS, World
-from partita.embedded.nodes import NodeSpec, run_nodes
+from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Api
 from support.clusters import ApiServer
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 
-from partita.embedded.nodes.api import API, ApiError
+from partita_testcluster.nodes.api import ApiError, APIServer
 
 PODS = "/api/v1/pods"
 Step = Callable[[web.Request], Any]
@@ -37,11 +37,11 @@ async def script() -> Script:
 
 
 @pytest.fixture
-async def api(script: Script) -> AsyncIterator[API]:
+async def api(script: Script) -> AsyncIterator[APIServer]:
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", script.answer)
     async with TestServer(application) as server:
-        api = API(Configuration(host=str(server.make_url("")).rstrip("/")))
+        api = APIServer(Configuration(host=str(server.make_url("")).rstrip("/")))
         yield api
         await api.close()
 
@@ -107,7 +107,7 @@ class Followed:
         self.seen.append((kind, body["metadata"]["name"]))
         self._news.set()
 
-    async def until(self, api: API, expected: list[Any]) -> None:
+    async def until(self, api: APIServer, expected: list[Any]) -> None:
         task = asyncio.create_task(api.follow(PODS, self.on_event, asyncio.Event()))
         async with asyncio.timeout(20):
             while len(self.seen) < len(expected) and not task.done():
@@ -120,14 +120,14 @@ class Followed:
         assert self.seen == expected
 
 
-async def test_a_call_is_repeated_until_it_gets_an_answer(api: API, script: Script) -> None:
+async def test_a_call_is_repeated_until_it_gets_an_answer(api: APIServer, script: Script) -> None:
     script.steps = [answer(429), answer(500), text(503, "no JSON"), cut, answer(kind="Pod")]
     assert await api.call("POST", "/x", {"a": 1}) == {"kind": "Pod"}
     assert len(script.requests) == 5
 
 
 async def test_a_patch_is_a_merge_patch_and_repeated_on_a_conflict(
-    api: API, script: Script
+    api: APIServer, script: Script
 ) -> None:
     script.steps = [answer(409), answer(), answer(404, reason="NotFound", message="gone")]
     await api.call("PATCH", "/x", {"a": 1})
@@ -137,7 +137,7 @@ async def test_a_patch_is_a_merge_patch_and_repeated_on_a_conflict(
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
-async def test_a_refusal_is_not_repeated(api: API, script: Script, status: int) -> None:
+async def test_a_refusal_is_not_repeated(api: APIServer, script: Script, status: int) -> None:
     script.steps = [answer(status, reason="Because", message="no")]
     with pytest.raises(ApiError, match=f"{status} Because: no") as refusal:
         await api.call("POST", "/x", {})
@@ -145,7 +145,7 @@ async def test_a_refusal_is_not_repeated(api: API, script: Script, status: int) 
     assert len(script.requests) == 1
 
 
-async def test_a_dropped_watch_goes_on_where_it_was(api: API, script: Script) -> None:
+async def test_a_dropped_watch_goes_on_where_it_was(api: APIServer, script: Script) -> None:
     script.steps = [
         listing("7", "a"),
         events(("ADDED", pod("b", "8")), ("BOOKMARK", pod("", "9"))),
@@ -164,7 +164,9 @@ async def test_a_dropped_watch_goes_on_where_it_was(api: API, script: Script) ->
 @pytest.mark.parametrize(
     "expired", [events(("ERROR", {"code": 410, "reason": "Expired"})), answer(410)]
 )
-async def test_a_watch_that_is_too_old_begins_anew(api: API, script: Script, expired: Step) -> None:
+async def test_a_watch_that_is_too_old_begins_anew(
+    api: APIServer, script: Script, expired: Step
+) -> None:
     script.steps = [
         listing("7", "a"),
         expired,
@@ -176,12 +178,14 @@ async def test_a_watch_that_is_too_old_begins_anew(api: API, script: Script, exp
     )
 
 
-async def test_a_kind_that_is_not_served_yet_is_an_empty_list(api: API, script: Script) -> None:
+async def test_a_kind_that_is_not_served_yet_is_an_empty_list(
+    api: APIServer, script: Script
+) -> None:
     script.steps = [answer(404), listing("1", "a"), events(end="open")]
     await Followed().until(api, [("ADDED", "a")])
 
 
-async def test_what_is_listed_comes_in_the_order_asked_for(api: API, script: Script) -> None:
+async def test_what_is_listed_comes_in_the_order_asked_for(api: APIServer, script: Script) -> None:
     script.steps = [listing("1", "b", "c", "a"), events(end="open")]
     names, listed = [], asyncio.Event()
     task = asyncio.create_task(
@@ -201,7 +205,7 @@ async def test_what_is_listed_comes_in_the_order_asked_for(api: API, script: Scr
 
 @pytest.mark.parametrize("steps", [[answer(403)], [listing("1"), answer(403)]])
 async def test_what_may_not_be_followed_is_an_error(
-    api: API, script: Script, steps: list[Step]
+    api: APIServer, script: Script, steps: list[Step]
 ) -> None:
     script.steps = steps
     with pytest.raises(ApiError):

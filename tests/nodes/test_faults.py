@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from partita.embedded.nodes.api import ApiError
-from partita.embedded.nodes.faults import Fault, inject, parse_faults
+from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.faults import Fault, inject, parse_faults
 
 
 def test_all_forms_are_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.embedded.nodes.gpu import GIB, GPU, Ended, Mode, Work
+from partita_testcluster.nodes.gpu import GIB, Ended, Mode, SimulatedGPU, Work
 
 JOB = Work(key="a", duration=20.0, memory=(2 * GIB,), utilisation=(40.0,))
 
@@ -22,7 +22,7 @@ works = st.builds(
 modes = st.sampled_from(["MPS", "TimeSlicing", "Exclusive"])
 
 
-def run_out(gpu: GPU) -> dict[str, Ended]:
+def run_out(gpu: SimulatedGPU) -> dict[str, Ended]:
     """Let the GPU run until nothing is left on it."""
     ended: list[Ended] = []
     while (due := gpu.next_event()) < math.inf:
@@ -31,13 +31,13 @@ def run_out(gpu: GPU) -> dict[str, Ended]:
     return {end.key: end for end in ended}
 
 
-def start_all(gpu: GPU, jobs: list[Work]) -> dict[str, Ended]:
+def start_all(gpu: SimulatedGPU, jobs: list[Work]) -> dict[str, Ended]:
     return {job.key: end for job in jobs if (end := gpu.start(job)) is not None}
 
 
 @given(work=works, mode=modes, begin=st.floats(0, 1e6))
 def test_a_job_alone_takes_its_duration(work: Work, mode: Mode, begin: float) -> None:
-    gpu = GPU(8 * GIB, mode, begin)
+    gpu = SimulatedGPU(8 * GIB, mode, begin)
     gpu.start(replace(work, memory_limit=None))
     end = run_out(gpu)[work.key]
     assert end.time - begin == pytest.approx(work.duration, rel=1e-6, abs=1e-6)
@@ -49,7 +49,7 @@ def test_a_job_alone_takes_its_duration(work: Work, mode: Mode, begin: float) ->
 def test_jobs_that_ask_for_less_than_the_gpu_together_do_not_slow_each_other(
     first: float, second: float
 ) -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     start_all(
         gpu, [replace(JOB, utilisation=(first,)), replace(JOB, key="b", utilisation=(second,))]
     )
@@ -57,7 +57,7 @@ def test_jobs_that_ask_for_less_than_the_gpu_together_do_not_slow_each_other(
 
 
 def test_demand_above_the_gpu_slows_all_by_the_same_factor() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     start_all(gpu, [replace(JOB, utilisation=(90.0,)), replace(JOB, key="b", utilisation=(60.0,))])
     assert gpu.utilisation == pytest.approx(100)
     times = [end.time for end in run_out(gpu).values()]
@@ -65,7 +65,7 @@ def test_demand_above_the_gpu_slows_all_by_the_same_factor() -> None:
 
 
 def test_a_job_runs_at_full_speed_again_when_its_neighbour_has_ended() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     start_all(
         gpu,
         [
@@ -79,7 +79,7 @@ def test_a_job_runs_at_full_speed_again_when_its_neighbour_has_ended() -> None:
 
 
 def test_time_slicing_divides_the_gpu_between_those_with_a_demand() -> None:
-    gpu = GPU(8 * GIB, "TimeSlicing")
+    gpu = SimulatedGPU(8 * GIB, "TimeSlicing")
     start_all(gpu, [JOB, replace(JOB, key="b"), replace(JOB, key="idle", utilisation=(0.0,))])
     assert gpu.utilisation == pytest.approx(40)
     ended = run_out(gpu)
@@ -88,7 +88,7 @@ def test_time_slicing_divides_the_gpu_between_those_with_a_demand() -> None:
 
 
 def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     gpu.start(replace(JOB, memory=(GIB, 6 * GIB, 2 * GIB, GIB), utilisation=(10.0, 50.0)))
     seen = []
     for time in (0.0, 5.0, 10.0, 15.0):
@@ -98,7 +98,7 @@ def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
 
 
 def test_only_the_job_above_its_limit_ends() -> None:
-    gpu = GPU(40 * GIB, "MPS")
+    gpu = SimulatedGPU(40 * GIB, "MPS")
     greedy = replace(JOB, key="greedy", memory=(GIB, 6 * GIB), memory_limit=4 * GIB)
     start_all(gpu, [JOB, greedy])
     ended = run_out(gpu)
@@ -112,7 +112,7 @@ def test_only_the_job_above_its_limit_ends() -> None:
 
 
 def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     late = replace(JOB, key="late", memory=(GIB, 7 * GIB))
     early = replace(JOB, key="early", memory=(4 * GIB,))
     assert start_all(gpu, [late, early]) == {}
@@ -122,7 +122,7 @@ def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
 
 
 def test_a_job_can_be_refused_at_its_start() -> None:
-    gpu = GPU(GIB, "MPS")
+    gpu = SimulatedGPU(GIB, "MPS")
     end = gpu.start(JOB)
     assert end is not None
     assert "total capacity of 1.00 GiB" in end.error
@@ -130,21 +130,21 @@ def test_a_job_can_be_refused_at_its_start() -> None:
 
 
 def test_a_job_goes_on_where_it_was() -> None:
-    gpu = GPU(8 * GIB, "MPS", 100.0)
+    gpu = SimulatedGPU(8 * GIB, "MPS", 100.0)
     gpu.start(replace(JOB, memory=(GIB, 3 * GIB)), done=15.0)
     assert gpu.used == 3 * GIB
     assert run_out(gpu)["a"].time == pytest.approx(105.0)
 
 
 def test_a_job_that_was_done_already_ends_at_once() -> None:
-    gpu = GPU(8 * GIB, "MPS", 100.0)
+    gpu = SimulatedGPU(8 * GIB, "MPS", 100.0)
     gpu.start(JOB, done=1000.0)
     assert gpu.next_event() == 100.0
     assert run_out(gpu)["a"].time == 100.0
 
 
 def test_a_stopped_job_leaves_at_once() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     start_all(
         gpu, [replace(JOB, utilisation=(100.0,)), replace(JOB, key="b", utilisation=(100.0,))]
     )
@@ -154,7 +154,7 @@ def test_a_stopped_job_leaves_at_once() -> None:
 
 
 def test_two_jobs_of_one_key_are_refused() -> None:
-    gpu = GPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, "MPS")
     gpu.start(JOB)
     with pytest.raises(ValueError, match="runs on this GPU already"):
         gpu.start(JOB)
@@ -163,11 +163,11 @@ def test_two_jobs_of_one_key_are_refused() -> None:
 @given(jobs=st.lists(works, min_size=1, max_size=6, unique_by=lambda w: w.key), mode=modes)
 def test_work_is_conserved(jobs: list[Work], mode: Mode) -> None:
     """What the GPU was used, over time, is what its jobs had to do."""
-    gpu = GPU(100 * GIB, mode)
+    gpu = SimulatedGPU(100 * GIB, mode)
     jobs = [replace(job, memory_limit=None) for job in jobs]
     start_all(gpu, jobs)
     if mode == "Exclusive":
-        gpu = GPU(100 * GIB, mode)
+        gpu = SimulatedGPU(100 * GIB, mode)
         gpu.start(jobs[0])
         jobs = jobs[:1]
     used = 0.0
@@ -180,7 +180,7 @@ def test_work_is_conserved(jobs: list[Work], mode: Mode) -> None:
 
 @given(jobs=st.lists(works, min_size=1, max_size=6, unique_by=lambda w: w.key), mode=modes)
 def test_memory_never_exceeds_the_gpu_nor_a_jobs_limit(jobs: list[Work], mode: Mode) -> None:
-    gpu = GPU(8 * GIB, mode)
+    gpu = SimulatedGPU(8 * GIB, mode)
     limits = {job.key: job.memory_limit for job in jobs}
     ended = start_all(gpu, jobs)
     while True:
@@ -202,7 +202,7 @@ def test_time_in_steps_gives_the_same_ends_as_time_at_once(
     jobs: list[Work], steps: list[float], mode: Mode
 ) -> None:
     jobs = [replace(job, memory=(GIB,), memory_limit=None) for job in jobs]
-    stepwise, at_once = GPU(100 * GIB, mode), GPU(100 * GIB, mode)
+    stepwise, at_once = SimulatedGPU(100 * GIB, mode), SimulatedGPU(100 * GIB, mode)
     start_all(stepwise, jobs)
     start_all(at_once, jobs)
     ended: list[Ended] = []
@@ -216,7 +216,7 @@ def test_time_in_steps_gives_the_same_ends_as_time_at_once(
 
 
 def test_time_does_not_run_backwards() -> None:
-    gpu = GPU(8 * GIB, "MPS", 50.0)
+    gpu = SimulatedGPU(8 * GIB, "MPS", 50.0)
     gpu.start(JOB)
     assert gpu.advance(10.0) == []
     assert gpu.now == 50.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from partita.embedded.nodes.agent import Cluster
-from partita.embedded.nodes.api import ApiError
-from partita.embedded.nodes.kubelet import Kubelets
-from partita.embedded.nodes.node import Clock, Machine, NodeSpec
+from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.kubelet import Kubelets
+from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
+from partita_testcluster.nodes.simulated_agent import Cluster
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from partita.embedded.nodes.gpu import GIB
-from partita.embedded.nodes.pods import BadPodError, Exit, SimulatedPod, parse_pod
+from partita_testcluster.nodes.gpu import GIB
+from partita_testcluster.nodes.simulated_pods import BadPodError, Exit, SimulatedPod, parse_pod
 
 SLICE = "gpu.partita.dev/12345678"
 

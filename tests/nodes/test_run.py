@@ -8,9 +8,9 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from nodes.world import SERVERS, condition, terminated
-from partita.embedded.nodes import NodeSpec, node_specs, run_nodes
-from partita.embedded.nodes.api import ApiError
 from partita.models.base import parse_time
+from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
+from partita_testcluster.nodes.api import ApiError
 from support.api import MERGE
 
 GIB = 1 << 30

@@ -4,17 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.embedded.nodes.scheduler import CORDON, Room, Wants, place, why_not
+from partita_testcluster.nodes.scheduler import CORDON, NodeCapacity, Wants, place, why_not
 
 GPU = "nvidia.com/gpu"
 ONE = Wants({GPU: 1})
 
 
-def rooms(**gpus: int) -> dict[str, Room]:
-    return {name: Room(name, labels={"zone": name}, capacity={GPU: n}) for name, n in gpus.items()}
+def rooms(**gpus: int) -> dict[str, NodeCapacity]:
+    return {
+        name: NodeCapacity(name, labels={"zone": name}, capacity={GPU: n})
+        for name, n in gpus.items()
+    }
 
 
-def hold(nodes: dict[str, Room], wants: Wants = ONE) -> str:
+def hold(nodes: dict[str, NodeCapacity], wants: Wants = ONE) -> str:
     """Place a Pod and let it hold what it asks for; returns its node, empty if there is none."""
     room = place(wants, nodes.values())
     if room is None:
@@ -25,7 +28,7 @@ def hold(nodes: dict[str, Room], wants: Wants = ONE) -> str:
 
 def test_it_is_said_why_no_node_takes_a_pod() -> None:
     nodes = rooms(a=1, b=0)
-    nodes["c"] = Room("c", taints=[CORDON], capacity={GPU: 1})
+    nodes["c"] = NodeCapacity("c", taints=[CORDON], capacity={GPU: 1})
     wants = Wants({GPU: 1}, node_selector={"zone": "b"})
     assert why_not(wants, nodes.values()) == (
         f"0/3 nodes are available: 1 Insufficient {GPU}, 1 node(s) didn't match Pod's node "
@@ -71,12 +74,12 @@ def test_a_node_selector_holds() -> None:
     ],
 )
 def test_affinity_expressions(expression: dict, *, holds: bool) -> None:
-    room = Room("a", labels={"zone": "a", "memory": "40960"}, capacity={GPU: 1})
+    room = NodeCapacity("a", labels={"zone": "a", "memory": "40960"}, capacity={GPU: 1})
     assert room.takes(Wants({GPU: 1}, affinity=[{"matchExpressions": [expression]}])) is holds
 
 
 def test_taints_keep_off_who_does_not_tolerate_them() -> None:
-    room = Room("a", capacity={GPU: 1})
+    room = NodeCapacity("a", capacity={GPU: 1})
     room.taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
     assert not room.takes(ONE)
     for toleration in (
@@ -96,11 +99,11 @@ def test_soft_taints_and_the_mark_of_a_new_node_do_not_matter() -> None:
         {"key": "gpu", "effect": "PreferNoSchedule"},
         {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
     ]
-    assert Room("a", taints=taints, capacity={GPU: 1}).takes(ONE)
+    assert NodeCapacity("a", taints=taints, capacity={GPU: 1}).takes(ONE)
 
 
 def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
-    room = Room("a", taints=[CORDON], capacity={GPU: 1})
+    room = NodeCapacity("a", taints=[CORDON], capacity={GPU: 1})
     assert not room.takes(ONE)
     assert room.takes(Wants({GPU: 1}, tolerations=[{"operator": "Exists"}]))
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from partita.controller import partition_statuses
-from partita.scheduling import attempts, urgency
+from partita.partitions import status_writer as partition_statuses
+from partita.reconcile import attempts
+from partita.reconcile import status_urgency as urgency
 from support.api import Api
 from support.clusters import ApiServer
 from support.history import History

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from partita.scheduling.creation import POD_NOT_FOUND
+from partita.reconcile.pod_creation import POD_NOT_FOUND
 from support.clusters import ApiServer
 from support.operator import Job, System
 from support.operator_process import Forge

@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 import structlog
 
-from partita.controller import definitions
-from partita.controller.operator import run_operator
-from partita.controller.settings import OperatorSettings
 from partita.models import crd
+from partita.operator import crd_check as definitions
+from partita.operator.main import run_operator
+from partita.operator.settings import OperatorSettings
 from support.api import Api
 from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds

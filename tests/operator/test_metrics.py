@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from partita.controller.metrics.definitions import SECTIONS
 from partita.models.base import parse_memory
+from partita.operator.metrics.definitions import SECTIONS
 from support.clusters import ApiServer
 from support.operator import GIB, System
 from support.operator_process import Forge

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from partita.embedded.nodes.gpu import GIB
-from partita.embedded.nodes.node import NodeSpec
+from partita_testcluster.nodes.gpu import GIB
+from partita_testcluster.nodes.node import NodeSpec
 from support.operator import System, container
 
 NODES = "/api/v1/nodes"

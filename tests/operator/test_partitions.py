@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partita.embedded.nodes import NodeSpec
+from partita_testcluster.nodes import NodeSpec
 from support.history import GROUP_PATH
 from support.operator import GIB, System, env_of
 from support.queues import LONG, blocked

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import aiohttp
 
-from partita_policies.recorded import Recorded, read_recordings
+from partita_policies.recordings import Recorded, read_recordings
 from partita_policies.registry import create
-from partita_policies.replay import Replay
+from partita_research.replay import Replay
 from support.operator import System
 
 

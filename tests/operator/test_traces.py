@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from metrics.collecting import Collector, collecting
-from partita.controller.operator import run_operator
-from partita.controller.settings import OperatorSettings
-from partita.controller.tracing import tracing
 from partita.models.base import parse_time
+from partita.operator.main import run_operator
+from partita.operator.settings import OperatorSettings
+from partita.operator.tracing import tracing
 from support.clusters import ApiServer
 from support.operator import System
 

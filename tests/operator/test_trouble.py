@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from partita.commit import committer as commit_module
 from partita.kube import client as client_module
-from partita.scheduling import attempts
-from partita.scheduling.loop import commit as commit_module
-from partita.scheduling.loop import loop as loop_module
+from partita.operator import loop as loop_module
+from partita.reconcile import attempts
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import (

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from partita.scheduling import urgency
-from partita.scheduling.urgency import QUEUED_WITHIN, REASON_WITHIN
+from partita.reconcile import status_urgency as urgency
+from partita.reconcile.status_urgency import QUEUED_WITHIN, REASON_WITHIN
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import FaultProxy

@@ -8,14 +8,14 @@ import yaml
 
 from partita.models import SharedGPUJob, SharingMode
 from partita.models.base import parse_memory
-from partita.pods import Grant
+from partita.pods import JobAllocation
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID = "GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1"
 GI = 1 << 30
 
 
-def a_grant(**changes: Any) -> Grant:
+def a_grant(**changes: Any) -> JobAllocation:
     values: dict[str, Any] = {
         "attempt": 1,
         "servers": ("a100-0",),
@@ -25,7 +25,7 @@ def a_grant(**changes: Any) -> Grant:
         "total_memory": 40 * GI,
         "mode": SharingMode.MPS,
     }
-    return Grant(**(values | changes))
+    return JobAllocation(**(values | changes))
 
 
 def a_job(
@@ -50,9 +50,9 @@ def read_job(case: Path) -> SharedGPUJob:
     return SharedGPUJob.parse(yaml.safe_load((case / "job.yaml").read_text()))
 
 
-def read_grant(case: Path) -> Grant:
+def read_grant(case: Path) -> JobAllocation:
     raw = yaml.safe_load((case / "grant.yaml").read_text())
-    return Grant(
+    return JobAllocation(
         attempt=raw["attempt"],
         servers=tuple(raw["servers"]),
         uuids=tuple(raw["uuids"]),

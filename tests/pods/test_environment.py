@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
 from partita.models.base import MEBI
+from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import environment, limit_allocator
-from partita.pods.grant import Grant, device_resource
 from pods.builders import GI, UUID, a_grant
 
 MPS_ONLY = "CUDA_MPS_"
@@ -120,4 +120,4 @@ def test_a_grant_that_cannot_be_carried_out_is_refused(changes):
 
 def test_the_device_s_resource_is_named_after_the_uuid():
     assert device_resource("GPU-8A56A4BC-e184") == "gpu.partita.dev/8a56a4bc"
-    assert isinstance(a_grant(total_memory=80 * GI), Grant)
+    assert isinstance(a_grant(total_memory=80 * GI), JobAllocation)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from partita.embedded.nodes.scheduler import Room, Wants
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.pods import ServerPodSettings, build_server_pod
+from partita_testcluster.nodes.scheduler import NodeCapacity, Wants
 from pods.builders import GI, containers_of, env_of, shape_errors
 
 SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")
@@ -94,7 +94,7 @@ def node_terms(spec: dict) -> list[dict]:
 )
 def test_it_keeps_off_nodes_that_gpu_clients_must_leave(labels, may_run):
     wants = Wants(affinity=node_terms(build()["spec"]))
-    assert Room("node", labels=labels).takes(wants) is may_run
+    assert NodeCapacity("node", labels=labels).takes(wants) is may_run
 
 
 @pytest.mark.parametrize("mode", SharingMode)

@@ -5,16 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita_policies import GPU, Profile, Step
-from partita_policies.advise import (
-    COMPANY,
-    WORTH,
-    Strain,
-    Subject,
-    Verdict,
-    advise,
-)
 from partita_policies.interference import load_of, slowdowns
 from partita_policies.types import Sharing
+from partita_research.advise import (
+    COMPANY,
+    WORTH,
+    Recommendation,
+    Strain,
+    Subject,
+    advise,
+)
 
 GIB = 2**30
 CARD = GPU("g", "n", 24 * GIB, 8, product="A10", pcie_bandwidth=64 * 10**9)
@@ -38,9 +38,9 @@ def pair(advice, *names):
 
 def test_light_jobs_belong_together_and_heavy_ones_apart() -> None:
     advice = advise([LIGHT, HEAVY], CARD)
-    assert pair(advice, "light", "light").verdict is Verdict.TOGETHER
+    assert pair(advice, "light", "light").verdict is Recommendation.TOGETHER
     assert pair(advice, "light", "light").certain
-    assert pair(advice, "heavy", "heavy").verdict is Verdict.APART
+    assert pair(advice, "heavy", "heavy").verdict is Recommendation.APART
     copies = {one.name: one for one in advice.copies}
     assert copies["heavy"].best == 1
     assert copies["heavy"].speedup == copies["heavy"].slowdown == 1
@@ -71,7 +71,11 @@ def test_phases_count_and_not_their_mean_alone() -> None:
 def test_what_has_no_room_is_not_advised() -> None:
     advice = advise([HUGE, LIGHT], CARD)
     found = pair(advice, "huge", "huge")
-    assert (found.verdict, found.strain, found.slowdowns) == (Verdict.NO_ROOM, Strain.MEMORY, ())
+    assert (found.verdict, found.strain, found.slowdowns) == (
+        Recommendation.NO_ROOM,
+        Strain.MEMORY,
+        (),
+    )
     assert {one.name: one.fitting for one in advice.copies} == {"huge": 1, "light": 8}
     assert [one.name for one in advise([HUGE], GPU("t", "n", 16 * GIB, 8)).copies] == []
 
@@ -80,17 +84,17 @@ def test_the_number_of_jobs_is_a_limit_too() -> None:
     assert advise([LIGHT], CARD, most=3).copies[0].best == 3
     assert advise([LIGHT], GPU("g", "n", 24 * GIB, 2)).copies[0].fitting == 2
     alone = advise([LIGHT], CARD, most=1)
-    assert [one.verdict for one in alone.pairs] == [Verdict.NO_ROOM]
+    assert [one.verdict for one in alone.pairs] == [Recommendation.NO_ROOM]
     assert alone.companies == ()
 
 
 def test_without_a_measured_occupancy_it_says_that_it_cannot_know() -> None:
     found = pair(advise([BLIND], CARD), "blind", "blind")
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is Recommendation.UNKNOWN
     assert not found.certain
     assert found.high > WORTH
     idle = subject("idle", 10.0)  # hardly busy: any occupancy has room
-    assert pair(advise([idle], CARD), "idle", "idle").verdict is Verdict.TOGETHER
+    assert pair(advise([idle], CARD), "idle", "idle").verdict is Recommendation.TOGETHER
 
 
 def test_a_verdict_is_certain_only_where_the_cache_cannot_turn_it() -> None:
@@ -115,7 +119,7 @@ def test_time_slicing_is_advised_where_it_alone_pays() -> None:
     """Half of the time busy, with all threads and a sensitive, large memory."""
     found = pair(advise([subject("a", 60.0, 11.5, core=60.0)], CARD), "a", "a")
     assert found.speedup < WORTH <= found.slicing
-    assert found.verdict is Verdict.BY_TURNS
+    assert found.verdict is Recommendation.BY_TURNS
 
 
 def test_the_best_company_beats_its_pairs_and_is_not_larger_than_it_says() -> None:
@@ -156,12 +160,12 @@ def test_figures_hang_together(subjects) -> None:
     advice = advise(subjects, CARD)
     assert len(advice.pairs) == len(subjects) * (len(subjects) + 1) // 2
     for group in (*advice.pairs, *advice.companies):
-        if group.verdict is Verdict.NO_ROOM:
+        if group.verdict is Recommendation.NO_ROOM:
             continue
         assert group.low <= group.speedup <= group.high
         assert all(much >= 1 for much in group.slowdowns)
         assert 0 < group.speedup <= len(group.names) + 1e-9
-        assert (group.verdict is Verdict.TOGETHER) == (group.speedup >= WORTH)
+        assert (group.verdict is Recommendation.TOGETHER) == (group.speedup >= WORTH)
     for one in advice.copies:
         assert 1 <= one.best <= one.fitting
         assert one.best == 1 or one.speedup >= WORTH

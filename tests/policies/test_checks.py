@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_policies import (
+    Capacity,
     Parameters,
     Placement,
     PolicyCheckError,
     PolicyParametersError,
-    Room,
     check_policy,
     complaints_about,
     load,
@@ -82,7 +82,7 @@ class IgnoresBookings(Base):
 
 class ForgetsItsOwnPlacements(Base):
     def decide(self, snapshot):
-        found = ((job, Room(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
+        found = ((job, Capacity(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
         return [Placement(job.id, gpus) for job, gpus in found if gpus]
 
 

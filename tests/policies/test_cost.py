@@ -6,7 +6,8 @@ from types import MappingProxyType
 import pytest
 
 from partita_policies import GPU, create
-from partita_policies.cost import (
+from partita_policies.types import Step
+from partita_research.cost import (
     InputError,
     Instance,
     Prices,
@@ -19,10 +20,9 @@ from partita_policies.cost import (
     study_costs,
     study_notes,
 )
-from partita_policies.simulator import simulate
-from partita_policies.simulator.study import study
-from partita_policies.simulator.tasks import Application, task_of
-from partita_policies.types import Step
+from partita_research.simulator import simulate
+from partita_research.simulator.study import study
+from partita_research.simulator.tasks import Application, task_of
 
 GIB = 2**30
 SMALL = Instance("small", 1, 4, 16, 0.5, "me")

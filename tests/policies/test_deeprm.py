@@ -7,13 +7,13 @@ from numpy.testing import assert_allclose
 
 from partita_policies import PolicyStartError, check_policy, create
 from partita_policies.deeprm import INPUTS, SLOTS, DeepRMMax, DeepRMMean, DeepRMParameters, see
-from partita_policies.deeprm_training import DeepRMTraining, export_deeprm, train_deeprm
-from partita_policies.dqn.board import Board
 from partita_policies.dqn.demand import Catalogue
-from partita_policies.dqn.environment import Scenario
+from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.served import ModelOutputError
-from partita_policies.dqn.workloads import random_scenario
 from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
+from partita_research.training.deeprm_training import DeepRMTraining, export_deeprm, train_deeprm
+from partita_research.training.learning_environment import Scenario
+from partita_research.training.scenarios import random_scenario
 
 GIB = 1 << 30
 BURSTS = Profile("bursts", 100.0, (Step(20.0, GIB, 12.0),) * 3 + (Step(100.0, GIB, 60.0),))
@@ -43,7 +43,7 @@ def test_it_passes_the_public_checks(policy) -> None:
 def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:  # noqa: FBT001
     """Two of 100 % at most and 40 % on average fit together only by their means."""
     catalogue = Catalogue()
-    offers = Board(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).deal(SLOTS, 64)
+    offers = OfferRound(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).deal(SLOTS, 64)
     states, legal = see(offers, catalogue, usage)
     assert states.shape == (1, INPUTS)
     assert legal[0].tolist() == [True, together, *[False] * (SLOTS - 1)]
@@ -52,7 +52,7 @@ def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:
 
 def test_an_idle_gpu_does_not_wait() -> None:
     catalogue = Catalogue()
-    offers = Board(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
+    offers = OfferRound(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
     assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
 
 

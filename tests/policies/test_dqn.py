@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import PolicyStartError, Room, check_policy, complaints_about, create
+from partita_policies import Capacity, PolicyStartError, check_policy, complaints_about, create
 from partita_policies.dqn import DQN, DQNParameters, ModelError, ModelOutputError
-from partita_policies.dqn.board import Board
+from partita_policies.dqn.combination_forecast import Pool, forecast, slowdowns_of
 from partita_policies.dqn.demand import Catalogue
-from partita_policies.dqn.forecast import Pool, forecast, slowdowns_of
+from partita_policies.dqn.job_arrays import subsets
 from partita_policies.dqn.observation import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
     Observation,
     observe,
 )
+from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.prices import Paces
-from partita_policies.dqn.seats import subsets
-from partita_policies.dqn.served import Model
+from partita_policies.dqn.served import ScoringModel
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
-from partita_policies.simulator import simulate, task_of
-from partita_policies.simulator.workloads import study_applications, study_workload
 from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
+from partita_research.simulator import simulate, task_of
+from partita_research.simulator.workloads import study_applications, study_workload
 
 GIB = 1 << 30
 SHARE = st.floats(0, 1)
@@ -65,7 +65,7 @@ def snapshot(jobs: Sequence[Job], gpus: Sequence[GPU], sharing: Sharing = Sharin
 
 def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **options) -> Observation:
     catalogue = Catalogue()
-    offers = Board(snapshot(jobs, gpus), catalogue).deal(window, 1 << 12)
+    offers = OfferRound(snapshot(jobs, gpus), catalogue).deal(window, 1 << 12)
     return observe(offers, catalogue, Sharing.MPS, Paces(), **options)
 
 
@@ -115,14 +115,14 @@ def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
         for i in range(waiting)
     ]  # fmt: skip
     catalogue = Catalogue()
-    board = Board(snapshot(jobs, [gpu(bookings=bookings)]), catalogue)
+    board = OfferRound(snapshot(jobs, [gpu(bookings=bookings)]), catalogue)
     for offer in board.deal(6, 64):
         seen = observe([offer], catalogue, Sharing.MPS, Paces())
         assert seen.legal.any()
         assert np.isfinite(seen.states).all()
         assert np.isfinite(seen.candidates).all()
         for place in np.flatnonzero(seen.legal[0]):
-            room = Room([offer.free.gpu])
+            room = Capacity([offer.free.gpu])
             for chosen in np.flatnonzero(subsets(len(offer.jobs))[place]):
                 room.take(offer.jobs[chosen], (offer.free.gpu.id,))
 
@@ -163,7 +163,7 @@ def test_the_order_of_the_jobs_only_reorders_what_is_seen() -> None:
     np.testing.assert_allclose(
         forth.candidates[0], back.candidates[0, mirrored], rtol=1e-4, atol=1e-4
     )
-    model = Model()
+    model = ScoringModel()
     first, second = model.estimates(forth)[0], model.estimates(back)[0, mirrored]
     legal = forth.legal[0]
     np.testing.assert_allclose(first[legal], second[legal], rtol=1e-3, atol=1e-4)
@@ -186,7 +186,7 @@ def test_no_job_is_offered_to_two_gpus_at_a_time() -> None:
     random = Random(4)
     jobs = [job(f"j{i}", profile(random)) for i in range(10)]
     gpus = [gpu(f"gpu-{i}") for i in range(4)]
-    offers = Board(snapshot(jobs, gpus), Catalogue()).deal(6, 1 << 12)
+    offers = OfferRound(snapshot(jobs, gpus), Catalogue()).deal(6, 1 << 12)
     offered = [one.id for offer in offers for one in offer.jobs]
     assert len(offered) == len(set(offered))
     assert [len(offer.jobs) for offer in offers] == [3, 3, 3, 1]
@@ -243,7 +243,7 @@ def test_a_model_file_that_is_none_is_named(tmp_path, damage: str) -> None:
 
 
 def test_the_shipped_model_says_how_it_was_made() -> None:
-    model = Model()
+    model = ScoringModel()
     assert model.training["algorithm"] == "dqn"
     assert model.known is not None
     assert (model.known[0] <= model.known[1]).all()

@@ -9,17 +9,23 @@ import torch
 from numpy.testing import assert_allclose
 
 from bench.dqn_learning import Job, resumed
-from partita_policies.dqn.checkpoint import CheckpointError, load, save
 from partita_policies.dqn.configuration import Training
-from partita_policies.dqn.environment import Ask, Scenario, Trajectory, run, transitions
-from partita_policies.dqn.export import export
-from partita_policies.dqn.learning import DQNLearner, tensors
-from partita_policies.dqn.network import SeparateScorer, SharedScorer, build
 from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES, Observation
-from partita_policies.dqn.replay import Asks, Replay, padded
-from partita_policies.dqn.served import Model
-from partita_policies.dqn.training import Trainer, greedy
-from partita_policies.dqn.workloads import random_scenario
+from partita_policies.dqn.served import ScoringModel
+from partita_research.training.checkpoint import CheckpointError, load, save
+from partita_research.training.export import export
+from partita_research.training.learning import DQNLearner, tensors
+from partita_research.training.learning_environment import (
+    Ask,
+    Scenario,
+    Trajectory,
+    run,
+    transitions,
+)
+from partita_research.training.network import SeparateScorer, SharedScorer, build
+from partita_research.training.replay_buffer import Asks, ReplayBuffer, padded
+from partita_research.training.scenarios import random_scenario
+from partita_research.training.trainer import Trainer, greedy
 
 TINY = Training(
     iterations=2, episodes=2, updates=3, batch=8, hidden=8, window=3, validation=1, validate_every=1
@@ -97,7 +103,7 @@ def test_to_wait_for_ever_earns_no_more_than_to_take_turns() -> None:
 
 @pytest.mark.parametrize("spread", [False, True])
 def test_a_replay_comes_back_as_it_was(*, spread: bool) -> None:
-    replay, other = Replay(5, spread=spread), Replay(5, spread=spread)
+    replay, other = ReplayBuffer(5, spread=spread), ReplayBuffer(5, spread=spread)
     replay.add(transitions(a_trajectory(), 2, 0.9))
     assert len(replay) == 5
     other.load(replay.dump())
@@ -124,7 +130,7 @@ def test_the_served_network_answers_as_torch_does(tmp_path, *, dueling: bool) ->
     assert isinstance(network, SharedScorer)
     known = np.zeros((2, STATE_FEATURES))
     export(network, training, known, tmp_path / "model.onnx")
-    model = Model(tmp_path / "model.onnx")
+    model = ScoringModel(tmp_path / "model.onnx")
     assert model.training == training.model_dump()
     for gpus, combinations in ((1, 1), (3, 64), (50, 8)):
         legal = random.random((gpus, combinations)) < 0.5

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partita_policies import GPU, Booking, Job, Node, Placement, Room, Snapshot, create
+from partita_policies import GPU, Booking, Capacity, Job, Node, Placement, Snapshot, create
 from partita_policies.fgd import FGD, FGDParameters, TypicalTask
 from support.strategies import GIB, snapshots
 
@@ -101,7 +101,7 @@ def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
     wanted = job("a", size, cpu=cpu)
     snapshot = Snapshot("p", 0.0, (wanted,), gpus, nodes=nodes)
     answer = FGD(FGDParameters(typical=tuple(tasks), starved=0)).decide(snapshot)
-    room = Room(gpus, nodes)
+    room = Capacity(gpus, nodes)
     fitting = [one for one in gpus if room.why_not(wanted, one.id) is None]
     if not fitting:
         assert answer == []
@@ -173,7 +173,7 @@ def test_a_target_that_makes_no_sense_is_refused(given):
 
 @given(snapshots(max_jobs=12, max_gpus=6))
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in FGD(FGDParameters()).decide(snapshot):
         room.take(waiting.pop(placement.job), placement.gpus)

@@ -1,14 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies.heights import NONE, Heights
+from partita_policies.segment_tree import NONE, SegmentTree
 
 HEIGHTS = st.lists(st.integers(NONE, 8), max_size=20)
 
 
 @given(HEIGHTS, st.lists(st.tuples(st.integers(0, 19), st.integers(NONE, 8))))
 def test_finds_the_first_that_is_high_enough_after_any_changes(heights, changes):
-    row = Heights(heights)
+    row = SegmentTree(heights)
     for index, height in changes:
         if index < len(heights):
             heights[index] = height

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from partita_policies import (
     GPU,
     Booking,
+    Capacity,
     Job,
     Profile,
-    Room,
     Sharing,
     Snapshot,
     Step,
@@ -25,8 +25,8 @@ from partita_policies.forecast import (
     OVERDUE,
     UNKNOWN_DURATION,
     Forecast,
-    Outlook,
-    Phase,
+    JobForecast,
+    LoadPhase,
     mean_load,
     outlook_of,
     phases_of,
@@ -34,8 +34,8 @@ from partita_policies.forecast import (
 )
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.lookahead import Lookahead, LookaheadParameters
-from partita_policies.simulator.engine import simulate
-from partita_policies.simulator.synthetic import random_tasks
+from partita_research.simulator.engine import simulate
+from partita_research.simulator.synthetic import random_tasks
 from support.strategies import GIB, snapshots
 
 GPU_0 = GPU("g0", "n0", 12 * GIB, 7, product="TITAN Xp", pcie_bandwidth=32 * 10**9)
@@ -88,7 +88,7 @@ def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot) -> None:
 @given(snapshots())
 def test_no_gpu_stays_idle_that_a_waiting_job_could_have(snapshot) -> None:
     policy = Lookahead(LookaheadParameters(beam=1, branching=1, depth=1, work=200))
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in policy.decide(snapshot):
         room.take(waiting.pop(placement.job), placement.gpus)
@@ -231,8 +231,8 @@ def test_a_profile_with_amounts_below_zero_breaks_no_decision() -> None:
 
 def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
     loads = [Load(0.8, 0.8, 0.0, 1.0, 0.0), Load(0.6, 0.6, 0.0, 1.0, 0.0)]
-    phases = [(Phase(100.0, loads[0]),), (Phase(50.0, loads[1]), Phase(1.0, loads[1]))]
-    forecast = Forecast(Sharing.MPS, [Outlook(one, mean_load(one), GIB) for one in phases])
+    phases = [(LoadPhase(100.0, loads[0]),), (LoadPhase(50.0, loads[1]), LoadPhase(1.0, loads[1]))]
+    forecast = Forecast(Sharing.MPS, [JobForecast(one, mean_load(one), GIB) for one in phases])
     slow = slowdowns(loads, Sharing.MPS)
     seconds, left, ended = forecast.until_end(forecast.add(((), ()), (1, 0)))
     assert (forecast.kinds(left), ended) == ((0,), 1)
@@ -244,16 +244,16 @@ def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
 
 def test_a_running_job_has_come_as_far_as_its_neighbours_let_it() -> None:
     load = Load(1.0, 1.0, 0.0, 0.0, 0.0)
-    phases = ((Phase(30.0, load), Phase(70.0, load)), (Phase(100.0, load),))
-    forecast = Forecast(Sharing.MPS, [Outlook(one, mean_load(one), GIB) for one in phases])
+    phases = ((LoadPhase(30.0, load), LoadPhase(70.0, load)), (LoadPhase(100.0, load),))
+    forecast = Forecast(Sharing.MPS, [JobForecast(one, mean_load(one), GIB) for one in phases])
     codes, left = forecast.caught_up([(0, 60.0), (1, 20.0)])
     assert codes == (1, 2)
     assert left == pytest.approx((50.0, 90.0))  # 40 s alone, then 20 s at half the speed
 
 
 def test_a_job_that_is_overdue_has_a_little_left() -> None:
-    (only,) = [Phase(100.0, Load(0.1, 0.1, 0.0, 0.0, 0.0))]
-    forecast = Forecast(Sharing.MPS, [Outlook((only,), only.load, GIB)])
+    (only,) = [LoadPhase(100.0, Load(0.1, 0.1, 0.0, 0.0, 0.0))]
+    forecast = Forecast(Sharing.MPS, [JobForecast((only,), only.load, GIB)])
     (left,) = forecast.caught_up([(0, 5000.0)])[1]
     assert left == pytest.approx(100 * OVERDUE)
 

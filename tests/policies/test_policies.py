@@ -10,10 +10,10 @@ from hypothesis import given, note
 from partita_policies import (
     GPU,
     Booking,
+    Capacity,
     Job,
     Node,
     Profile,
-    Room,
     Snapshot,
     Step,
     complaints_about,
@@ -81,7 +81,7 @@ def create_cached(variant):
 @given(snapshots())
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
     for variant in ("fifo", "sjf sharing"):
-        room = Room(snapshot.gpus, snapshot.nodes)
+        room = Capacity(snapshot.gpus, snapshot.nodes)
         waiting = {one.id: one for one in snapshot.jobs}
         for placement in create_cached(variant).decide(snapshot):
             room.take(waiting.pop(placement.job), placement.gpus)
@@ -249,13 +249,13 @@ def test_tetris_stops_when_the_gpu_is_full_of_jobs():
 
 def test_tetris_tries_few_kinds_on_a_gpu_that_takes_nobody_else(monkeypatch):
     tried = []
-    take = Room.take
+    take = Capacity.take
 
     def counted(room, wanted, gpu_ids):
         tried.append(wanted.id)
         take(room, wanted, gpu_ids)
 
-    monkeypatch.setattr(Room, "take", counted)
+    monkeypatch.setattr(Capacity, "take", counted)
     jobs = [job(f"p{n}", 0, gpus=2, alone=True, duration=1.0 + n) for n in range(500)]
     gpus = [gpu(f"g{n}", node=f"n{n // 2}") for n in range(8)]
     assert len(decide("tetris", jobs, gpus)) == 4

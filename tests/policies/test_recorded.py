@@ -8,10 +8,10 @@ from hypothesis import given
 
 from partita_policies import Placement, SnapshotError
 from partita_policies.check_cases import one_small_job
-from partita_policies.recorded import (
+from partita_policies.recordings import (
     Decision,
     Recorded,
-    Refused,
+    RejectedLine,
     dump_record,
     load_record,
     read_recordings,
@@ -27,7 +27,7 @@ def line(snapshot=SNAPSHOT, decision=DECISION) -> bytes:
 
 
 def refusals(path: Path) -> list[str]:
-    return [str(found) for found in read_recordings([path]) if isinstance(found, Refused)]
+    return [str(found) for found in read_recordings([path]) if isinstance(found, RejectedLine)]
 
 
 @given(snapshots())

@@ -5,8 +5,8 @@ from hypothesis import given
 
 from partita_policies import GPU, Booking, Job, Placement, Snapshot
 from partita_policies.fifo import FIFO, FIFOParameters
-from partita_policies.recorded import Decision, Recorded
-from partita_policies.replay import Replay, changes_of, same
+from partita_policies.recordings import Decision, Recorded
+from partita_research.replay import Replay, changes_of, same
 from support.strategies import snapshots
 
 JOBS = tuple(Job(f"uid-{n}", f"team/{n}", "team", memory=4) for n in "abc")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Booking, Job, Node, Refusal, Room, RoomError
+from partita_policies import GPU, Booking, Capacity, CapacityError, CapacityShortage, Job, Node
 from support.strategies import GIB, placements, snapshots, within_limits
 
 
@@ -23,47 +23,47 @@ HELD = Booking("other", 4 * GIB, slots=2, clients=40)
     ("wanted", "on", "refusal"),
     [
         (job(gib=6), gpu(bookings=(HELD,)), None),
-        (job(gib=7), gpu(bookings=(HELD,)), Refusal.MEMORY),
-        (job(gib=11), gpu(bookings=(HELD,)), Refusal.MEMORY),
+        (job(gib=7), gpu(bookings=(HELD,)), CapacityShortage.MEMORY),
+        (job(gib=11), gpu(bookings=(HELD,)), CapacityShortage.MEMORY),
         (job(slots=2), gpu(bookings=(HELD,)), None),
-        (job(slots=3), gpu(bookings=(HELD,)), Refusal.JOBS),
+        (job(slots=3), gpu(bookings=(HELD,)), CapacityShortage.JOBS),
         (job(clients=8), gpu(bookings=(HELD,)), None),
-        (job(clients=9), gpu(bookings=(HELD,)), Refusal.CLIENTS),
-        (job(alone=True), gpu(bookings=(HELD,)), Refusal.ALONE),
+        (job(clients=9), gpu(bookings=(HELD,)), CapacityShortage.CLIENTS),
+        (job(alone=True), gpu(bookings=(HELD,)), CapacityShortage.ALONE),
         (job(alone=True, gib=0), gpu(), None),
-        (job(alone=True, gib=11), gpu(), Refusal.MEMORY),
-        (job(alone=True, slots=5), gpu(), Refusal.JOBS),
-        (job(gib=0), gpu(bookings=(replace(HELD, alone=True, memory=0),)), Refusal.ALONE),
-        (job("other"), gpu(bookings=(HELD,)), Refusal.BOOKED),
-        (job(), gpu("another"), Refusal.UNKNOWN),
-        (job(gib=0), gpu(bookings=(replace(HELD, memory=11 * GIB),)), Refusal.MEMORY),
+        (job(alone=True, gib=11), gpu(), CapacityShortage.MEMORY),
+        (job(alone=True, slots=5), gpu(), CapacityShortage.JOBS),
+        (job(gib=0), gpu(bookings=(replace(HELD, alone=True, memory=0),)), CapacityShortage.ALONE),
+        (job("other"), gpu(bookings=(HELD,)), CapacityShortage.BOOKED),
+        (job(), gpu("another"), CapacityShortage.UNKNOWN),
+        (job(gib=0), gpu(bookings=(replace(HELD, memory=11 * GIB),)), CapacityShortage.MEMORY),
         (job(products=("T4", "A10")), gpu(product="A10"), None),
-        (job(products=("T4", "A10")), gpu(product="V100"), Refusal.PRODUCT),
-        (job(products=("T4",)), gpu(), Refusal.PRODUCT),
+        (job(products=("T4", "A10")), gpu(product="V100"), CapacityShortage.PRODUCT),
+        (job(products=("T4",)), gpu(), CapacityShortage.PRODUCT),
         (job(nodes=frozenset({"node-0", "node-9"})), gpu(), None),
-        (job(nodes=frozenset({"node-9"})), gpu(), Refusal.NOT_ELIGIBLE),
+        (job(nodes=frozenset({"node-9"})), gpu(), CapacityShortage.NOT_ELIGIBLE),
     ],
 )
 def test_says_what_keeps_a_job_from_a_gpu(wanted, on, refusal):
-    assert Room([on]).why_not(wanted, "gpu-0") == refusal
+    assert Capacity([on]).why_not(wanted, "gpu-0") == refusal
 
 
 @pytest.mark.parametrize(
     ("wanted", "chosen", "refusal"),
     [
         (job(gpus=2), ["gpu-0", "gpu-1"], None),
-        (job(gpus=2), ["gpu-0", "gpu-2"], Refusal.NODE),
-        (job(gpus=2), ["gpu-0", "gpu-0"], Refusal.COUNT),
-        (job(gpus=2), ["gpu-0"], Refusal.COUNT),
-        (job(), ["gpu-0", "gpu-1"], Refusal.COUNT),
-        (job(), [], Refusal.COUNT),
-        (job(), ["gpu-9"], Refusal.UNKNOWN),
-        (job("other"), ["gpu-1"], Refusal.BOOKED),
-        (job(gpus=2, gib=8), ["gpu-0", "gpu-1"], Refusal.MEMORY),
+        (job(gpus=2), ["gpu-0", "gpu-2"], CapacityShortage.NODE),
+        (job(gpus=2), ["gpu-0", "gpu-0"], CapacityShortage.COUNT),
+        (job(gpus=2), ["gpu-0"], CapacityShortage.COUNT),
+        (job(), ["gpu-0", "gpu-1"], CapacityShortage.COUNT),
+        (job(), [], CapacityShortage.COUNT),
+        (job(), ["gpu-9"], CapacityShortage.UNKNOWN),
+        (job("other"), ["gpu-1"], CapacityShortage.BOOKED),
+        (job(gpus=2, gib=8), ["gpu-0", "gpu-1"], CapacityShortage.MEMORY),
     ],
 )
 def test_says_what_keeps_a_job_from_a_set_of_gpus(wanted, chosen, refusal):
-    room = Room([gpu(bookings=(HELD,)), gpu("gpu-1"), gpu("gpu-2", node="node-1")])
+    room = Capacity([gpu(bookings=(HELD,)), gpu("gpu-1"), gpu("gpu-2", node="node-1")])
     assert room.why_not_together(wanted, chosen) == refusal
 
 
@@ -75,15 +75,15 @@ THIRD = Booking("third", GIB, cpu=3000, host_memory=6 * GIB, host_storage=20 * G
     ("wanted", "refusal"),
     [
         (job(cpu=5000, host_memory=10 * GIB), None),
-        (job(cpu=5001), Refusal.HOST),
-        (job(host_memory=10 * GIB + 1), Refusal.HOST),
+        (job(cpu=5001), CapacityShortage.HOST),
+        (job(host_memory=10 * GIB + 1), CapacityShortage.HOST),
         (job(host_storage=30 * GIB), None),
-        (job(host_storage=30 * GIB + 1), Refusal.HOST),
-        (job(cpu=5000, gib=99), Refusal.MEMORY),
+        (job(host_storage=30 * GIB + 1), CapacityShortage.HOST),
+        (job(cpu=5000, gib=99), CapacityShortage.MEMORY),
     ],
 )
 def test_a_job_gets_no_more_than_its_node_has(wanted, refusal):
-    room = Room([gpu(bookings=(THIRD,)), gpu("gpu-1", node="node-1")], [SMALL])
+    room = Capacity([gpu(bookings=(THIRD,)), gpu("gpu-1", node="node-1")], [SMALL])
     assert room.why_not(wanted, "gpu-0") == refusal
     assert room.first_fit(wanted) == (
         None if wanted.memory > 10 * GIB else ("gpu-1",) if refusal else ("gpu-0",)
@@ -91,7 +91,7 @@ def test_a_job_gets_no_more_than_its_node_has(wanted, refusal):
 
 
 def test_first_fit_looks_only_on_nodes_that_a_job_may_use():
-    room = Room([gpu(), gpu("gpu-1", node="node-1"), gpu("gpu-2", node="node-1")])
+    room = Capacity([gpu(), gpu("gpu-1", node="node-1"), gpu("gpu-2", node="node-1")])
     assert room.first_fit(job(nodes=frozenset({"node-1"}))) == ("gpu-1",)
     assert room.first_fit(job(nodes=frozenset({"node-1"}), gpus=2)) == ("gpu-1", "gpu-2")
     assert room.first_fit(job(nodes=frozenset({"node-0"}), gpus=2)) is None
@@ -101,7 +101,7 @@ def test_first_fit_looks_only_on_nodes_that_a_job_may_use():
 def test_a_node_is_asked_once_for_a_job_on_several_of_its_gpus_and_gets_all_back():
     pair = job("pair", gpus=2, cpu=4000, host_memory=8 * GIB)
     booked = Booking("pair-0", GIB, cpu=4000, host_memory=8 * GIB)
-    room = Room([gpu(bookings=(booked,)), gpu("gpu-1", bookings=(booked,))], [SMALL])
+    room = Capacity([gpu(bookings=(booked,)), gpu("gpu-1", bookings=(booked,))], [SMALL])
     assert room.hosts.left("node-0") == (4000, 8 * GIB, 50 * GIB)
     room.take(pair, room.first_fit(pair))
     assert room.hosts.left("node-0") == (0, 0, 50 * GIB)
@@ -110,32 +110,32 @@ def test_a_node_is_asked_once_for_a_job_on_several_of_its_gpus_and_gets_all_back
     room.give_back("pair-0")
     assert room.hosts.left("node-0") == (4000, 8 * GIB, 50 * GIB)
     assert room.first_fit(job(cpu=1)) == ("gpu-0",)
-    assert Room([gpu()]).hosts is None
+    assert Capacity([gpu()]).hosts is None
 
 
 def test_more_booked_than_a_node_has_keeps_away_those_alone_who_ask_for_it():
     much = Booking("much", GIB, cpu=9000)
-    room = Room([gpu(bookings=(much,))], [SMALL])
-    assert room.why_not(job(cpu=1), "gpu-0") == Refusal.HOST
+    room = Capacity([gpu(bookings=(much,))], [SMALL])
+    assert room.why_not(job(cpu=1), "gpu-0") == CapacityShortage.HOST
     assert room.why_not(job(host_memory=GIB), "gpu-0") is None
     assert room.why_not(job(), "gpu-0") is None
 
 
 def test_a_refused_job_takes_nothing():
-    room = Room([gpu(), gpu("gpu-1")])
-    with pytest.raises(RoomError, match="job cannot have gpu-0, gpu-9: Unknown"):
+    room = Capacity([gpu(), gpu("gpu-1")])
+    with pytest.raises(CapacityError, match="job cannot have gpu-0, gpu-9: Unknown"):
         room.take(job(gpus=2), ["gpu-0", "gpu-9"])
     assert room["gpu-0"].holders == {}
     assert "gpu-9" not in room
 
 
 def test_nothing_is_given_back_that_nobody_holds():
-    with pytest.raises(RoomError, match="job holds no GPU"):
-        Room([gpu()]).give_back("job")
+    with pytest.raises(CapacityError, match="job holds no GPU"):
+        Capacity([gpu()]).give_back("job")
 
 
 def test_an_alone_job_books_all_of_its_gpu_and_gives_all_back():
-    room = Room([gpu()])
+    room = Capacity([gpu()])
     room.take(job(alone=True, gib=1), ["gpu-0"])
     assert room["gpu-0"].memory == 0
     assert room.full
@@ -147,7 +147,7 @@ def test_an_alone_job_books_all_of_its_gpu_and_gives_all_back():
 
 
 def test_more_booked_than_the_gpu_has_admits_nobody_until_enough_is_given_back():
-    room = Room([gpu(bookings=(replace(HELD, memory=8 * GIB), Booking("b", 4 * GIB)))])
+    room = Capacity([gpu(bookings=(replace(HELD, memory=8 * GIB), Booking("b", 4 * GIB)))])
     assert room["gpu-0"].memory == -2 * GIB
     assert room.first_fit(job(gib=0)) is None
     room.give_back("b")
@@ -157,20 +157,20 @@ def test_more_booked_than_the_gpu_has_admits_nobody_until_enough_is_given_back()
 def test_first_fit_looks_past_gpus_whose_memory_alone_would_do():
     crowded = gpu(max_jobs=1, bookings=(Booking("b", 0),))
     few_clients = gpu("gpu-1", max_clients=2)
-    room = Room([crowded, few_clients, gpu("gpu-2")])
+    room = Capacity([crowded, few_clients, gpu("gpu-2")])
     assert room.first_fit(job(clients=3)) == ("gpu-2",)
     assert room.first_fit(job()) == ("gpu-1",)
 
 
 def test_first_fit_of_a_node_looks_nowhere_else():
-    room = Room([gpu(), gpu("gpu-1", node="node-1")])
+    room = Capacity([gpu(), gpu("gpu-1", node="node-1")])
     assert room.first_fit(job(), "node-1") == ("gpu-1",)
     assert room.first_fit(job(gpus=2), "node-1") is None
     assert room.first_fit(job(), "no-such-node") is None
 
 
 def test_first_fit_does_not_offer_a_second_place_to_a_job_that_holds_one():
-    room = Room([gpu(), gpu("gpu-1")])
+    room = Capacity([gpu(), gpu("gpu-1")])
     room.take(job(), ["gpu-0"])
     assert room.first_fit(job()) is None
 
@@ -190,7 +190,7 @@ def expected_first_fit(room, snapshot, wanted):
 
 @given(snapshots(max_jobs=12), st.data())
 def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, data):
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     for wanted in snapshot.jobs:
         found = room.first_fit(wanted)
         assert found == expected_first_fit(room, snapshot, wanted)
@@ -204,7 +204,7 @@ def test_first_fit_finds_the_first_whatever_was_taken_and_given_back(snapshot, d
 @given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))
 def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
     snapshot, proposed = drawn
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in proposed:
         wanted = waiting.get(placement.job)
@@ -219,7 +219,7 @@ def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
 
 @given(snapshots())
 def test_giving_all_back_restores_an_idle_gpu(snapshot):
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     for holder in [holder for one in snapshot.gpus for holder in room[one.id].holders]:
         room.give_back(holder)
     for one in snapshot.gpus:
@@ -234,7 +234,7 @@ def test_giving_all_back_restores_an_idle_gpu(snapshot):
 
 @given(snapshots())
 def test_reach_is_the_most_memory_with_which_a_job_may_have_a_gpu_and_others_beside_it(snapshot):
-    room = Room(snapshot.gpus, snapshot.nodes)
+    room = Capacity(snapshot.gpus, snapshot.nodes)
     for wanted in snapshot.jobs:
         for one in snapshot.gpus:
             reach = room.reach(wanted, one.id)

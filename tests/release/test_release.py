@@ -74,7 +74,8 @@ def test_its_crds_are_those_of_the_repository(release: Release) -> None:
 def test_the_wheel_holds_all_that_runs_and_no_tests(release: Release) -> None:
     names = zipfile.ZipFile(release.file("*.whl")).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"partita", "partita_policies", f"partita-{__version__}.dist-info"}
+    packages = {"partita", "partita_policies", "partita_research", "partita_testcluster"}
+    assert tops == {*packages, f"partita-{__version__}.dist-info"}
     for pattern in (
         r"partita/console/static/index\.html",
         r"partita/examples/.*\.yaml",

@@ -12,10 +12,11 @@ import pytest
 import structlog
 
 from models.objects import job as a_job
-from partita.controller import definitions, partition_statuses
-from partita.embedded.nodes import NodeSpec
-from partita.embedded.schema import CRDValidator
 from partita.models import crd
+from partita.operator import crd_check as definitions
+from partita.partitions import status_writer as partition_statuses
+from partita.validation.schema import CRDValidator
+from partita_testcluster.nodes import NodeSpec
 from release.restoring import definitions as first_definitions
 from release.restoring import recorded, restore
 from support.api import Api

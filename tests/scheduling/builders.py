@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from partita.informer.state import State
+from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.base import format_memory, format_time
-from partita.scheduling.state import State
-from partita.scheduling.views import PodView
 
 GIB = 2**30
 SERVER_NAMESPACE = "partita-system"

@@ -12,17 +12,17 @@ from datetime import datetime
 from typing import Any
 
 from partita.constants import MPS_MAX_CLIENTS
+from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
+from partita.decide.policy_runner import Answer, PolicyRunner
+from partita.informer.state import State
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.base import format_time
 from partita.models.partition import PolicySpec
-from partita.scheduling.creation import Creation
-from partita.scheduling.cycle import Memory, run_cycle
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
-from partita.scheduling.request import bookable
-from partita.scheduling.runner import Answer, PolicyRunner
-from partita.scheduling.state import State
-from partita.scheduling.status import merge_diff
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.job_request import bookable
+from partita.reconcile.job_status import merge_diff
+from partita.reconcile.pod_creation import PodCreation
 from partita_policies import Job, Snapshot
 from partita_policies.fifo import FIFO, FIFOParameters
 from scheduling.builders import (
@@ -185,8 +185,8 @@ class Operator:
         for prefix in ("uid-", "pod-"):  # Pods come last
             for body in cluster.of(prefix):
                 take(self._state, copy.deepcopy(body))
-        self._jobs = Jobs(self._state)
-        self._memory = Memory(_Direct(PolicySpec()))
+        self._jobs = JobReconciler(self._state)
+        self._memory = PartitionState(_Direct(PolicySpec()))
 
     @property
     def _now(self) -> datetime:
@@ -305,7 +305,7 @@ class Operator:
             return
         if any(a.attempt != attempt for a in booked.values()):
             return
-        if self._jobs.creations.of(uid, booked.values()) is not Creation.NOT_CREATED:
+        if self._jobs.creations.of(uid, booked.values()) is not PodCreation.NOT_CREATED:
             return
         self._jobs.creations.requesting(uid)
         name = f"{job.metadata.name}-{attempt}"

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle_result import CycleResult
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
 from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
-from partita.scheduling.cycle import Memory, run_cycle
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.reasons import Reason
-from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.state import State
+from partita.reconcile.reasons import Reason
 from partita_policies import Job, Parameters, Placement, Snapshot
-from partita_policies.room import Room
+from partita_policies.capacity import Capacity
 from scheduling.builders import (
     GIB,
     a_partition,
@@ -54,7 +54,7 @@ def last_first(snapshot: Snapshot) -> list[Placement]:
 
 
 def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
-    room, placements = Room(snapshot.gpus, snapshot.nodes), []
+    room, placements = Capacity(snapshot.gpus, snapshot.nodes), []
     for job in jobs:
         where = room.first_fit(job)
         if where is not None:
@@ -70,7 +70,7 @@ class World:
         spec = {"sharing": {"memoryReservePercent": 0}, "maxPriority": 100, **spec}
         self.state: State = a_state(*gpus_up(*(servers or (server_body(),))))
         self.partition: GPUPartition = a_partition(**spec)
-        self.memory = Memory(runner(decide))
+        self.memory = PartitionState(runner(decide))
         self.waiting: dict[str, Job] = {}
         self.released: dict[str, set[str]] = {}
         self._age = 0.0

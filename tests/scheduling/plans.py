@@ -4,9 +4,9 @@ from typing import Any
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import format_time
-from partita.scheduling.attempts import Surroundings
-from partita.scheduling.creation import Creation
-from partita.scheduling.lifecycle import Plan
+from partita.reconcile.attempts import Surroundings
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.pod_creation import PodCreation
 from scheduling.builders import (
     a_job,
     an_allocation,
@@ -28,7 +28,7 @@ def around(*pods: Any, booked: int | None = None, servers: int = 1, **fields: An
         "node_exists": lambda node: node == "node-1",
         "ending": None,
         "peak": None,
-        "creation": Creation.NOT_CREATED,
+        "creation": PodCreation.NOT_CREATED,
     }
     return Surroundings(**(values | fields))
 

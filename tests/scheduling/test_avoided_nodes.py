@@ -7,9 +7,9 @@ import pytest
 
 from partita.models import Outcome
 from partita.pods.outcome import read_outcome
-from partita.scheduling.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until
-from partita.scheduling.node_fit import Host, Largest
-from partita.scheduling.request import resolve
+from partita.reconcile.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until
+from partita.reconcile.job_request import resolve
+from partita.reconcile.node_fit import Host, Largest
 from partita_policies.types import Job
 from scheduling.builders import GIB, a_job, a_partition, at, pod_status
 from scheduling.plans import NOW, attempt, with_attempts

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from partita.models import SharingMode
 from partita.models.base import format_time, parse_memory
-from partita.scheduling.request import bookable
+from partita.reconcile.job_request import bookable
 from scheduling.builders import GIB, node_body, pod_status, server_body
 from scheduling.cluster import Cluster, Operator, Writes
 

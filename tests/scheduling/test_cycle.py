@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.cycle import run_cycle
-from partita.scheduling.cycle_result import placements_of
-from partita.scheduling.reasons import Reason
+from partita.decide.cycle import run_cycle
+from partita.decide.cycle_result import placements_of
+from partita.reconcile.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.builders import (
     DELETING,

@@ -7,8 +7,8 @@ import pytest
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.base import format_time
-from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT, Ending
-from partita.scheduling.lifecycle import Plan, plan
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT, Ending
+from partita.reconcile.lifecycle import Plan, plan
 from scheduling.builders import (
     GIB,
     a_job,

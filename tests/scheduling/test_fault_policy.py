@@ -3,10 +3,10 @@
 import pytest
 
 from partita.models import Outcome, Phase
-from partita.scheduling.attempts import Ending
-from partita.scheduling.fault_policy import GPUFault, ending_of
-from partita.scheduling.lifecycle import plan
-from partita.scheduling.request import Largest, resolve
+from partita.reconcile.attempts import Ending
+from partita.reconcile.fault_policy import GPUFault, ending_of
+from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.lifecycle import plan
 from partita_policies.types import Job
 from scheduling.builders import GIB, a_partition, a_pod, an_allocation, at, pod_status, seconds
 from scheduling.plans import NOW, around, attempt, ended, last, with_attempts

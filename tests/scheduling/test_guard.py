@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.decide.guard import Guard, over_quota
+from partita.decide.ledger import Held
 from partita.models.partition import Quota
-from partita.scheduling.guard import Guard, over_quota
-from partita.scheduling.ledger import Held
 from partita_policies import GPU, Booking, Job, Placement, Snapshot
 from support.strategies import GIB, placements, snapshots, within_limits
 

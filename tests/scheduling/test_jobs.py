@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from partita.informer.state import State
 from partita.models import Outcome, Phase, SharedGPUJobStatus
 from partita.models.base import format_time
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.state import State
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.reasons import Reason, Why
 from scheduling.builders import (
     DELETING,
     GIB,
@@ -34,21 +34,21 @@ BOOKED = {UID: allocation()}
 UNSCHEDULABLE = {"reason": "Unschedulable", "message": "0/1 nodes are available"}
 
 
-def world(*bodies: dict[str, Any]) -> tuple[State, Jobs]:
+def world(*bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
     state = a_state(partition_body(), *bodies)
-    jobs = Jobs(state)
+    jobs = JobReconciler(state)
     jobs.refresh_largest("shared")
     jobs.creations.allocating(UID, 1, START)
     return state, jobs
 
 
-def status(jobs: Jobs, now: float = 0) -> SharedGPUJobStatus:
+def status(jobs: JobReconciler, now: float = 0) -> SharedGPUJobStatus:
     wish = jobs.status(UID, at(now))
     assert wish is not None
     return wish[0]
 
 
-def write(state: State, jobs: Jobs, now: float = 0, **spec: Any) -> None:
+def write(state: State, jobs: JobReconciler, now: float = 0, **spec: Any) -> None:
     """Write the status that is wished for, as the operator would."""
     take(state, job_body(status=status(jobs, now).dump(), **spec))
 
@@ -114,7 +114,7 @@ class TestTheQueue:
         jobs.look(UID, START)
         assert list(jobs.waiting["shared"]) == [UID]
 
-    def ran_out(self, memory: str, *bodies: dict[str, Any]) -> tuple[State, Jobs]:
+    def ran_out(self, memory: str, *bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
         attempt = {"number": 1, "outcome": "OutOfMemory", "memory": memory, "message": "no more"}
         job = job_body(status={"phase": "Queued", "attempts": [attempt]})
         return world(job, *gpus_up(server_body()), *bodies)
@@ -165,7 +165,7 @@ class TestEnds:
         pod = pod_body(status=pod_status("Running", started=START))
         return world(node_body(), there, *extra, job_body(), pod)
 
-    def outcome(self, jobs: Jobs, now: float = 1) -> Outcome | None:
+    def outcome(self, jobs: JobReconciler, now: float = 1) -> Outcome | None:
         made = jobs.look(UID, at(now))
         assert made is not None
         return made.attempts[-1].outcome
@@ -280,7 +280,7 @@ class TestGone:
 
 
 class TestPodsThatDoNotStart:
-    def world(self, **partition: Any) -> tuple[State, Jobs]:
+    def world(self, **partition: Any) -> tuple[State, JobReconciler]:
         up = gpus_up(server_body(allocations=BOOKED))
         status = {"conditions": [{"type": "PodScheduled", "status": "False", **UNSCHEDULABLE}]}
         state, jobs = world(*up, job_body(), pod_body(node="", status=status))
@@ -316,7 +316,7 @@ class TestPodsThatDoNotStart:
 
 
 class TestRefusals:
-    def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, Jobs]:
+    def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, JobReconciler]:
         up = (node_body(), server_pod_body("shared-0"))
         state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
         jobs.look(UID, START)
@@ -401,7 +401,7 @@ class TestStatuses:
         assert status(self.jobs, 15).message == "10 GiB are free"
 
     @staticmethod
-    def a_wish_taken_back() -> tuple[State, Jobs, SharedGPUJobStatus]:
+    def a_wish_taken_back() -> tuple[State, JobReconciler, SharedGPUJobStatus]:
         """A job that has never fitted, for a moment no GPU to fit on, and now has one again."""
         state, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
         jobs.look(UID, START)

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.models import Allocation, GPUServer
-from partita.scheduling.ledger import (
+from partita.decide.ledger import (
     Held,
     LedgerChanges,
     ServerChange,
@@ -12,6 +11,7 @@ from partita.scheduling.ledger import (
     overbooked,
     totals,
 )
+from partita.models import Allocation, GPUServer
 from scheduling.builders import GIB, a_server, an_allocation
 from support.patches import merged
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase
 from partita.models.base import format_time
-from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT, Ending
-from partita.scheduling.lifecycle import Plan, plan
-from partita.scheduling.views import PodView
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT, Ending
+from partita.reconcile.lifecycle import Plan, plan
 from scheduling.builders import (
     DELETING,
     GIB,

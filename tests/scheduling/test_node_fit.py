@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from partita.informer.views import NodeInfo
 from partita.models.partition import Toleration
 from partita.models.template import PackedTemplate, PodTemplate
-from partita.pods.needs import read_needs
-from partita.scheduling.node_fit import Fit, Host, Largest, fit
-from partita.scheduling.reasons import Reason, Why, stalled
-from partita.scheduling.views import NodeInfo
+from partita.pods.template_needs import read_needs
+from partita.reconcile.node_fit import Host, Largest, NodeFit, fit
+from partita.reconcile.reasons import Reason, Why, stalled
 from scheduling.builders import node_body
 
 GIB = 2**30
@@ -27,7 +27,7 @@ def needs(*, requests: dict[str, Any] | None = None, **spec: Any) -> Any:
     return read_needs(PackedTemplate.pack(template))
 
 
-def found(asked: Any, *hosts: Host, tolerations: tuple[Toleration, ...] = ()) -> Fit | Why:
+def found(asked: Any, *hosts: Host, tolerations: tuple[Toleration, ...] = ()) -> NodeFit | Why:
     return fit(asked, Largest.of(hosts, tolerations), "shared")
 
 
@@ -48,8 +48,8 @@ def test_only_nodes_that_could_run_it_count():
 
 def test_what_a_node_does_not_say_is_not_held_against_it():
     unknown = (Host("node-1"), host("node-2", allocatable={}))
-    assert found(needs(requests={"cpu": "1000"}), *unknown) == Fit(Largest.of(unknown))
-    assert found(needs(requests={"cpu": "1000"})) == Fit(Largest())
+    assert found(needs(requests={"cpu": "1000"}), *unknown) == NodeFit(Largest.of(unknown))
+    assert found(needs(requests={"cpu": "1000"})) == NodeFit(Largest())
 
 
 TAINT = {"key": "team", "value": "b", "effect": "NoSchedule"}
@@ -114,9 +114,9 @@ def test_the_partition_s_tolerations_count_as_the_template_s_own():
     tainted = host(taints=[TAINT])
     more = (Toleration(key="team", operator="Exists"),)
     assert isinstance(found(needs(), tainted), Why)
-    assert isinstance(found(needs(), tainted, tolerations=more), Fit)
+    assert isinstance(found(needs(), tainted, tolerations=more), NodeFit)
     own = [{"key": "team", "operator": "Equal", "value": "b"}]
-    assert isinstance(found(needs(tolerations=own), tainted), Fit)
+    assert isinstance(found(needs(tolerations=own), tainted), NodeFit)
 
 
 def test_what_passes_by_itself_is_waited_for():
@@ -129,7 +129,7 @@ def test_what_passes_by_itself_is_waited_for():
 def test_states_that_nodes_tell_otherwise_are_no_matter_of_the_template():
     keys = ("not-ready", "unreachable", "unschedulable")
     taints = [{"key": f"node.kubernetes.io/{k}", "effect": "NoSchedule"} for k in keys]
-    assert isinstance(found(needs(), host(taints=taints)), Fit)
+    assert isinstance(found(needs(), host(taints=taints)), NodeFit)
 
 
 def test_nothing_is_final_while_a_gpu_arrives():
@@ -139,7 +139,7 @@ def test_nothing_is_final_while_a_gpu_arrives():
 
 def test_gpus_in_a_template_are_no_demand_on_the_node():
     asked = needs(requests={"nvidia.com/gpu": "8", "gpu.partita.dev/0a1b2c3d": "1"})
-    assert isinstance(found(asked, host()), Fit)
+    assert isinstance(found(asked, host()), NodeFit)
 
 
 def test_what_was_found_is_kept_for_the_same_nodes():

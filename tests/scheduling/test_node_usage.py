@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.informer.node_usage import NodeUsage
 from partita.pods.requests import Requests
-from partita.scheduling.node_usage import NodeUsage
 from scheduling.builders import a_state, node_body, partition_body, server_body
 
 NODES = ("", "node-1", "node-2")

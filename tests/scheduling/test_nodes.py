@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.node_resources import left_on, offered
+from partita.decide.snapshot import gpus_of
 from partita.pods.requests import Requests
-from partita.scheduling.cycle import Memory, run_cycle
-from partita.scheduling.nodes import left_on, offered
-from partita.scheduling.reasons import Reason
-from partita.scheduling.request import resolve
-from partita.scheduling.snapshot import gpus_of, largest_of
-from partita_policies.room import Room
+from partita.reconcile.gpu_state import largest_of
+from partita.reconcile.job_request import resolve
+from partita.reconcile.reasons import Reason
+from partita_policies.capacity import Capacity
 from scheduling.builders import (
     a_partition,
     a_state,
@@ -124,7 +125,7 @@ def test_a_policy_sees_what_is_left_and_what_its_bookings_take():
     gpus = gpus_of(a_partition(), state, NOW)
     (node,) = offered(left_on(["node-1"], state, {}), gpus)
     assert (node.cpu, node.memory, node.storage) == (5000, 60 * GIB, 64 * GIB)
-    assert Room(gpus, [node]).hosts.left("node-1") == tuple(left(state))
+    assert Capacity(gpus, [node]).hosts.left("node-1") == tuple(left(state))
 
 
 def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
@@ -148,7 +149,7 @@ async def cycle(state: Any) -> Any:
         state,
         waiting=waiting,
         released={},
-        memory=Memory(runner(first_fit)),
+        memory=PartitionState(runner(first_fit)),
         now=NOW,
     )
 

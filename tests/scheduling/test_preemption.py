@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.preemption import victims_for
-from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
+from partita.decide.preemption import victims_for
+from partita.decide.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Booking, Job
-from partita_policies.room import Room
+from partita_policies.capacity import Capacity
 from support.strategies import gpus, jobs
 
 GIB = 2**30
@@ -80,7 +80,7 @@ class TestVictims:
                 replace(g, bookings=tuple(b for b in g.bookings if b.job not in without))
                 for g in there
             ]
-            return Room(left).why_not_together(job, names) is None
+            return Capacity(left).why_not_together(job, names) is None
 
         assert fits(gone)
         assert not any(fits(gone - {victim}) for victim in gone)
@@ -89,20 +89,20 @@ class TestVictims:
 class TestHolding:
     def test_the_gpu_with_the_least_still_to_come_is_held(self):
         there = [gpu(booking("a", 38)), gpu(booking("b", 25), name="gpu-1")]
-        assert gpus_to_hold(JOB, Room(there), there) == ("gpu-1",)
-        assert gpus_to_hold(replace(JOB, alone=True), Room(there), there) == ("gpu-1",)
+        assert gpus_to_hold(JOB, Capacity(there), there) == ("gpu-1",)
+        assert gpus_to_hold(replace(JOB, alone=True), Capacity(there), there) == ("gpu-1",)
 
     @pytest.mark.parametrize("change", [{"memory": 41 * GIB}, {"slots": 17}, {"clients": 49}])
     def test_none_is_held_for_a_job_that_it_can_never_take(self, change: dict[str, Any]):
         there = [gpu()]
-        assert gpus_to_hold(replace(JOB, **change), Room(there), there) is None
+        assert gpus_to_hold(replace(JOB, **change), Capacity(there), there) is None
 
     def test_several_are_held_on_one_node(self):
         there = [gpu(name=f"gpu-{n}", node=f"n{n % 2}") for n in range(3)]
         job = replace(JOB, gpus=2, alone=True)
-        assert gpus_to_hold(job, Room(there), there) == ("gpu-0", "gpu-2")
-        assert fit_among(job, Room(there), there) == ("gpu-0", "gpu-2")
-        assert fit_among(job, Room(there), there[:2]) is None
+        assert gpus_to_hold(job, Capacity(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, Capacity(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, Capacity(there), there[:2]) is None
 
 
 class TestAging:

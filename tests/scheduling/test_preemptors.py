@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from partita.scheduling import cycle as cycles
-from partita.scheduling.cycle import run_cycle
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.preemption import TERMINATION_SLACK
+from partita.decide import cycle as cycles
+from partita.decide.cycle import run_cycle
+from partita.decide.cycle_result import CycleResult
+from partita.decide.preemption import TERMINATION_SLACK
 from scheduling.builders import GIB, allocation, at, gpus_up, job_body, server_body, take
 from scheduling.cycles import NOW, World, started
 

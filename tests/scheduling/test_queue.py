@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.scheduling.queue import fair_order
+from partita.decide.queue_order import fair_order
 from partita_policies import Job
 from support.strategies import queues
 

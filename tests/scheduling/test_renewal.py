@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.renewal import renew_requests
-from partita.scheduling.snapshot import gpus_of
-from partita.scheduling.state import State
+from partita.decide.snapshot import gpus_of
+from partita.informer.state import State
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.profile_updates import renew_requests
 from scheduling.builders import (
     GIB,
     START,
@@ -25,16 +25,18 @@ HISTORY: dict[str, Any] = {"gpuMemory": None}
 """Takes its memory from the history of its application."""
 
 
-def world(*bodies: dict[str, Any], server: dict[str, Any] | None = None) -> tuple[State, Jobs]:
+def world(
+    *bodies: dict[str, Any], server: dict[str, Any] | None = None
+) -> tuple[State, JobReconciler]:
     gpus = gpus_up(server or server_body())
     state = a_state(partition_body(), profile_body(), *gpus, *bodies)
-    jobs = Jobs(state)
+    jobs = JobReconciler(state)
     jobs.refresh_largest("shared")
     look_at_all(state, jobs)
     return state, jobs
 
 
-def look_at_all(state: State, jobs: Jobs) -> None:
+def look_at_all(state: State, jobs: JobReconciler) -> None:
     for uid in state.dirty.take_jobs():
         jobs.look(uid, START)
     state.dirty.take_applications()
@@ -45,7 +47,7 @@ def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
     return job_body(name, application="resnet", **fields)
 
 
-def renew(state: State, jobs: Jobs) -> set[str]:
+def renew(state: State, jobs: JobReconciler) -> set[str]:
     """Return what is to be looked at."""
     return renew_requests(state.dirty.take_applications(), state, jobs.waiting)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.reports import excess_of, max_clients
-from partita.scheduling.request import Largest, resolve
+from partita.reconcile.agent_reports import excess_of, max_clients
+from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.reasons import Reason, Why
 from scheduling.builders import GIB, a_job, a_partition, a_server, allocation
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile, Attempt, Outcome
 from partita.models.base import MEBI
-from partita.scheduling.histories import to_profile
-from partita.scheduling.node_fit import Largest
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.request import bookable, resolve, with_profile
+from partita.reconcile.job_request import bookable, resolve, with_profile
+from partita.reconcile.node_fit import Largest
+from partita.reconcile.reasons import Reason, Why
 from partita_policies.types import Job, Profile
 from scheduling.builders import GIB, a_job, a_partition, profile_body
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from partita.decide import policy_runner as module
+from partita.decide.policy_runner import PolicyRunner
 from partita.models.partition import PolicySpec
-from partita.scheduling import runner as module
-from partita.scheduling.runner import PolicyRunner
 from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
 
 SNAPSHOT = Snapshot(

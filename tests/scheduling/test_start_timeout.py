@@ -5,8 +5,8 @@ from dataclasses import replace
 from partita.models import Outcome, Phase
 from partita.models.base import format_time
 from partita.pods.startup import Startup
-from partita.scheduling.creation import Creation
-from partita.scheduling.lifecycle import plan
+from partita.reconcile.lifecycle import plan
+from partita.reconcile.pod_creation import PodCreation
 from scheduling.builders import a_job, a_pod, at, pod_status
 from scheduling.plans import NOW, around, attempt, last, with_attempts, written
 
@@ -136,7 +136,7 @@ class TestNoPod:
         assert plan(job, around(), at(100)).next_attempt == 2
 
     def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
-        there = around(booked=1, start_timeout=60, creation=Creation.UNKNOWN)
+        there = around(booked=1, start_timeout=60, creation=PodCreation.UNKNOWN)
         made = plan(a_job(), there, at(61))
         assert (made.find_pod, made.attempts) == (1, ())
 

@@ -1,4 +1,4 @@
-"""What `partita.scheduling.reservations` guarantees, in virtual time, with unfair policies."""
+"""What `partita.decide.reservations` guarantees, in virtual time, with unfair policies."""
 
 import asyncio
 import random
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.reasons import Reason
+from partita.reconcile.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.builders import allocation, server_body
 from scheduling.cycles import Decide, World, first_fit, last_first, reasons, started
@@ -71,7 +71,7 @@ def play(decide: Decide, seed: int, *, gpus: int = 2, **spec: Any) -> Play:
 
 
 def bound(older: int, namespaces: int) -> int:
-    """Cycles within which a job starts; see `partita.scheduling.reservations`."""
+    """Cycles within which a job starts; see `partita.decide.reservations`."""
     until_aged = (LIMIT + older + 1) * LONGEST
     return until_aged + namespaces * (older + 1) * LONGEST
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.informer.state import State
 from partita.models import Phase
-from partita.scheduling.state import State
 from scheduling.builders import (
     GIB,
     a_state,

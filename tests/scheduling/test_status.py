@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJobStatus
-from partita.scheduling.lifecycle import Plan
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.status import Place, job_status, merge_diff
+from partita.reconcile.job_status import AssignedPlace, job_status, merge_diff
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.reasons import Reason, Why
 from scheduling.builders import GIB, a_job, an_allocation, at
 from support.patches import merged
 
-PLACE = Place(
+PLACE = AssignedPlace(
     booked={"shared-0": an_allocation(threadPercent=30)},
     uuids=["GPU-1"],
     node="node-1",

@@ -4,9 +4,9 @@ import pytest
 
 from partita.models import Outcome, Phase
 from partita.models.base import format_memory
-from partita.scheduling.lifecycle import Plan, plan
-from partita.scheduling.request import Largest, resolve
-from partita.scheduling.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
+from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.lifecycle import Plan, plan
+from partita.reconcile.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from scheduling.builders import GIB, a_partition, a_pod, at, seconds
 from scheduling.plans import NOW, around, attempt, ended, last, with_attempts
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.reasons import Reason
+from partita.decide.cycle_result import CycleResult
+from partita.reconcile.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.builders import (
     GIB,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from partita.scheduling.reasons import Reason, Why, gib, stalled
-from partita.scheduling.waiting import WaitingReasons
+from partita.decide.waiting_reasons import WaitingReasons
+from partita.reconcile.reasons import Reason, Why, gib, stalled
 from partita_policies import GPU, Booking, Job
-from partita_policies.room import Room
+from partita_policies.capacity import Capacity
 from support.strategies import snapshots
 
 GIB = 2**30
@@ -25,7 +25,7 @@ def why(
     job: Job, *gpus: GPU, holds: dict[str, tuple[str, ...]] | None = None, wanted: int = 2
 ) -> Why:
     reasons = WaitingReasons(
-        Room(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
+        Capacity(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
     )
     return reasons.why(job)
 
@@ -137,7 +137,7 @@ def test_memory_that_is_free_where_no_place_is_is_not_held_up_as_the_most():
 @given(snapshots())
 def test_there_is_an_answer_for_every_job_and_it_is_the_same_for_its_twins(snapshot):
     reasons = WaitingReasons(
-        Room(snapshot.gpus),
+        Capacity(snapshot.gpus),
         snapshot.gpus,
         holds={"job-0": [gpu.id for gpu in snapshot.gpus[:1]]},
         policy="fifo",

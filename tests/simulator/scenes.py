@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from partita_policies import GPU, Parameters, Placement, Snapshot, Step
-from partita_policies.simulator import Application, Task, task_of
+from partita_research.simulator import Application, Task, task_of
 
 __all__ = ["GIB", "Scripted", "application", "gpus", "queue"]
 

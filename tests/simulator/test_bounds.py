@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita_policies import GPU, Sharing, Step, create
-from partita_policies.simulator import Application, simulate, task_of
-from partita_policies.simulator.bounds import bounds, finishable
-from partita_policies.simulator.jitter import jitter
-from partita_policies.simulator.optimum import TooLargeError, mixture_bound, small_optimum
-from partita_policies.simulator.synthetic import random_tasks
-from partita_policies.simulator.workloads import STUDY_WORKLOADS, study_workload
+from partita_research.simulator import Application, simulate, task_of
+from partita_research.simulator.bounds import bounds, finishable
+from partita_research.simulator.jitter import jitter
+from partita_research.simulator.optimum import TooLargeError, mixture_bound, small_optimum
+from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 from simulator.scenes import GIB, application, gpus, queue
 
 CARD = GPU("gpu-0", "node", 12 * GIB, 16, pcie_bandwidth=32 * 10**9)

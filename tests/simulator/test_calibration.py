@@ -6,7 +6,7 @@ import math
 import pytest
 
 from partita_policies.interference import CACHE_EXPONENT, CACHE_STRENGTH, SWITCH_OVERHEAD
-from partita_policies.simulator.calibration import fit, mps_table
+from partita_research.simulator.calibration import fit, mps_table
 
 
 def test_the_constants_are_those_of_the_fit():

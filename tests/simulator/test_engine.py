@@ -7,7 +7,7 @@ import pytest
 
 from partita_policies import Placement, Sharing, Step, create
 from partita_policies.interference import Load, slowdowns
-from partita_policies.simulator import Application, Outcome, Simulation, simulate, task_of
+from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
 from simulator.scenes import GIB, Scripted, application, gpus, queue
 
 
@@ -49,9 +49,9 @@ def test_above_its_booking_under_mps_one_job_is_killed_and_comes_back_larger():
     tasks = [task_of(greedy, "greedy", memory=3 * GIB), task_of(calm, "calm")]
     result = simulate(tasks, gpus(), create("fifo"))
     killed, *others = sorted(result.attempts, key=lambda attempt: attempt.end)
-    assert (killed.job, killed.outcome) == ("greedy", Outcome.OUT_OF_MEMORY)
+    assert (killed.job, killed.outcome) == ("greedy", SimulatedOutcome.OUT_OF_MEMORY)
     assert killed.end == pytest.approx(50)
-    assert [attempt.outcome for attempt in others] == [Outcome.FINISHED] * 2
+    assert [attempt.outcome for attempt in others] == [SimulatedOutcome.FINISHED] * 2
     again = next(attempt for attempt in others if attempt.job == "greedy")
     assert again.memory == 4.5 * GIB
     assert again.end == pytest.approx(150)
@@ -63,8 +63,8 @@ def test_without_limits_the_job_that_asked_last_is_killed():
     tasks = [task_of(truth, truth.name, memory=5 * GIB) for truth in (early, late)]
     result = simulate(tasks, gpus(), create("fifo"), sharing=Sharing.TIME_SLICING)
     killed = result.attempts[0]
-    assert (killed.job, killed.outcome) == ("late", Outcome.OUT_OF_MEMORY)
-    assert [job.outcome for job in result.jobs] == [Outcome.FINISHED] * 2
+    assert (killed.job, killed.outcome) == ("late", SimulatedOutcome.OUT_OF_MEMORY)
+    assert [job.outcome for job in result.jobs] == [SimulatedOutcome.FINISHED] * 2
     assert result.kills == 1
 
 
@@ -72,25 +72,28 @@ def test_a_job_that_needs_more_than_any_gpu_is_given_up_after_growing_to_the_lar
     task = task_of(application(memory=[1, 20]), "huge", memory=4 * GIB)
     result = simulate([task], gpus(), create("fifo"))
     assert [attempt.memory / GIB for attempt in result.attempts] == [4, 6, 9, 12]
-    assert result.jobs[0].outcome is Outcome.OUT_OF_MEMORY
+    assert result.jobs[0].outcome is SimulatedOutcome.OUT_OF_MEMORY
     assert not any(count for _, count in result.waiting())
 
 
 def test_a_booking_of_nothing_grows_until_it_is_enough():
     task = task_of(application(memory=[1]), "unknown", memory=0)
     result = simulate([task], gpus(), create("fifo"))
-    assert result.jobs[0].outcome is Outcome.FINISHED
+    assert result.jobs[0].outcome is SimulatedOutcome.FINISHED
 
 
 def test_a_job_that_fits_no_gpu_is_refused_and_the_others_run():
     tasks = [task_of(application(memory=[13]), "huge"), task_of(application(), "small")]
     result = simulate(tasks, gpus(), create("fifo"))
-    assert [job.outcome for job in result.jobs] == [Outcome.NEVER_FITS, Outcome.FINISHED]
+    assert [job.outcome for job in result.jobs] == [
+        SimulatedOutcome.NEVER_FITS,
+        SimulatedOutcome.FINISHED,
+    ]
 
 
 def test_a_policy_that_waits_for_nothing_leaves_its_jobs_unplaced():
     result = simulate(queue(application(), application()), gpus(), Scripted())
-    assert [job.outcome for job in result.jobs] == [Outcome.NEVER_PLACED] * 2
+    assert [job.outcome for job in result.jobs] == [SimulatedOutcome.NEVER_PLACED] * 2
     assert (result.makespan, result.decisions) == (0, 1)
 
 
@@ -107,7 +110,10 @@ def test_placements_that_break_a_limit_are_counted_and_not_made():
     )
     result = simulate(tasks, gpus(), policy)
     assert result.rejected == 4
-    assert [job.outcome for job in result.jobs] == [Outcome.FINISHED, Outcome.NEVER_PLACED]
+    assert [job.outcome for job in result.jobs] == [
+        SimulatedOutcome.FINISHED,
+        SimulatedOutcome.NEVER_PLACED,
+    ]
 
 
 def test_all_that_happens_at_one_instant_is_one_decision():
@@ -198,4 +204,4 @@ def test_what_cannot_be_simulated_is_refused():
 def test_no_jobs_and_no_gpus_end_at_once():
     assert simulate([], gpus(), create("fifo")).makespan == 0
     result = simulate(queue(application()), [], create("fifo"))
-    assert result.jobs[0].outcome is Outcome.NEVER_FITS
+    assert result.jobs[0].outcome is SimulatedOutcome.NEVER_FITS

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Parameters, Placement, Room, Sharing, Step, create
+from partita_policies import GPU, Capacity, Parameters, Placement, Sharing, Step, create
 from partita_policies.interference import TYPICAL_CACHE
-from partita_policies.simulator import Application, Outcome, Simulation, simulate, task_of
-from partita_policies.simulator.results import ResultError, dump_result, load_result
-from partita_policies.simulator.synthetic import random_application, random_tasks
+from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
+from partita_research.simulator.results import ResultError, dump_result, load_result
+from partita_research.simulator.synthetic import random_application, random_tasks
 from simulator.scenes import GIB
 
 CARDS = [
@@ -42,7 +42,7 @@ class Whim:
 
 def assert_sound(snapshot):
     """No GPU is overbooked, nobody waits and runs at once, and the queue is in order."""
-    Room(snapshot.gpus)
+    Capacity(snapshot.gpus)
     running = [booking.job for gpu in snapshot.gpus for booking in gpu.bookings]
     waiting = [job.id for job in snapshot.jobs]
     assert waiting
@@ -93,9 +93,9 @@ def test_whatever_a_policy_does_all_jobs_are_accounted_for_and_no_gpu_is_overful
     for job in result.jobs:
         mine = [attempt for attempt in result.attempts if attempt.job == job.job]
         assert len(mine) == job.attempts
-        if job.outcome is Outcome.FINISHED:
-            assert mine[-1].outcome is Outcome.FINISHED
-            assert all(attempt.outcome is Outcome.OUT_OF_MEMORY for attempt in mine[:-1])
+        if job.outcome is SimulatedOutcome.FINISHED:
+            assert mine[-1].outcome is SimulatedOutcome.FINISHED
+            assert all(attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY for attempt in mine[:-1])
             assert job.slowdown >= 1 - 1e-6
         bookings = [attempt.memory for attempt in mine]
         assert bookings == sorted(set(bookings))
@@ -106,7 +106,7 @@ def test_whatever_a_policy_does_all_jobs_are_accounted_for_and_no_gpu_is_overful
     assert 0 <= result.memory_utilisation <= 100
     counts = [count for _, count in result.waiting()]
     assert min(counts, default=0) >= 0
-    left = sum(job.outcome is Outcome.NEVER_PLACED for job in result.jobs)
+    left = sum(job.outcome is SimulatedOutcome.NEVER_PLACED for job in result.jobs)
     assert (counts[-1] if counts else 0) == left
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from partita_policies import GPU, Job, Node, Profile, Step
-from partita_policies.simulator.openb import (
+from partita_research.simulator.openb import (
     GPU_MEMORY,
     TraceError,
     TraceNode,

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import Placement, RoomError, create
-from partita_policies.simulator.openb import TraceNode, TraceTask
-from partita_policies.simulator.saturation import PUBLISHED, arrivals, saturate
+from partita_policies import CapacityError, Placement, create
+from partita_research.simulator.openb import TraceNode, TraceTask
+from partita_research.simulator.saturation import PUBLISHED, arrivals, saturate
 
 GIB = 2**30
 NODES = [
@@ -81,7 +81,7 @@ def test_a_policy_that_places_what_does_not_fit_is_found_out():
         def decide(self, snapshot):
             return [Placement(job.id, ("a-0",)) for job in snapshot.jobs]
 
-    with pytest.raises(RoomError, match="Memory"):
+    with pytest.raises(CapacityError, match="Memory"):
         saturate(Reckless(), NODES, [task("t", 600)] * 2)
 
 

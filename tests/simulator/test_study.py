@@ -9,16 +9,16 @@ import pytest
 
 from partita_policies import Sharing, create
 from partita_policies.interference import TYPICAL_CACHE, load_of, slowdowns
-from partita_policies.simulator import simulate
-from partita_policies.simulator.study import study
-from partita_policies.simulator.tasks import MIB
-from partita_policies.simulator.workloads import (
+from partita_research.simulator import simulate
+from partita_research.simulator.study import study
+from partita_research.simulator.tasks import MIB
+from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,
     study_applications,
     study_workload,
 )
 
-DATA = files("partita_policies") / "data"
+DATA = files("partita_research") / "data"
 CARD = study_workload("random").gpus[0]
 MEMBERS = {  # section V.3.1
     "gpu-heavy": "vgg11 vgg16 resnet50 resnet101 resnet152 QMCPACK HOOMD LAMMPS",

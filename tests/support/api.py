@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from partita.models.nesting import parse
+from partita.models.json_text import parse
 
 __all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch"]
 

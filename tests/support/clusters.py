@@ -148,7 +148,7 @@ def embedded_server(folder: Path) -> Iterator[ApiServer]:
 
     A task that it leaves behind, or one that failed unseen, fails the run at its end.
     """
-    from partita.embedded.server import EmbeddedAPIServer
+    from partita_testcluster.apiserver.server import EmbeddedAPIServer
 
     troubles: list[str] = []
     started: Future[tuple[str, dict[str, Any], Callable[[], object]]] = Future()

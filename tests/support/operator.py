@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from partita.controller.operator import run_operator
-from partita.controller.settings import OperatorSettings
-from partita.embedded.nodes import NodeSpec, run_nodes
+from partita.operator.main import run_operator
+from partita.operator.settings import OperatorSettings
+from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
 from support.clusters import ApiServer
 from support.crds import install_crds

@@ -156,10 +156,10 @@ def _reap(*_: object) -> None:
 
 def _forge() -> None:
     """Fork an operator for each line of the input."""
-    from partita.scheduling import attempts
+    from partita.reconcile import attempts
 
-    import_module("partita.controller.operator")  # what takes so long, once
-    import_module("partita.controller.definitions")._wanted()
+    import_module("partita.operator.main")  # what takes so long, once
+    import_module("partita.operator.crd_check")._wanted()
     attempts.FIRST_BACK_OFF = 0.1
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
@@ -173,10 +173,10 @@ def _forge() -> None:
 
 
 def _operate(order: dict[str, Any]) -> None:
-    from partita.controller.ending import alone
-    from partita.controller.logs import configure_logs
-    from partita.controller.operator import run_operator
-    from partita.controller.settings import OperatorSettings
+    from partita.operator.logs import configure_logs
+    from partita.operator.main import run_operator
+    from partita.operator.settings import OperatorSettings
+    from partita.operator.task_shutdown import alone
 
     status = 1
     try:

@@ -18,11 +18,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from partita.decide.ledger import overbooked
 from partita.models import GPUPartition, GPUServer
-from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
-from partita.scheduling.creation import CREATION_UNKNOWN, POD_NOT_FOUND
-from partita.scheduling.ledger import overbooked
-from partita.scheduling.request import bookable
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
+from partita.reconcile.job_request import bookable
+from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
 
 __all__ = ["Body", "Record", "Version"]
 

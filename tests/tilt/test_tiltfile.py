@@ -14,7 +14,7 @@ import pytest
 import starlark
 import yaml
 
-from partita.cli import main
+from partita.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 BUILTINS = ("k8s_resource", "k8s_yaml", "kustomize", "local_resource", "fall_back_on", "sync")
@@ -118,5 +118,5 @@ def test_each_command_exists(tilt: SimpleNamespace) -> None:
                 assert f"\n{target}:" in makefile, command
             elif program:
                 assert program == ".venv/bin/partita", command
-                assert words[0] in main.commands, command
+                assert words[0] in COMMANDS, command
         assert all((ROOT / path).exists() for path in getattr(resource, "deps", ()))

@@ -10,7 +10,7 @@ from typing import Final
 import pynvml
 
 from partita.agent.errors import NotPermittedError, SetupError
-from partita.agent.nvml import GPU
+from partita.agent.nvml import NVMLDevice
 from partita.models import SharingMode
 
 __all__ = ["claim", "restore"]
@@ -19,7 +19,7 @@ _DEFAULT: Final = pynvml.NVML_COMPUTEMODE_DEFAULT
 _EXCLUSIVE: Final = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 
 
-def claim(gpu: GPU, mode: SharingMode, *, keep: bool) -> None:
+def claim(gpu: NVMLDevice, mode: SharingMode, *, keep: bool) -> None:
     """Set the mode that a way of sharing needs; nothing is written where it is set already.
 
     Parameters
@@ -36,7 +36,7 @@ def claim(gpu: GPU, mode: SharingMode, *, keep: bool) -> None:
         _set(gpu, _EXCLUSIVE if mode is SharingMode.MPS else _DEFAULT)
 
 
-def restore(gpu: GPU, *, keep: bool) -> None:
+def restore(gpu: NVMLDevice, *, keep: bool) -> None:
     """Let anybody use the GPU again.
 
     Raises
@@ -48,7 +48,7 @@ def restore(gpu: GPU, *, keep: bool) -> None:
         _set(gpu, _DEFAULT)
 
 
-def _set(gpu: GPU, wanted: int) -> None:
+def _set(gpu: NVMLDevice, wanted: int) -> None:
     now = gpu.compute_mode()
     if now is None or now == wanted:
         # A GPU without compute modes cannot be claimed; MPS works on it all the same.

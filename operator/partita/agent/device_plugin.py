@@ -18,8 +18,8 @@ import structlog
 
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.models import SharingMode
+from partita.pods.allocation import DeviceInjection, device_resource
 from partita.pods.directories import pipe_directory
-from partita.pods.grant import DeviceInjection, device_resource
 
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
 

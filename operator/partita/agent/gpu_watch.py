@@ -9,7 +9,7 @@ import structlog
 from partita.agent.errors import NVMLError
 from partita.agent.health import QUIET, Health, Source, Trouble, XidKind, xid_kind
 from partita.agent.mps_watch import RELEASED_WITHIN
-from partita.agent.nvml import GPU, Event, close_library, open_library
+from partita.agent.nvml import GPUEvent, NVMLDevice, close_library, open_library
 
 __all__ = ["SILENT_AFTER", "GPUWatch", "Vitals", "probe"]
 
@@ -42,7 +42,7 @@ class GPUWatch:
     """Memory errors that are known."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
-    def event(self, event: Event, now: float) -> bool:
+    def event(self, event: GPUEvent, now: float) -> bool:
         """Take an event; tell whether it changed what is wrong.
 
         Parameters
@@ -136,12 +136,12 @@ class Vitals:
     """Degrees at which it shuts down."""
 
     @classmethod
-    def of(cls, gpu: GPU) -> "Vitals":
+    def of(cls, gpu: NVMLDevice) -> "Vitals":
         """Read them; blocks."""
         return cls(gpu.uncorrected_errors(), gpu.temperature(), gpu.shutdown_temperature())
 
 
-def probe(uuid: str) -> GPU:
+def probe(uuid: str) -> NVMLDevice:
     """Find a GPU that was lost, by a library that is opened anew, and make sure that it answers.
 
     Raises
@@ -151,7 +151,7 @@ def probe(uuid: str) -> GPU:
     """
     close_library()
     open_library()
-    gpu = GPU.of(uuid)
+    gpu = NVMLDevice.of(uuid)
     if gpu.uuid() != uuid:
         raise NVMLError(f"{uuid} is another GPU now")
     gpu.memory_used()

@@ -12,9 +12,9 @@ __all__ = [
     "FATAL_TO_CLIENTS",
     "QUIET",
     "Health",
+    "ServerConditions",
     "Source",
     "Trouble",
-    "Verdict",
     "XidKind",
     "xid_kind",
 ]
@@ -101,7 +101,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ServerConditions:
     """The conditions of the GPUServer."""
 
     ready: bool
@@ -138,12 +138,14 @@ class Health:
         """Whether every program on the GPU is lost."""
         return any(trouble.faulted for trouble in self._troubles.values())
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ServerConditions:
         """Judge by all that is known."""
         found = [self._troubles[source] for source in Source if source in self._troubles]
         fault = next((trouble for trouble in found if trouble.faulted), None)
         if found:
             first = fault or found[0]
-            return Verdict(ready=False, reason=first.reason, message=first.message, fault=fault)
+            return ServerConditions(
+                ready=False, reason=first.reason, message=first.message, fault=fault
+            )
         reason = "Recovered" if self._was_faulted else "AgentReporting"
-        return Verdict(ready=True, reason=reason, message="", fault=None)
+        return ServerConditions(ready=True, reason=reason, message="", fault=None)

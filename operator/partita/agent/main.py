@@ -15,20 +15,20 @@ from partita.agent.device_plugin import DevicePlugin, Slots
 from partita.agent.errors import AgentError, GPULostError, NVMLError, SetupError
 from partita.agent.gpu_watch import SILENT_AFTER, GPUWatch, Vitals, probe
 from partita.agent.health import FATAL_TO_CLIENTS, Health, Source, Trouble
-from partita.agent.jobs import Jobs
 from partita.agent.mps import ControlDaemon, max_clients
 from partita.agent.mps_watch import MPSWatch
-from partita.agent.nvml import GPU, Event, close_library, open_library
+from partita.agent.nvml import GPUEvent, NVMLDevice, close_library, open_library
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.profile_store import ProfileStore
-from partita.agent.report import Picture, Reporter
+from partita.agent.reporter import GPUReport, Reporter
+from partita.agent.running_jobs import RunningJobs
 from partita.agent.server_log import ServerLog
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import Claim, Claimed
 from partita.agent.terminate import terminator
 from partita.agent.threads import EventThread, Readings, SamplingThread, in_thread
-from partita.agent.unknown import Unknown
-from partita.agent.waiting import woken
+from partita.agent.unknown_processes import Unknown
+from partita.agent.waits import woken
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -84,7 +84,7 @@ class Agent:
         self._plugin: DevicePlugin | None = None
         self._mps: MPSWatch | None = None
         self.health = Health()
-        self.jobs = Jobs(
+        self.jobs = RunningJobs(
             kube,
             settings.server,
             self._events,
@@ -197,7 +197,7 @@ class Agent:
 
     # Looking
 
-    async def _sample(self, gpu: GPU) -> NoReturn:
+    async def _sample(self, gpu: NVMLDevice) -> NoReturn:
         """Watch the GPU by threads; when it was lost, by new ones once it is back."""
         while True:
             self._sampled_at = time.monotonic()
@@ -225,7 +225,7 @@ class Agent:
         if self._mps is not None and self._mps.listen():
             self._alarm()
 
-    def _take_event(self, seen: Event | NVMLError) -> None:
+    def _take_event(self, seen: GPUEvent | NVMLError) -> None:
         if isinstance(seen, NVMLError):
             self._trouble(seen)
         else:
@@ -307,7 +307,7 @@ class Agent:
                 await self._reporter.report(self.picture(), time.monotonic())
             await woken(self._report_now, REPORT_EVERY)
 
-    def picture(self) -> Picture:
+    def picture(self) -> GPUReport:
         """All that there is to report now."""
         facts: dict[str, Any] = {"node": self._settings.node}
         total = 0
@@ -328,7 +328,7 @@ class Agent:
             if identity.pcie_bandwidth:
                 facts["pcieBandwidth"] = format_memory(identity.pcie_bandwidth)
         last = self.jobs.last
-        return Picture(
+        return GPUReport(
             facts=facts,
             verdict=self.health.verdict(),
             total=total,

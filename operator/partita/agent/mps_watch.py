@@ -29,7 +29,7 @@ RELEASED_WITHIN: Final = 30.0
 TOLD_FOR: Final = 6.0
 """Seconds for which a fault is told at least. Longer than between two looks at the ledger, which
 may not name yet whom it took; and than the operator waits to hear of it
-(`partita.scheduling.attempts.HEARSAY`)."""
+(`partita.reconcile.attempts.HEARSAY`)."""
 _UNANSWERED: Final = 2
 """Looks in a row without an answer after which the daemon counts as hung."""
 _FATAL: Final = "a program has caused a fatal fault, and every client of the GPU is lost"

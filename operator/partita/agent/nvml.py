@@ -17,11 +17,11 @@ from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.nvml_calls import UNSUPPORTED, call, maybe, number, translated
 
 __all__ = [
-    "GPU",
-    "Event",
-    "Events",
+    "GPUEvent",
+    "GPUEvents",
+    "GPUIdentity",
     "GPUProcess",
-    "Identity",
+    "NVMLDevice",
     "close_library",
     "cuda_version",
     "driver_version",
@@ -88,14 +88,14 @@ def cuda_version() -> int | None:
     return number(pynvml.nvmlSystemGetCudaDriverVersion_v2)
 
 
-def gpus() -> list["GPU"]:
+def gpus() -> list["NVMLDevice"]:
     """Return all GPUs that this process sees."""
     count: int = call(pynvml.nvmlDeviceGetCount)
-    return [GPU(call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+    return [NVMLDevice(call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class GPUIdentity:
     """What a GPU is."""
 
     uuid: str
@@ -127,14 +127,14 @@ class GPUProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class GPUEvent:
     """Something that the driver tells of by itself."""
 
     xid: int
     """The Xid; 0 for an event of another kind."""
 
 
-class GPU:
+class NVMLDevice:
     """One GPU.
 
     Parameters
@@ -148,7 +148,7 @@ class GPU:
         self._occupancy: _Occupancy | None = None
 
     @classmethod
-    def of(cls, uuid: str) -> "GPU":
+    def of(cls, uuid: str) -> "NVMLDevice":
         """Find it by its UUID.
 
         Raises
@@ -167,7 +167,7 @@ class GPU:
         """Return its UUID."""
         return str(call(pynvml.nvmlDeviceGetUUID, self._handle))
 
-    def identity(self) -> Identity:
+    def identity(self) -> GPUIdentity:
         """Read what it is."""
         handle = self._handle
         architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
@@ -175,7 +175,7 @@ class GPU:
         capability = maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
         generation = maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
         width = maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
-        return Identity(
+        return GPUIdentity(
             uuid=self.uuid(),
             product=str(call(pynvml.nvmlDeviceGetName, handle)),
             architecture=_ARCHITECTURES.get(architecture, ""),
@@ -302,12 +302,12 @@ class GPU:
         """
         call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
 
-    def events(self) -> "Events":
+    def events(self) -> "GPUEvents":
         """Record its events from now on."""
-        return Events(self._handle)
+        return GPUEvents(self._handle)
 
 
-class Events:
+class GPUEvents:
     """Events of one GPU since this was made."""
 
     def __init__(self, handle: Any) -> None:
@@ -319,7 +319,7 @@ class Events:
         if self.supported:
             call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
 
-    def wait(self, milliseconds: int) -> Event | None:
+    def wait(self, milliseconds: int) -> GPUEvent | None:
         """Wait for the next one; None when none came.
 
         Raises
@@ -334,7 +334,7 @@ class Events:
                 return None
             raise translated(error) from error
         is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
-        return Event(int(data.eventData) if is_xid else 0)
+        return GPUEvent(int(data.eventData) if is_xid else 0)
 
     def close(self) -> None:
         """Stop recording."""

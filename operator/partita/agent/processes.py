@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Identity", "PodsOfProcesses", "pod_uid", "started"]
+__all__ = ["PodsOfProcesses", "ProcessIdentity", "pod_uid", "started"]
 
 _POD: Final = re.compile(
     # cgroupfs: .../kubepods/burstable/pod<uid>/..., systemd: ...-pod<uid with _>.slice/...
@@ -44,7 +44,7 @@ def started(stat: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """What tells a process from another one that gets its PID."""
 
     pod: str | None
@@ -66,7 +66,7 @@ class PodsOfProcesses:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
-        self._known: dict[int, Identity] = {}
+        self._known: dict[int, ProcessIdentity] = {}
 
     def of(self, pids: set[int]) -> dict[int, str | None]:
         """Return the Pod's UID of each of these; None where there is none."""
@@ -78,9 +78,9 @@ class PodsOfProcesses:
         """Tell whether a PID still is that of the process whose Pod was told."""
         return pid in self._known and self.identity(pid) == self._known[pid]
 
-    def identity(self, pid: int) -> Identity:
+    def identity(self, pid: int) -> ProcessIdentity:
         """Read which process has this PID now."""
-        return Identity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
+        return ProcessIdentity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
 
     def _read(self, pid: int, file: str) -> str:
         try:

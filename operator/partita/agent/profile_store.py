@@ -7,8 +7,8 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
-from partita.agent.jobs import Finished
 from partita.agent.profiles import measurement, merge, profile_name
+from partita.agent.running_jobs import FinishedJob
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
@@ -46,7 +46,7 @@ class ProfileStore:
         self._since = since
         self._log = structlog.get_logger(__name__)
 
-    async def keep(self, finished: Finished) -> bool:
+    async def keep(self, finished: FinishedJob) -> bool:
         """Merge a run that succeeded; tell whether it was merged."""
         run, booking = finished.run, finished.booking
         if not run.application or min(run.devices, default="") != self._resource:
@@ -81,7 +81,7 @@ class ProfileStore:
         self._log.warning("run not merged: others wrote", application=run.application)
         return False
 
-    async def run(self, queue: "asyncio.Queue[Finished]") -> None:
+    async def run(self, queue: "asyncio.Queue[FinishedJob]") -> None:
         """Keep what finishes, for ever."""
         while True:
             finished = await queue.get()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["PROFILE_STEPS", "SAMPLE_INTERVAL", "Reading", "Trace", "Use", "attribute"]
+__all__ = ["PROFILE_STEPS", "SAMPLE_INTERVAL", "GPUReading", "Trace", "Use", "attribute"]
 
 SAMPLE_INTERVAL: Final = 0.1
 """Seconds between two samples."""
@@ -29,7 +29,7 @@ _ROUNDING: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GPUReading:
     """One look at a GPU. None stands for what the GPU cannot tell."""
 
     at: float
@@ -62,7 +62,7 @@ class Use:
     """Bytes per second."""
 
 
-def attribute(reading: Reading, jobs: Mapping[int, str]) -> dict[str, Use]:
+def attribute(reading: GPUReading, jobs: Mapping[int, str]) -> dict[str, Use]:
     """Share out a reading among the jobs whose processes are on the GPU.
 
     Parameters

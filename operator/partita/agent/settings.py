@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from partita.agent.device_plugin import DEVICE_PLUGINS
-from partita.agent.discovery import POD_RESOURCES
+from partita.agent.gpu_discovery import POD_RESOURCES
 from partita.agent.paths import Paths
 from partita.models import SharingMode
-from partita.pods.grant import DeviceInjection
+from partita.pods.allocation import DeviceInjection
 
 __all__ = ["AgentSettings"]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the server Pod tells its agent (`partita.pods.server`)."""
+    """What the server Pod tells its agent (`partita.pods.server_pod`)."""
 
     server: str
     """The GPUServer."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from partita.agent import compute_mode
-from partita.agent.discovery import assigned, check, find_gpu
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
-from partita.agent.jobs import Jobs
+from partita.agent.gpu_discovery import assigned, check, find_gpu
 from partita.agent.mps import ControlDaemon
-from partita.agent.nvml import GPU, Identity, cuda_version, driver_version
+from partita.agent.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
 from partita.agent.paths import Handover, Lock
+from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
 from partita.agent.threads import in_thread
 from partita.models import SharingMode
@@ -34,8 +34,8 @@ _MPS_ENDS_WITHIN: Final = 15.0
 class Claimed:
     """A GPU that is ours."""
 
-    gpu: GPU
-    identity: Identity
+    gpu: NVMLDevice
+    identity: GPUIdentity
     driver: str
     cuda: int | None
     """The newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown."""
@@ -81,7 +81,7 @@ class Claim:
         driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
         return Claimed(gpu, identity, driver, cuda)
 
-    async def take(self, claimed: Claimed, jobs: Jobs) -> None:
+    async def take(self, claimed: Claimed, jobs: RunningJobs) -> None:
         """Make sure that the GPU is fit and free, and claim it.
 
         Raises
@@ -98,12 +98,12 @@ class Claim:
         if mode is SharingMode.MPS:
             self._hand_over(claimed.identity)
 
-    async def set_mode(self, gpu: GPU) -> None:
+    async def set_mode(self, gpu: NVMLDevice) -> None:
         """Set the compute mode that the way of sharing needs; a reset of the GPU undoes it."""
         keep = self._settings.keep_compute_mode
         await in_thread(compute_mode.claim, gpu, self._settings.mode, keep=keep)
 
-    async def _make_sure_that_it_is_free(self, claimed: Claimed, jobs: Jobs) -> None:
+    async def _make_sure_that_it_is_free(self, claimed: Claimed, jobs: RunningJobs) -> None:
         """Let nobody use it but our MPS and our jobs, which outlive an agent."""
         processes = await in_thread(claimed.gpu.processes)
         strangers = jobs.strangers({process.pid for process in processes})
@@ -126,7 +126,7 @@ class Claim:
                 "leave the GPU out of the partition",
             )
 
-    def _hand_over(self, identity: Identity) -> None:
+    def _hand_over(self, identity: GPUIdentity) -> None:
         path = self._settings.paths.handover
         old = Handover.read(path)
         restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
@@ -140,7 +140,7 @@ class Claim:
             self._handover = Handover(old.uuid, old.memory, old.agent, old.restarts + 1)
             self._handover.write(self._settings.paths.handover)
 
-    async def give_back(self, gpu: GPU) -> None:
+    async def give_back(self, gpu: NVMLDevice) -> None:
         """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
 
         Raises

@@ -15,8 +15,8 @@ from typing import Final, ParamSpec, TypeAlias, TypeVar
 from typing_extensions import override
 
 from partita.agent.errors import NVMLError
-from partita.agent.nvml import GPU, Event
-from partita.agent.sampling import SAMPLE_INTERVAL, Reading
+from partita.agent.nvml import GPUEvent, NVMLDevice
+from partita.agent.sampling import SAMPLE_INTERVAL, GPUReading
 
 __all__ = ["BATCH", "WITHIN", "EventThread", "Readings", "SamplingThread", "in_thread"]
 
@@ -37,7 +37,7 @@ _AFTER_ERROR: Final = 1.0
 _EVENT_WAIT: Final = 500
 """Milliseconds in which a thread that waits for events looks whether it is to end."""
 
-Readings: TypeAlias = list[Reading] | NVMLError
+Readings: TypeAlias = list[GPUReading] | NVMLError
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,17 +105,17 @@ class SamplingThread(_Thread):
         Called in the event loop with what was seen, or with why nothing was.
     """
 
-    def __init__(self, gpu: GPU, take: Callable[[Readings], None]) -> None:
+    def __init__(self, gpu: NVMLDevice, take: Callable[[Readings], None]) -> None:
         super().__init__("sampling")
         self._gpu = gpu
         self._take = take
         self._stamp = time.time_ns() // 1000
-        self._slow = Reading(at=0.0, memory={})
+        self._slow = GPUReading(at=0.0, memory={})
         self._shares: Mapping[int, int] | None = None
 
     @override
     def run(self) -> None:
-        batch: list[Reading] = []
+        batch: list[GPUReading] = []
         count, due = 0, time.monotonic()
         while not self._over.is_set():
             try:
@@ -139,9 +139,9 @@ class SamplingThread(_Thread):
             due = max(due, time.monotonic() - SAMPLE_INTERVAL)
             self._over.wait(max(0.0, due - time.monotonic()))
 
-    def _look(self) -> Reading:
+    def _look(self) -> GPUReading:
         slow = self._slow
-        return Reading(
+        return GPUReading(
             at=time.time(),
             memory={p.pid: p.memory or 0 for p in self._gpu.processes()},
             used=slow.used,
@@ -159,7 +159,7 @@ class SamplingThread(_Thread):
             self._shares, self._stamp = found
 
     def _look_closely(self) -> None:
-        self._slow = Reading(
+        self._slow = GPUReading(
             at=0.0,
             memory={},
             used=self._gpu.memory_used(),
@@ -179,7 +179,7 @@ class EventThread(_Thread):
         Called in the event loop with an event, or with why there will be no more.
     """
 
-    def __init__(self, gpu: GPU, take: Callable[[Event | NVMLError], None]) -> None:
+    def __init__(self, gpu: NVMLDevice, take: Callable[[GPUEvent | NVMLError], None]) -> None:
         super().__init__("events")
         self._gpu = gpu
         self._take = take

@@ -1,10 +1,12 @@
 """The command `partita`, and `kubectl partita`: one module per command.
 
-All printing is in `terminal`. What takes long to import is imported inside the commands, so that
-`--help` and a shell's completion are fast.
+All printing is in `terminal`. A command's module is imported only when the command is run, so that
+`--help` and a shell's completion are fast, and so that commands of packages that are not installed
+(the image has neither research nor a test cluster) fail with a sentence.
 """
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +14,57 @@ import click
 from typing_extensions import override
 
 from partita import __version__
-from partita.cli import (
-    advise,
-    agent,
-    apiserver,
-    bundle,
-    completion,
-    console,
-    control,
-    cost,
-    crds,
-    demo,
-    drain,
-    explain,
-    logs,
-    nodes,
-    replay,
-    run,
-    simulate,
-    submit,
-    top,
-    train,
-    validate,
-)
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "demo": "partita_testcluster.cli.demo:command",
+    "validate": "partita.cli.validate:command",
+    "submit": "partita.cli.submit:command",
+    "top": "partita.cli.top:command",
+    "console": "partita.cli.console:command",
+    "explain": "partita.cli.explain:command",
+    "logs": "partita.cli.logs:command",
+    "retry": "partita.cli.control:retry",
+    "suspend": "partita.cli.control:suspend",
+    "resume": "partita.cli.control:resume",
+    "drain": "partita.cli.drain:command",
+    "bundle": "partita.cli.bundle:command",
+    "simulate": "partita_research.cli.simulate:command",
+    "replay": "partita_research.cli.replay:command",
+    "advise": "partita_research.cli.advise:command",
+    "cost": "partita_research.cli.cost:command",
+    "train": "partita_research.cli.train:command",
+    "run": "partita.cli.run:command",
+    "crds": "partita.cli.crds:command",
+    "apiserver": "partita_testcluster.cli.apiserver:command",
+    "nodes": "partita_testcluster.cli.nodes:command",
+    "agent": "partita.cli.agent:command",
+    "completion": "partita.cli.completion:command",
+}
+"""Where each command is, in the order in which a newcomer meets them."""
 
 
 class _Partita(click.Group):
-    """Lists its commands in the order in which one meets them, and knows itself as a plug-in."""
+    """Imports a command when it is asked for, and knows itself as a plug-in of kubectl."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [name for name in COMMANDS if self.get_command(ctx, name) is not None]
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        package = module.partition(".")[0]
+        try:
+            found: click.Command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if error.name != package:
+                raise
+            return None
+        return found
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -69,31 +89,3 @@ def main() -> None:
     \b
       partita demo
     """  # noqa: D301 - \b is click's sign for "leave these lines as they are"
-
-
-for _command in (
-    demo.command,
-    validate.command,
-    submit.command,
-    top.command,
-    console.command,
-    explain.command,
-    logs.command,
-    control.retry,
-    control.suspend,
-    control.resume,
-    drain.command,
-    bundle.command,
-    simulate.command,
-    replay.command,
-    advise.command,
-    cost.command,
-    train.command,
-    run.command,
-    crds.command,
-    apiserver.command,
-    nodes.command,
-    agent.command,
-    completion.command,
-):
-    main.add_command(_command)

@@ -128,7 +128,7 @@ def command(
         return
     if server is None:
         raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
-    from partita.agent.slim import leave_out_unused
+    from partita.agent.import_trim import leave_out_unused
 
     leave_out_unused()
     import asyncio
@@ -139,9 +139,9 @@ def command(
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
     from partita.cli.cluster import explained
-    from partita.cli.running import stop_on_signals
+    from partita.cli.run_until_stopped import stop_on_signals
     from partita.models import SharingMode
-    from partita.pods.grant import DeviceInjection
+    from partita.pods.allocation import DeviceInjection
 
     configure_logs(verbose=verbose)
     settings = AgentSettings(
@@ -175,15 +175,15 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     The server Pod's other container. It waits for the agent to say which GPU it is; after that
     it needs the agent no more.
     """
-    from partita.agent.slim import leave_out_unused
+    from partita.agent.import_trim import leave_out_unused
 
     leave_out_unused()
     import asyncio
 
-    from partita.agent.daemon import Wrapper
     from partita.agent.logs import configure_logs
+    from partita.agent.mps_daemon import Wrapper
     from partita.agent.paths import Paths
-    from partita.cli.running import stop_on_signals
+    from partita.cli.run_until_stopped import stop_on_signals
 
     configure_logs(verbose=verbose)
 

@@ -44,7 +44,7 @@ def command(*, output: Path | None, tail: int, kubeconfig: str | None) -> None:
       partita bundle
       partita bundle --output case-17.tar.gz --tail 500
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     path = output or Path(f"partita-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from partita.cli.terminal import UserError, warn
 from partita.constants import GROUP
-from partita.controller.definitions import DefinitionError
-from partita.controller.feeds import feeds
+from partita.informer.state import State
+from partita.informer.watched_kinds import feeds
 from partita.kube.client import Kind, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import (
@@ -22,7 +22,7 @@ from partita.kube.errors import (
 from partita.kube.lease import LeaseLostError
 from partita.models import Resource
 from partita.models.errors import describe
-from partita.scheduling.state import State
+from partita.operator.crd_check import DefinitionError
 
 __all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "readable", "state_of"]
 

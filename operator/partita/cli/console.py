@@ -36,7 +36,7 @@ def command(*, kubeconfig: str | None, port: int, in_cluster: bool) -> None:
       partita console --port 9000 --kubeconfig ~/.kube/gpus
       kubectl -n partita-system port-forward service/partita-console 8090 # in the cluster
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     try:
@@ -50,7 +50,7 @@ async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None
 
     from partita.cli.cluster import explained
     from partita.console.access import ByToken, Everything
-    from partita.console.server import serve_console
+    from partita.console.web_server import serve_console
     from partita.kube.client import Kube
     from partita.kube.connect import connect
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find import find_job, job_options
+from partita.cli.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option
 from partita.constants import ANNOTATION_RETRY
 
@@ -100,7 +100,7 @@ def _may_run(job: "SharedGPUJob") -> None:
 def _change(
     job: str, namespace: str | None, kubeconfig: str | None, change: "Change", done: str
 ) -> None:
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     try:

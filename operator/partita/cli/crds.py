@@ -59,7 +59,7 @@ def command(*, directory: Path | None, install: bool, kubeconfig: str | None) ->
 
 async def _install(kubeconfig: str | None) -> list[tuple[str, str]]:
     from partita.cli.cluster import open_cluster
-    from partita.cli.installing import install_crds
+    from partita.cli.install import install_crds
 
     async with open_cluster(kubeconfig) as kube:
         return await install_crds(kube)

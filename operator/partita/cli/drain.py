@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find import complete_gpus
+from partita.cli.find_job import complete_gpus
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, kubeconfig: 
       partita drain --node gpu-node-3
       partita drain --node gpu-node-3 --undo
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     if bool(gpus) == bool(node):
         raise click.UsageError("name either GPUs or --node: `partita top` shows both")

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find import find_job, job_options
+from partita.cli.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
+    from partita.cli.ask_policies import PolicyAnswer
     from partita.cli.cluster import Lists
-    from partita.cli.whatif import Verdict
     from partita.models import SharedGPUJob
 
 __all__ = ["command"]
@@ -43,7 +43,7 @@ def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: 
       partita explain train-7 -n team-a
       partita explain team-a/train-7 --output json | jq .policies
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     try:
@@ -62,11 +62,11 @@ def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: 
 
 async def _explain(
     name: str, namespace: str | None, kubeconfig: str | None
-) -> "tuple[SharedGPUJob, list[Verdict], str]":
+) -> "tuple[SharedGPUJob, list[PolicyAnswer], str]":
     from datetime import UTC, datetime
 
+    from partita.cli.ask_policies import ask_policies, put_back
     from partita.cli.cluster import open_cluster, read_lists, readable, state_of
-    from partita.cli.whatif import ask_policies, put_back
     from partita.kube.errors import ForbiddenError
     from partita.models import SharedGPUJob
 
@@ -96,7 +96,7 @@ def _stands(job: "SharedGPUJob") -> str:
     return "runs" if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING} else "waits"
 
 
-def _json(job: "SharedGPUJob", verdicts: "list[Verdict]") -> dict[str, Any]:
+def _json(job: "SharedGPUJob", verdicts: "list[PolicyAnswer]") -> dict[str, Any]:
     from dataclasses import asdict
 
     return {

@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.board import duration
-from partita.cli.figures import gib
-from partita.cli.whatif import Verdict
+from partita.cli.ask_policies import PolicyAnswer
+from partita.cli.number_format import gib
+from partita.cli.partition_view import duration
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.base import seconds_since
@@ -25,7 +25,9 @@ _STYLES = {
 }
 
 
-def explanation(job: SharedGPUJob, verdicts: Sequence[Verdict], heading: str) -> RenderableType:
+def explanation(
+    job: SharedGPUJob, verdicts: Sequence[PolicyAnswer], heading: str
+) -> RenderableType:
     """Draw how a job stands.
 
     Parameters
@@ -97,7 +99,7 @@ def _grid() -> Table:
     return table
 
 
-def _policies(verdicts: Sequence[Verdict], why: str) -> Table:
+def _policies(verdicts: Sequence[PolicyAnswer], why: str) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for style in ("", "dim", ""):
         table.add_column(style=style, no_wrap=True)

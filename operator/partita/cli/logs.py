@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.find import find_job, job_options
+from partita.cli.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command(
       partita logs train-7 -n team-a --follow
       partita logs team-a/train-7 --attempt 1 --tail 20
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
 

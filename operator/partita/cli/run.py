@@ -136,10 +136,10 @@ def command(
     import asyncio
 
     from partita.cli.cluster import explained
-    from partita.controller.ending import alone
-    from partita.controller.logs import configure_logs
-    from partita.controller.operator import run_operator
-    from partita.controller.settings import OperatorSettings
+    from partita.operator.logs import configure_logs
+    from partita.operator.main import run_operator
+    from partita.operator.settings import OperatorSettings
+    from partita.operator.task_shutdown import alone
 
     configure_logs(verbose=verbose)
     settings = OperatorSettings(
@@ -165,7 +165,7 @@ def _lives(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStat
         yield lambda *_: None
         return
     try:
-        from partita.controller.tracing import tracing
+        from partita.operator.tracing import tracing
     except ModuleNotFoundError as error:
         raise terminal.UserError(
             "--trace needs OpenTelemetry: pip install 'partita[trace]'"

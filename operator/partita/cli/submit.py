@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find import complete_partitions, namespace_option
+from partita.cli.find_job import complete_partitions, namespace_option
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
-    from partita.cli.documents import Document
+    from partita.validation.yaml_documents import Document
 
 __all__ = ["command"]
 
@@ -72,7 +72,7 @@ def command(
     """  # noqa: D301
     import yaml
 
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     metadata, spec = (
@@ -131,7 +131,7 @@ def _from_file(
 
 
 def _read(filename: Path) -> "Document":
-    from partita.cli.documents import Problem, read_documents
+    from partita.validation.yaml_documents import Problem, read_documents
 
     with click.open_file(str(filename), "rb") as file:
         documents = list(read_documents(file.read()))
@@ -151,8 +151,8 @@ async def _job(
     """Put the job together, and say what the API server would refuse before it is asked."""
     import yaml
 
-    from partita.cli.checks import check_files
     from partita.cli.submission import shared_job
+    from partita.validation.files import check_files
 
     asked = {_camel(key): value for key, value in wishes.items()}
     if asked["partition"] is None:
@@ -167,7 +167,7 @@ async def _job(
 
 async def _submit(body: dict[str, Any], kubeconfig: str | None) -> str:
     from partita.cli.cluster import open_cluster
-    from partita.cli.find import current_namespace
+    from partita.cli.find_job import current_namespace
     from partita.kube.client import JOBS
     from partita.kube.errors import AlreadyExistsError
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.find import complete_partitions
+from partita.cli.find_job import complete_partitions
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from partita.cli.board import Colours
+    from partita.cli.partition_view import Colours
     from partita.console.view import PartitionView
 
 __all__ = ["command"]
@@ -51,7 +51,7 @@ def command(
       partita top shared --once
       partita top --output json | jq '.[].queue | length'
     """  # noqa: D301
-    from partita.cli.running import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     repeat = not once and output == "text" and terminal.interactive()
@@ -66,8 +66,8 @@ async def _show(
 ) -> None:
     import asyncio
 
-    from partita.cli.board import Colours
     from partita.cli.cluster import open_cluster, read_state
+    from partita.cli.partition_view import Colours
     from partita.console.view import as_json, partitions_view
 
     colours = Colours()
@@ -104,7 +104,7 @@ def _picture(
     from rich.console import Group
     from rich.text import Text
 
-    from partita.cli.board import board
+    from partita.cli.partition_view import partition_view
 
     if not partitions:
         return Text("There is no GPUPartition: apply one, such as examples/10-partition.yaml.")
@@ -114,5 +114,5 @@ def _picture(
     for partition in partitions:
         if parts:
             parts.append(Text())
-        parts.append(board(partition, colours, queue_rows=rows))
+        parts.append(partition_view(partition, colours, queue_rows=rows))
     return Group(*parts)

@@ -11,7 +11,7 @@ from partita.cli import terminal
 from partita.cli.options import output_option
 
 if TYPE_CHECKING:
-    from partita.cli.checks import Report
+    from partita.validation.files import ValidationReport
 
 __all__ = ["command"]
 
@@ -49,7 +49,7 @@ def command(*, files: tuple[Path, ...], output: str) -> None:
         rev: v0.1.0
         hooks: [{id: partita-validate, files: ^clusters/}]
     """  # noqa: D301
-    from partita.cli.checks import check_files
+    from partita.validation.files import check_files
 
     report = check_files(_read(files))
     if output == "json":
@@ -83,7 +83,7 @@ def _inside(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def _summary(report: "Report") -> str:
+def _summary(report: "ValidationReport") -> str:
     parts = [
         f"{_count(report.files, 'file')}, {_count(report.checked, 'resource')} checked",
         f"{report.passed_over} of other kinds passed over" if report.passed_over else "",
@@ -98,7 +98,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _json(report: "Report") -> dict[str, object]:
+def _json(report: "ValidationReport") -> dict[str, object]:
     findings = [
         {
             "severity": "warning" if f.warning else "error",

@@ -20,7 +20,7 @@ from partita.constants import GROUP
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import KubernetesError
 
-__all__ = ["Access", "ByToken", "Everything", "NotAllowedError", "Sees", "SignInError"]
+__all__ = ["ByToken", "Everything", "NotAllowedError", "Sees", "SignInError", "ViewerAccess"]
 
 Sees = Callable[[str], bool]
 """Tells whether a namespace's names may be shown."""
@@ -50,7 +50,7 @@ class NotAllowedError(Exception):
     """The viewer is known, and may not see partitions at all."""
 
 
-class Access(Protocol):
+class ViewerAccess(Protocol):
     """Decides what is shown to whom."""
 
     @property
@@ -74,7 +74,7 @@ class Access(Protocol):
         ...
 
 
-class Everything(Access):
+class Everything(ViewerAccess):
     """Shows all that the kubeconfig's own user may list: for one who runs the console himself."""
 
     asks = False
@@ -102,7 +102,7 @@ class _Remembered(Generic[T]):
         return answer
 
 
-class ByToken(Access):
+class ByToken(ViewerAccess):
     """Asks the API server about each viewer.
 
     Parameters

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import structlog
 from kubernetes.aio.client import ApiClient
 
-from partita.console.scene import Scene, scene_of
+from partita.console.page_state import Scene, scene_of
+from partita.informer.state import State
 from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kind, Kube
 from partita.kube.errors import GoneError, KubernetesError
 from partita.kube.watch import watch
-from partita.scheduling.state import State
 
 __all__ = ["Feed"]
 

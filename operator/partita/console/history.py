@@ -3,9 +3,9 @@
 from collections import deque
 from datetime import datetime
 
-from partita.console.scene import Scene
+from partita.console.page_state import Scene
+from partita.informer.state import State
 from partita.models import Phase
-from partita.scheduling.state import State
 
 __all__ = ["PERIOD", "History", "Point"]
 

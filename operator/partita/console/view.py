@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.base import seconds_since
-from partita.scheduling.reasons import Why
-from partita.scheduling.request import Largest, bookable, resolve
-from partita.scheduling.snapshot import server_state
-from partita.scheduling.state import State
+from partita.reconcile.gpu_state import server_state
+from partita.reconcile.job_request import Largest, bookable, resolve
+from partita.reconcile.reasons import Why
 
 __all__ = [
     "GPUView",

@@ -29,7 +29,7 @@ from partita.kube.errors import (
 )
 from partita.kube.fence import fenced, may_send
 from partita.kube.streams import stream
-from partita.models.nesting import parse
+from partita.models.json_text import parse
 
 __all__ = [
     "BUDGETS",

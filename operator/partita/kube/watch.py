@@ -10,7 +10,7 @@ from kubernetes.aio.client import ApiClient
 from partita.kube.client import Kind
 from partita.kube.errors import UnavailableError, from_response
 from partita.kube.streams import stream
-from partita.models.nesting import parse
+from partita.models.json_text import parse
 
 __all__ = ["watch"]
 

@@ -1,6 +1,7 @@
 """The custom resources as pydantic models; their CRDs are generated from these."""
 
 from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
+from partita.models.gpu_server import Allocation, GPUServer
 from partita.models.job import (
     Assignment,
     Attempt,
@@ -13,7 +14,6 @@ from partita.models.job import (
 from partita.models.partition import GPUPartition, GPUPartitionStatus, SharingMode
 from partita.models.profile import ApplicationProfile
 from partita.models.selector import LabelSelector
-from partita.models.server import Allocation, GPUServer
 
 __all__ = [
     "Allocation",

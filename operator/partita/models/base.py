@@ -19,7 +19,7 @@ from pydantic.config import JsonDict
 from typing_extensions import override
 
 from partita.constants import GROUP, VERSION
-from partita.models.units import (
+from partita.models.quantities import (
     MEBI,
     QUANTITY_LIMIT,
     format_duration,

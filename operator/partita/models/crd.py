@@ -8,11 +8,11 @@ import yaml
 
 from partita.constants import GROUP, VERSION
 from partita.models.base import Resource
+from partita.models.gpu_server import GPUServer
 from partita.models.job import SharedGPUJob
 from partita.models.partition import GPUPartition
 from partita.models.profile import ApplicationProfile
-from partita.models.schema import Schema, structural_schema, without_defaults
-from partita.models.server import GPUServer
+from partita.models.structural_schema import Schema, structural_schema, without_defaults
 
 __all__ = ["RESOURCES", "CustomResource", "crds", "file_name", "render", "write"]
 

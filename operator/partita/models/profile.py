@@ -11,6 +11,7 @@ from pydantic import Field
 from partita.models.base import Amount, Count, Duration, Model, Resource, Total, Word, at_most
 
 __all__ = [
+    "ApplicationKey",
     "ApplicationProfile",
     "ApplicationProfileSpec",
     "Environment",
@@ -19,6 +20,8 @@ __all__ = [
     "preferred",
 ]
 
+ApplicationKey = tuple[str, str]
+"""Namespace and name of an application."""
 Share = Annotated[float, Field(ge=0, le=100)]
 
 

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
 from partita.models.base import Model, keyed_by
-from partita.models.nesting import CUT_OFF
+from partita.models.json_text import CUT_OFF
 
 __all__ = ["PackedTemplate", "PodTemplate"]
 

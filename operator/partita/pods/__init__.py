@@ -1,13 +1,13 @@
 """What the operator puts into Pods, and what it reads from them. Pure: no I/O."""
 
-from partita.pods.grant import Grant, device_resource
-from partita.pods.job import JobPod, build_job_pod, device_slots, pod_name
+from partita.pods.allocation import JobAllocation, device_resource
+from partita.pods.job_pod import JobPod, build_job_pod, device_slots, pod_name
 from partita.pods.outcome import PodOutcome, read_outcome
-from partita.pods.server import ServerPodSettings, build_server_pod
-from partita.pods.template import TemplateError, template_problems
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
+from partita.pods.template_check import TemplateError, template_problems
 
 __all__ = [
-    "Grant",
+    "JobAllocation",
     "JobPod",
     "PodOutcome",
     "ServerPodSettings",

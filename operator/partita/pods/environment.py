@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita.models import Framework, SharingMode
+from partita.pods.allocation import JobAllocation
 from partita.pods.directories import log_directory, pipe_directory
-from partita.pods.grant import Grant
 
 __all__ = [
     "CONNECTIONS",
     "MAX_CONNECTIONS",
     "PYTORCH_FRACTION",
-    "Environment",
+    "ContainerEnvironment",
     "environment",
     "limit_allocator",
 ]
@@ -36,7 +36,7 @@ _UNIFIED_FRACTION: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class ContainerEnvironment:
     """What every container of a job gets."""
 
     variables: dict[str, str]
@@ -48,8 +48,8 @@ class Environment:
 
 
 def environment(
-    framework: Framework, grant: Grant, *, processes: int = 1, yields: bool = False
-) -> Environment:
+    framework: Framework, grant: JobAllocation, *, processes: int = 1, yields: bool = False
+) -> ContainerEnvironment:
     """Work out the variables of one attempt.
 
     Parameters
@@ -72,7 +72,7 @@ def environment(
     # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
     variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.uuids)}
     if grant.whole_gpu:
-        return Environment(variables)
+        return ContainerEnvironment(variables)
     if grant.mode is SharingMode.MPS:
         variables |= _mps(grant, processes=processes, yields=yields)
     fraction = grant.process_fraction(processes)
@@ -82,10 +82,10 @@ def environment(
         unified, notices = _unified(framework)
         variables |= unified
     pytorch = fraction if framework is Framework.PYTORCH else None
-    return Environment(variables, pytorch, notices)
+    return ContainerEnvironment(variables, pytorch, notices)
 
 
-def _mps(grant: Grant, *, processes: int, yields: bool) -> dict[str, str]:
+def _mps(grant: JobAllocation, *, processes: int, yields: bool) -> dict[str, str]:
     (uuid,) = grant.uuids
     mebibytes = grant.process_memory(processes) >> 20
     variables = {

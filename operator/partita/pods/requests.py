@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any, NamedTuple
 
-from partita.models.units import parse_quantity
+from partita.models.quantities import parse_quantity
 
 __all__ = ["NOTHING", "Requests", "amount", "effective_requests", "requests_of"]
 

@@ -19,6 +19,6 @@ Learning, with torch
 """
 
 from partita_policies.dqn.policy import DQN, DQNParameters
-from partita_policies.dqn.served import Model, ModelError, ModelOutputError
+from partita_policies.dqn.served import ModelError, ModelOutputError, ScoringModel
 
-__all__ = ["DQN", "DQNParameters", "Model", "ModelError", "ModelOutputError"]
+__all__ = ["DQN", "DQNParameters", "ModelError", "ModelOutputError", "ScoringModel"]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.digests import Digests
 from partita_policies.interference import SM_SATURATION
+from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import Booking, Job, Profile
 
 __all__ = [
@@ -79,8 +79,8 @@ class Catalogue:
         Divided profiles, kept from one decision to the next; by default for this one alone.
     """
 
-    def __init__(self, profiles: Digests[Division] | None = None) -> None:
-        self._profiles = profiles or Digests(divided)
+    def __init__(self, profiles: ProfileCache[Division] | None = None) -> None:
+        self._profiles = profiles or ProfileCache(divided)
         self._profiles.begin()
         self._index: dict[tuple[int, float | None, int, int], int] = {}
         self._durations: list[float | None] = []

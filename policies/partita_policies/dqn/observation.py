@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.dqn.board import Backlog, Offer
+from partita_policies.dqn.combination_forecast import Bools, CombinationForecast, forecast
 from partita_policies.dqn.demand import (
     BUSY,
     MEMORY,
@@ -23,10 +23,10 @@ from partita_policies.dqn.demand import (
     Catalogue,
     Floats,
 )
-from partita_policies.dqn.forecast import Bools, Forecast, forecast
+from partita_policies.dqn.job_arrays import JobArrays
+from partita_policies.dqn.offers import Backlog, Offer
 from partita_policies.dqn.prices import Paces
-from partita_policies.dqn.seats import Seats
-from partita_policies.dqn.worth import Values, values_of
+from partita_policies.dqn.work_values import WorkValues, values_of
 from partita_policies.types import Sharing
 
 __all__ = [
@@ -99,7 +99,7 @@ def observe(
         Whether combinations predicted to take longer together than in turns are forbidden, and
         waiting on an idle GPU (always on, but for the ablation).
     """
-    seats = Seats(offers, catalogue.demands(), sharing)
+    seats = JobArrays(offers, catalogue.demands(), sharing)
     ahead = forecast(seats.pool, seats.members, sharing)
     last = ahead.finish.max(axis=0)
     legal = seats.room & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
@@ -107,7 +107,7 @@ def observe(
     if not others.all():
         kept = np.array([0, *(np.flatnonzero(others) + 1)])
         seats.keep(kept)
-        ahead = Forecast(*(part[..., kept] for part in ahead))
+        ahead = CombinationForecast(*(part[..., kept] for part in ahead))
         last, legal = last[:, kept], legal[:, kept]
     images = _images(seats, ahead, last, legal)
     backlog = _backlogs(offers, seats)
@@ -119,7 +119,7 @@ def observe(
     return Observation(states, candidates, legal, worth, backlog.unit, value.bound)
 
 
-def _spread(part: NDArray[Any], seats: Seats) -> NDArray[Any]:
+def _spread(part: NDArray[Any], seats: JobArrays) -> NDArray[Any]:
     """Give all combinations a place, those that nobody may choose as well."""
     whole = np.zeros((len(part), 1 << seats.offered, *part.shape[2:]), part.dtype)
     whole[:, seats.columns] = part
@@ -129,18 +129,18 @@ def _spread(part: NDArray[Any], seats: Seats) -> NDArray[Any]:
 class _Sight(NamedTuple):
     """All that numbers are made of."""
 
-    seats: Seats
-    ahead: Forecast
+    seats: JobArrays
+    ahead: CombinationForecast
     last: Floats
     """(G, A): seconds until the last job of each combination ends."""
     images: Floats
     backlog: "_Backlogs"
-    value: Values
+    value: WorkValues
     worth: Floats
 
 
 def _allowed(
-    seats: Seats, ahead: Forecast, last: Floats, budget: float | None, *, mask: bool
+    seats: JobArrays, ahead: CombinationForecast, last: Floats, budget: float | None, *, mask: bool
 ) -> Bools:
     """Tell which combinations are no worse than taking turns and within the budget."""
     count = seats.members.sum(axis=0)
@@ -157,13 +157,13 @@ def _allowed(
     return allowed
 
 
-def _turns(seats: Seats, last: Floats) -> Floats:
+def _turns(seats: JobArrays, last: Floats) -> Floats:
     """Return how long it would take to let the running ones end and then each in turn."""
     own = seats.pool.remaining[seats.running :, :, None]
     return np.asarray(last[:, :1] + (own * seats.chosen).sum(axis=0), np.float32)
 
 
-def _images(seats: Seats, ahead: Forecast, last: Floats, legal: Bools) -> Floats:
+def _images(seats: JobArrays, ahead: CombinationForecast, last: Floats, legal: Bools) -> Floats:
     """Return what is used of each resource in each step from now, (G, A, IMAGE_STEPS, 4)."""
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
@@ -200,7 +200,7 @@ class _Backlogs(NamedTuple):
     """(G, 5): of the memory a job books, as a share of the GPU."""
 
 
-def _backlogs(offers: Sequence[Offer], seats: Seats) -> _Backlogs:
+def _backlogs(offers: Sequence[Offer], seats: JobArrays) -> _Backlogs:
     known: dict[int, tuple[float, ...]] = {}
     rows = []
     for offer in offers:
@@ -224,7 +224,7 @@ def _backlogs(offers: Sequence[Offer], seats: Seats) -> _Backlogs:
     return _Backlogs(table[:, 0], table[:, 1], unit, area, table[:, 2], sm, memory, pcie, quantiles)
 
 
-def _waiting(backlog: Backlog, seats: Seats) -> tuple[float, ...]:
+def _waiting(backlog: Backlog, seats: JobArrays) -> tuple[float, ...]:
     """Return sums over what waits, for each GPU, and the number of GPUs last."""
     counts = backlog.counts
     duration, used = (

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from partita_policies.digests import Digests
-from partita_policies.dqn.board import Board, Offer
 from partita_policies.dqn.demand import Catalogue, divided
+from partita_policies.dqn.job_arrays import subsets
 from partita_policies.dqn.observation import Observation, observe
+from partita_policies.dqn.offers import Offer, OfferRound
 from partita_policies.dqn.prices import Paces
-from partita_policies.dqn.seats import subsets
-from partita_policies.dqn.served import Model
+from partita_policies.dqn.served import ScoringModel
+from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["DQN", "DQNParameters"]
@@ -64,14 +64,14 @@ class DQN:
     def __init__(self, parameters: DQNParameters) -> None:
         self._window = parameters.window
         self._budget = parameters.slowdown_budget
-        self._model = Model(parameters.model)
+        self._model = ScoringModel(parameters.model)
         self._paces = Paces()
-        self._profiles = Digests(divided)
+        self._profiles = ProfileCache(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Deal the jobs out until every GPU is full or waits."""
         catalogue = Catalogue(self._profiles)
-        board = Board(snapshot, catalogue)
+        board = OfferRound(snapshot, catalogue)
         while offers := board.deal(self._window, _ROWS):
             board.play(offers, self._choose(offers, catalogue, snapshot))
         return board.placements

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from partita_policies.dqn.combination_forecast import Pool, slowdowns_of
 from partita_policies.dqn.demand import RESOURCES, SM, Floats, Integers
-from partita_policies.dqn.forecast import Pool, slowdowns_of
 from partita_policies.types import Sharing
 
 __all__ = ["GROUPS", "Groups", "Paces", "group", "prices"]

@@ -23,7 +23,7 @@ from partita_policies.dqn.observation import (
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-__all__ = ["KIND", "Model", "ModelError", "ModelOutputError", "open_session"]
+__all__ = ["KIND", "ModelError", "ModelOutputError", "ScoringModel", "open_session"]
 
 KIND = "partita-dqn"
 """What the metadata's `kind` must be."""
@@ -100,7 +100,7 @@ def open_session(
     return session, metadata
 
 
-class Model:
+class ScoringModel:
     """The scorer of combinations.
 
     Parameters

@@ -9,18 +9,18 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+from partita_policies.capacity import Capacity, Free
 from partita_policies.forecast import Running
-from partita_policies.lookahead.company import Company, Rule
-from partita_policies.room import Free, Room
+from partita_policies.lookahead.colocation import Colocation, JoinRule
 from partita_policies.types import GPU, Booking, Job, Sharing
 
-__all__ = ["Outcome", "Plan", "Plans", "Start"]
+__all__ = ["PlanOutcome", "Plans", "Start", "StartPlan"]
 
 Start = tuple[int, int]
 """Place of a GPU and of a kind of job: one of these starts there now."""
 
 
-class Plan(NamedTuple):
+class StartPlan(NamedTuple):
     """Decisions up to some moment."""
 
     when: tuple[float, ...]
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     """What it starts now."""
 
 
-class Outcome(NamedTuple):
+class PlanOutcome(NamedTuple):
     """What a complete plan comes to; the least is best."""
 
     makespan: float
@@ -72,7 +72,7 @@ class Plans:
         jobs: Sequence[Job],
         sharing: Sharing,
         *,
-        room: Room,
+        room: Capacity,
         since: Mapping[str, float],
         typical: float,
         window: int,
@@ -87,16 +87,16 @@ class Plans:
             [(self._kind(one), since.get(job_id, 0.0)) for job_id, one in free.holders.items()]
             for free in gpus
         ]
-        self._sorts: dict[tuple[object, ...], Company] = {}
+        self._sorts: dict[tuple[object, ...], Colocation] = {}
         for free in gpus:
             if _alike(free.gpu) not in self._sorts:
-                self._sorts[_alike(free.gpu)] = Company(
+                self._sorts[_alike(free.gpu)] = Colocation(
                     free.gpu, sharing, self._like, typical=typical, window=window
                 )
         self._of = [self._sorts[_alike(free.gpu)] for free in gpus]
         self._open = [self._may_have(room, free.gpu.id) for free in gpus]
         mask = sum(1 << kind for kind, queue in enumerate(self.queues) if queue)
-        root = Plan(
+        root = StartPlan(
             when=(0.0,) * len(gpus),
             running=tuple(
                 sort.forecast.caught_up(ones) for sort, ones in zip(self._of, held, strict=True)
@@ -116,7 +116,7 @@ class Plans:
         """Predictions made so far."""
         return sum(sort.forecast.work for sort in self._sorts.values())
 
-    def options(self, plan: Plan, most: int) -> Iterator[Plan]:
+    def options(self, plan: StartPlan, most: int) -> Iterator[StartPlan]:
         """Yield the plan with each of the best combinations at its next decision."""
         when, place = min((when, place) for place, when in enumerate(plan.when))
         if when == inf or not plan.mask:
@@ -126,7 +126,7 @@ class Plans:
         for added in sort.options(kinds, self._mask(plan.mask, when, place), plan.waiting, most):
             yield self.start(plan, place, added)
 
-    def start(self, plan: Plan, place: int, added: Iterable[int]) -> Plan:
+    def start(self, plan: StartPlan, place: int, added: Iterable[int]) -> StartPlan:
         """Return the plan with a GPU's next decision made."""
         waiting, mask = list(plan.waiting), plan.mask
         when, now = plan.when[place], plan.now
@@ -145,7 +145,7 @@ class Plans:
             end, total = max(end, when), total + ended * when
         else:
             when = inf
-        return Plan(
+        return StartPlan(
             (*plan.when[:place], when, *plan.when[place + 1 :]),
             (*plan.running[:place], running, *plan.running[place + 1 :]),
             tuple(waiting),
@@ -155,7 +155,7 @@ class Plans:
             now,
         )
 
-    def complete(self, plan: Plan, rule: Rule) -> Outcome:
+    def complete(self, plan: StartPlan, rule: JoinRule) -> PlanOutcome:
         """Complete a plan by a rule."""
         waiting, mask, running = list(plan.waiting), plan.mask, list(plan.running)
         end, total, now = plan.end, plan.total, list(plan.now)
@@ -178,9 +178,9 @@ class Plans:
                 total += ended * when
                 end = max(end, when)
                 heappush(calendar, (when, place))
-        return Outcome(end, total, tuple(now))
+        return PlanOutcome(end, total, tuple(now))
 
-    def fill(self, rule: Rule) -> list[Start]:
+    def fill(self, rule: JoinRule) -> list[Start]:
         """Decide by a rule alone, without looking ahead."""
         waiting, mask = list(self.root.waiting), self.root.mask
         now: list[Start] = []
@@ -215,7 +215,7 @@ class Plans:
 
     @staticmethod
     def _filled(
-        running: Running, mask: int, waiting: list[int], sort: Company, rule: Rule
+        running: Running, mask: int, waiting: list[int], sort: Colocation, rule: JoinRule
     ) -> list[int]:
         """Take jobs out of `waiting` for a GPU, and return their kinds."""
         kinds = sort.forecast.kinds(running)
@@ -252,7 +252,7 @@ class Plans:
             self.queues.append([])
         return kind
 
-    def _may_have(self, room: Room, gpu_id: str) -> int:
+    def _may_have(self, room: Capacity, gpu_id: str) -> int:
         """Return the kinds, as bits, whose next job may have a GPU now."""
         return sum(
             1 << kind

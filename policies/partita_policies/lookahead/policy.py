@@ -17,7 +17,7 @@ a GPU has room it takes, of the jobs that go well together with those on it,
 - `FASTEST`: the one with which the most work is done in a second,
 
 and `FULLEST` has its way where no plan is clearly better. Jobs go well together
-(`partita_policies.lookahead.company`) when they finish sooner than by taking turns; what is then
+(`partita_policies.lookahead.colocation`) when they finish sooner than by taking turns; what is then
 started now is looked at once more, as far as the running jobs have come.
 
 Bounds, for the operator gives a policy 2 s: predictions are counted (`work`), GPUs are planned in
@@ -32,10 +32,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from partita_policies.capacity import Capacity
 from partita_policies.forecast import typical_duration
-from partita_policies.lookahead.company import Rule
-from partita_policies.lookahead.plans import Outcome, Plan, Plans, Start
-from partita_policies.room import Room
+from partita_policies.lookahead.colocation import JoinRule
+from partita_policies.lookahead.plans import PlanOutcome, Plans, Start, StartPlan
 from partita_policies.types import GPU, Job, Parameters, Placement, Snapshot
 
 __all__ = ["Lookahead", "LookaheadParameters"]
@@ -96,7 +96,7 @@ class _Decision:
         self._snapshot = snapshot
         self._parameters = parameters
         self._work = parameters.work
-        self._room = Room(snapshot.gpus, snapshot.nodes)
+        self._room = Capacity(snapshot.gpus, snapshot.nodes)
         self._typical = typical_duration(snapshot)
         self._since = {b.job: b.elapsed for gpu in snapshot.gpus for b in gpu.bookings}
 
@@ -143,7 +143,7 @@ class _Decision:
         )
         if plans.empty:
             return []
-        now = self._search(plans, work) if enough else plans.fill(Rule.FULLEST)
+        now = self._search(plans, work) if enough else plans.fill(JoinRule.FULLEST)
         chosen = list(plans.no_slower(now))
         self._work -= plans.work
         queues = [iter(queue) for queue in plans.queues]
@@ -151,21 +151,21 @@ class _Decision:
 
     def _search(self, plans: Plans, work: int) -> Iterable[Start]:
         """Return what the best plan found starts now; the rule's, where that is as good."""
-        by_rule = plans.complete(plans.root, Rule.FULLEST)
+        by_rule = plans.complete(plans.root, JoinRule.FULLEST)
         best = min(by_rule, *(outcome for outcome, _ in self._beginnings(plans, work)))
         enough = by_rule.makespan <= best.makespan * (1 + _MARGIN)
         return by_rule.now if enough else best.now
 
-    def _beginnings(self, plans: Plans, work: int) -> Iterator[tuple[Outcome, Plan]]:
+    def _beginnings(self, plans: Plans, work: int) -> Iterator[tuple[PlanOutcome, StartPlan]]:
         """Yield beginnings of plans, each completed by every rule, until the work is done."""
-        for rule in Rule:
+        for rule in JoinRule:
             yield plans.complete(plans.root, rule), plans.root
         beam = [plans.root]
         for _ in range(self._parameters.depth):
-            seen: list[tuple[Outcome, Plan]] = []
+            seen: list[tuple[PlanOutcome, StartPlan]] = []
             for plan in beam:
                 for child in plans.options(plan, self._parameters.branching):
-                    completed = [(plans.complete(child, rule), child) for rule in Rule]
+                    completed = [(plans.complete(child, rule), child) for rule in JoinRule]
                     seen += completed
                     yield from completed
                     if plans.work > work:
@@ -175,6 +175,6 @@ class _Decision:
                 return
 
 
-def _best(seen: Iterable[tuple[Outcome, Plan]], most: int) -> list[Plan]:
+def _best(seen: Iterable[tuple[PlanOutcome, StartPlan]], most: int) -> list[StartPlan]:
     """Return the plans of the best outcomes, each once."""
     return list(dict.fromkeys(plan for _, plan in sorted(seen)))[:most]

@@ -8,7 +8,9 @@ import pytest
 
 from agent.world import Node, node_for_test
 from gpu.fake import FakeGPUs
-from partita.agent import daemon, device_plugin, gpu_watch, main, mps_watch, report, setup
+from partita.agent import device_plugin, gpu_watch, main, mps_watch, setup
+from partita.agent import mps_daemon as daemon
+from partita.agent import reporter as report
 from partita.agent import threads as threads_module
 from partita.agent.health import XidKind
 from support.api import Api

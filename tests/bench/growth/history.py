@@ -19,11 +19,11 @@ from typing import Any
 import orjson
 
 from bench.scale.meters import usage
-from partita.collector import collect_rarely
+from partita.garbage_collection import collect_rarely
+from partita.informer.state import State
 from partita.models.base import format_time
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.renewal import renew_requests
-from partita.scheduling.state import State
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.profile_updates import renew_requests
 from scheduling.builders import (
     START,
     gpus_up,
@@ -68,7 +68,7 @@ def measure(count: int, memory: str) -> RunEnds:
         own = {"creationTimestamp": format_time(START + timedelta(milliseconds=number))}
         body = job_body(f"job-{number}", metadata=own, application="resnet", **MEMORY[memory])
         take(state, orjson.loads(orjson.dumps(body)))  # no text is shared, as from the wire
-    jobs = Jobs(state)
+    jobs = JobReconciler(state)
     jobs.refresh_largest("shared")
     look_at_what_changed(state, jobs)
     looked_at, began = 0, time.process_time()
@@ -92,7 +92,7 @@ def a_profile(runs: int) -> dict[str, Any]:
     return body
 
 
-def look_at_what_changed(state: State, jobs: Jobs) -> int:
+def look_at_what_changed(state: State, jobs: JobReconciler) -> int:
     """Do what the loop does before its cycles; return how many jobs were looked at."""
     uids = state.dirty.take_jobs()
     uids |= renew_requests(state.dirty.take_applications(), state, jobs.waiting)

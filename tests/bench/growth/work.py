@@ -20,14 +20,14 @@ from typing import Any, TypeVar
 import orjson
 
 from bench.scale.meters import usage
-from partita.collector import collect_rarely
+from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle_result import CycleResult
+from partita.decide.policy_runner import PolicyRunner
+from partita.garbage_collection import collect_rarely
+from partita.informer.state import State
 from partita.models.base import format_time
-from partita.scheduling.cycle import Memory, run_cycle
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.reasons import Reason
-from partita.scheduling.runner import PolicyRunner
-from partita.scheduling.state import State
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.reasons import Reason
 from scheduling.builders import (
     GIB,
     START,
@@ -77,8 +77,8 @@ def measure(count: int, gpus: int) -> Work:
     lines = [orjson.dumps(body) for body in [partition, *servers]]
     lines += [orjson.dumps(a_body(n)) for n in range(count)]
     state = State()
-    jobs = Jobs(state)
-    memory: list[Memory] = []
+    jobs = JobReconciler(state)
+    memory: list[PartitionState] = []
     # Not asyncio.run(): at its end it writes the result out, for an error that it suppresses.
     loop = asyncio.new_event_loop()
 
@@ -90,7 +90,7 @@ def measure(count: int, gpus: int) -> Work:
         jobs.refresh_largest("shared")
         for uid in state.dirty.take_jobs():
             jobs.look(uid, NOW)
-        memory.append(Memory(PolicyRunner(state.partitions["shared"].spec.policy)))
+        memory.append(PartitionState(PolicyRunner(state.partitions["shared"].spec.policy)))
 
     def cycle() -> CycleResult:
         return loop.run_until_complete(
@@ -142,7 +142,7 @@ def a_body(number: int, **spec: Any) -> dict[str, Any]:
     return job_body(f"job-{number}", namespace=namespace, metadata=own, **asked)
 
 
-def book(state: State, jobs: Jobs, result: CycleResult) -> None:
+def book(state: State, jobs: JobReconciler, result: CycleResult) -> None:
     """Have the ledgers say what was placed."""
     for job, (gpu,) in result.placed:
         server = state.servers[gpu]

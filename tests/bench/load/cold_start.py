@@ -59,7 +59,7 @@ def cold_start(jobs: int, tell: Tell) -> list[Figure]:
 def _compile() -> None:
     """Have Python keep the operator compiled, as its image does (`tools/bytecode.py`)."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", "import partita.controller.operator"]
+    command = [sys.executable, "-c", "import partita.operator.main"]
     subprocess.run(command, env=environment, check=True)
 
 

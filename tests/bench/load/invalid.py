@@ -17,7 +17,7 @@ from bench.scale.client import Client, RefusedError
 from bench.scale.run import Result, run
 from bench.scale.shape import CLASSES, shrunk
 from bench.scale.world import PARTITIONS_PATH, READY_SECONDS, jobs_path, make_namespace
-from partita.scheduling.reasons import Reason
+from partita.reconcile.reasons import Reason
 
 __all__ = ["invalid"]
 

@@ -13,11 +13,11 @@ from aiohttp import web
 from typing_extensions import override
 
 from partita.cli import main
-from partita.controller import operator
-from partita.controller.metrics.page import Metrics
-from partita.scheduling.cycle import run_cycle
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.loop import cycles
+from partita.decide.cycle import run_cycle
+from partita.decide.cycle_result import CycleResult
+from partita.operator import main as operator
+from partita.operator import partition_cycles as cycles
+from partita.operator.metrics.page import Metrics
 
 CYCLES = "bench_cycle_seconds"
 

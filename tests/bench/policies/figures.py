@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from partita.cli.simulate_figures import half_width
+from partita_research.cli.simulate_statistics import half_width
 
 __all__ = ["ratio", "summary"]
 

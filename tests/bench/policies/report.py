@@ -8,7 +8,7 @@ from bench.dqn_learning import ABLATIONS, ALONE
 from bench.policies.figures import summary
 from bench.policies.runs import POLICIES
 from bench.policies.sections import STRICT
-from partita_policies.simulator.study import study as published_study
+from partita_research.simulator.study import study as published_study
 
 __all__ = ["render"]
 
@@ -31,14 +31,14 @@ _HEAD = """
 Made by `make bench-policies` ({machine}); every figure stands in [policies.json](policies.json).
 The simulator's model and its assumptions are told in
 [`interference.py`](../policies/partita_policies/interference.py), the study's data in
-[`data/`](../policies/partita_policies/data), each number marked published, derived or assumed.
+[`data/`](../policies/partita_research/data), each number marked published, derived or assumed.
 
 Ten seeds each, five on larger workloads and at saturation: measured profiles are off by up to 20 %, runs differ, and the
 order of the jobs is another. `±` is half of the 95 % confidence interval of the mean. Policies see
 profiles and requests only; how sensitive an application is to a shared cache the simulator alone
 knows. `dqn` was trained on random applications: neither the study's nor openb's were among them.
 Some of its training workloads are mixes, others lean towards heavy, small, long or link-bound jobs
-([`workloads.py`](../policies/partita_policies/dqn/workloads.py)); all settings were chosen on
+([`workloads.py`](../policies/partita_research/training/scenarios.py)); all settings were chosen on
 held-out workloads of that kind.
 """
 
@@ -183,7 +183,7 @@ def _optimal(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Distance to the optimum on small instances"
     yield (
         "Five jobs of random; the makespan in terms of the lower bound that CP-SAT proves, told in "
-        "[`optimum.py`](../policies/partita_policies/simulator/optimum.py). It stays below the "
+        "[`optimum.py`](../policies/partita_research/simulator/optimum.py). It stays below the "
         "optimum where a job has more than one phase."
     )
     rows = [(policy, _plus_minus(row, 3)) for policy, row in found["optimal"].items()]

@@ -11,7 +11,7 @@ from rich.progress import track
 from bench.policies.figures import summary
 from bench.policies.scenes import scene
 from partita_policies import create
-from partita_policies.simulator import Result, simulate
+from partita_research.simulator import Result, simulate
 
 __all__ = ["POLICIES", "SEARCH", "SEEDS", "Case", "run_all"]
 

@@ -7,8 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from partita_policies import GPU
-from partita_policies.simulator import Task, jitter, task_of
-from partita_policies.simulator.openb import (
+from partita_policies.types import Node
+from partita_research.simulator import Task, jitter, task_of
+from partita_research.simulator.openb import (
     TraceNode,
     TraceTask,
     cluster_of,
@@ -16,9 +17,8 @@ from partita_policies.simulator.openb import (
     read_nodes,
     read_tasks,
 )
-from partita_policies.simulator.synthetic import random_tasks
-from partita_policies.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
-from partita_policies.types import Node
+from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
 
 __all__ = ["NOISE", "OPENB", "TRACES", "UNSEEN", "Scene", "missing_traces", "scene"]
 

@@ -13,13 +13,13 @@ from bench.policies.runs import POLICIES, SEARCH, SEEDS, Case, run_all
 from bench.policies.scenes import OPENB, TRACES, UNSEEN, scene
 from bench.policies_times import measure
 from partita_policies import create
-from partita_policies.simulator import simulate
-from partita_policies.simulator.bounds import bounds as simple_bounds
-from partita_policies.simulator.openb import read_nodes, read_tasks
-from partita_policies.simulator.optimum import mixture_bound, small_optimum
-from partita_policies.simulator.saturation import PUBLISHED, arrivals, saturate
-from partita_policies.simulator.synthetic import random_tasks
-from partita_policies.simulator.workloads import STUDY_WORKLOADS, study_workload
+from partita_research.simulator import simulate
+from partita_research.simulator.bounds import bounds as simple_bounds
+from partita_research.simulator.openb import read_nodes, read_tasks
+from partita_research.simulator.optimum import mixture_bound, small_optimum
+from partita_research.simulator.saturation import PUBLISHED, arrivals, saturate
+from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 
 __all__ = [
     "STRICT",

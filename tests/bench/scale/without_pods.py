@@ -14,11 +14,11 @@ from typing import Any, Self
 
 from bench.scale.nodes import ended, run_seconds, running
 from partita.cli import main
+from partita.commit import committer as commit
+from partita.commit.job_pods import JobPods
+from partita.informer.state import State
 from partita.kube.client import PODS, Kind, Kube
 from partita.kube.events import Events
-from partita.scheduling.loop import commit
-from partita.scheduling.loop.pods import JobPods
-from partita.scheduling.state import State
 
 Json = dict[str, Any]
 

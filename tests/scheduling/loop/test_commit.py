@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from partita.commit import committer as commit_module
+from partita.commit.committer import Committer
+from partita.decide.cycle_result import CycleResult
+from partita.decide.ledger import LedgerChanges
+from partita.informer.state import State
 from partita.kube.client import JOBS, PODS, SERVERS, Kind
 from partita.kube.errors import FencedError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.fence import may_send
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.jobs import Jobs
-from partita.scheduling.ledger import LedgerChanges
-from partita.scheduling.lifecycle import Plan
-from partita.scheduling.loop import commit as commit_module
-from partita.scheduling.loop.commit import Committer
-from partita.scheduling.state import State
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.lifecycle import Plan
 from scheduling.builders import (
     START,
     a_state,
@@ -76,7 +76,7 @@ class World:
         there = self.bodies if told else self.bodies[:2]
         self.state: State = a_state(*there, server_pod_body("shared-0"))
         self.kube = Kube(*self.bodies)
-        self.jobs = Jobs(self.state)
+        self.jobs = JobReconciler(self.state)
         if ours:
             self.jobs.creations.allocating("uid-train", 1, START)
         self.committer = Committer(

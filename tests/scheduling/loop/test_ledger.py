@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
+from partita.commit.ledger_writes import write_ledger
+from partita.decide.ledger import ServerChange
+from partita.informer.state import State
 from partita.kube.errors import (
     ConflictError,
     NotFoundError,
     UnavailableError,
 )
-from partita.scheduling.ledger import ServerChange
-from partita.scheduling.loop.ledger import write_ledger
-from partita.scheduling.state import State
 from scheduling.builders import (
     GIB,
     a_state,

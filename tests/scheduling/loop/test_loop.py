@@ -8,12 +8,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.lifecycle import Plan
-from partita.scheduling.loop import cycles as cycles_module
-from partita.scheduling.loop import loop as loop_module
-from partita.scheduling.loop.loop import Loop
-from partita.scheduling.state import State
+from partita.decide.cycle_result import CycleResult
+from partita.informer.state import State
+from partita.operator import loop as loop_module
+from partita.operator import partition_cycles as cycles_module
+from partita.operator.loop import Loop
+from partita.reconcile.lifecycle import Plan
 from scheduling.builders import (
     GIB,
     START,

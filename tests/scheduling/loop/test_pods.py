@@ -6,6 +6,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from partita.commit.job_pods import Created, JobPods, Later
+from partita.informer.state import State
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -15,10 +17,8 @@ from partita.kube.errors import (
     WebhookError,
 )
 from partita.models import SharingMode
-from partita.pods.grant import Grant
-from partita.scheduling.loop.pods import Created, JobPods, Later
-from partita.scheduling.reasons import Reason, Why
-from partita.scheduling.state import State
+from partita.pods.allocation import JobAllocation
+from partita.reconcile.reasons import Reason, Why
 from scheduling.builders import (
     GIB,
     a_job,
@@ -29,7 +29,7 @@ from scheduling.builders import (
 )
 from scheduling.loop.writers import DOWN, Kube, Notes
 
-GRANT = Grant(
+GRANT = JobAllocation(
     attempt=1,
     servers=("shared-0",),
     uuids=("GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1",),

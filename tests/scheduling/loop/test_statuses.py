@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from partita.commit import job_statuses as statuses_module
+from partita.commit.job_statuses import StatusWriter
+from partita.informer.state import State
 from partita.kube.client import Kind
 from partita.kube.errors import (
     FencedError,
@@ -13,10 +16,7 @@ from partita.kube.errors import (
     NotFoundError,
 )
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
-from partita.scheduling.attempts import MAX_ATTEMPTS_KEPT
-from partita.scheduling.loop import statuses as statuses_module
-from partita.scheduling.loop.statuses import StatusWriter
-from partita.scheduling.state import State
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
 from scheduling.builders import (
     a_state,
     job_body,

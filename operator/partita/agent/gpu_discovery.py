@@ -1,0 +1,128 @@
+"""Which GPU the server Pod got, and whether it can be shared as it is.
+
+kubelet knows what its Pods got, under each of the device plugin's strategies; without its word,
+what NVIDIA's runtime or the plugin left in the environment counts, and at last the one GPU that
+this container sees.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import grpc
+import grpc.aio
+
+from partita.agent.errors import SetupError
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.nvml import GPUIdentity, NVMLDevice, gpus
+from partita.constants import GPU_RESOURCE
+from partita.models import SharingMode
+
+__all__ = ["POD_RESOURCES", "assigned", "check", "find_gpu"]
+
+POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+"""Where kubelet tells which devices a Pod got:
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+"Monitoring device plugin resources"."""
+_DEADLINE: Final = 10.0
+_OLDEST_DRIVER: Final = 495
+"""MPS limits a client's memory from CUDA 11.5 on, whose driver is 495
+(https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "CUDA Driver")."""
+_OLDEST_CAPABILITY: Final = (7, 0)
+"""Volta: older GPUs have no limits, and clients that can reach each other's memory
+(https://docs.nvidia.com/deploy/mps/latest/, "Memory Protection")."""
+
+
+async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> list[str]:
+    """Ask kubelet for the UUIDs of the GPUs of a Pod; empty when it does not tell.
+
+    Under NVIDIA's plugin a device's ID is the GPU's UUID; of a shared one `::<n>` follows.
+    """
+    if not socket.exists():  # noqa: ASYNC240 - a local path
+        return []
+    async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
+        ask = channel.unary_unary(
+            "/v1.PodResourcesLister/List",
+            request_serializer=api.Empty.SerializeToString,
+            response_deserializer=api.ListPodResourcesResponse.FromString,
+        )
+        try:
+            answer = await ask(api.Empty(), timeout=_DEADLINE)
+        except grpc.aio.AioRpcError:
+            return []
+    return [
+        device.partition("::")[0]
+        for found in answer.pod_resources
+        if (found.name, found.namespace) == (pod, namespace)
+        for container in found.containers
+        for devices in container.devices
+        if devices.resource_name == GPU_RESOURCE
+        for device in devices.device_ids
+    ]
+
+
+def find_gpu(told: Iterable[str]) -> NVMLDevice:
+    """Find the one GPU that is ours among those that NVML shows.
+
+    Parameters
+    ----------
+    told
+        What kubelet said.
+
+    Raises
+    ------
+    SetupError
+        If it cannot be told which one it is.
+    GPULostError
+        If it is not there.
+    """
+    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    for uuids in (list(told), [uuid for uuid in visible if uuid.startswith("GPU-")]):
+        if len(uuids) == 1:
+            return NVMLDevice.of(uuids[0])
+        if len(uuids) > 1:
+            raise SetupError(
+                "SeveralGPUs",
+                f"the server Pod got {len(uuids)} GPUs; it requests one: is {GPU_RESOURCE} "
+                "set to 1 in it, and is the device plugin NVIDIA's?",
+            )
+    found = gpus()
+    if len(found) == 1:
+        return found[0]
+    raise SetupError(
+        "NoGPU" if not found else "SeveralGPUs",
+        f"NVML shows {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
+        "is ours: mount /var/lib/kubelet/pod-resources",
+    )
+
+
+def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
+    """Make sure that the GPU can be shared this way.
+
+    Raises
+    ------
+    SetupError
+        If it cannot; says what to change.
+    """
+    if identity.mig:
+        raise SetupError(
+            "MIGEnabled",
+            "the GPU is in MIG mode, which MPS of Partita does not share: turn it off "
+            "(nvidia-smi -mig 0), or leave the GPU out of the partition",
+        )
+    if mode is not SharingMode.MPS:
+        return
+    major = driver.partition(".")[0]
+    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+        raise SetupError(
+            "DriverTooOld",
+            f"driver {driver} cannot limit the memory of MPS clients: install "
+            f"{_OLDEST_DRIVER} or later, or share by TimeSlicing",
+        )
+    if identity.capability is not None and identity.capability < _OLDEST_CAPABILITY:
+        raise SetupError(
+            "GPUTooOld",
+            f"{identity.product} is older than Volta, whose MPS is the first with limits: "
+            "share it by TimeSlicing",
+        )

@@ -1,5 +1,0 @@
-"""The picture of a simulation: what ran where, what it used, and who waited."""
-
-from partita.cli.charts.figure import draw, save
-
-__all__ = ["draw", "save"]

@@ -1,0 +1,88 @@
+"""Puts objects into a cluster: the CRDs, and those of YAML files."""
+
+import asyncio
+from typing import Any, Final
+
+from partita.cli.terminal import UserError
+from partita.kube.client import CRDS, JOBS, NAMESPACES, PARTITIONS, PROFILES, Kube
+from partita.kube.errors import AlreadyExistsError, ConflictError
+from partita.models import crd
+from partita.operator.crd_check import established
+
+__all__ = ["create", "ensure_namespace", "install_crds"]
+
+Json = dict[str, Any]
+
+_SERVED_WITHIN: Final = 30.0
+"""Seconds for which the API server may take to serve a new kind; it takes less than one."""
+_POLL: Final = 0.05
+_KINDS: Final = {(k.api_version, k.kind): k for k in (NAMESPACES, PARTITIONS, JOBS, PROFILES)}
+
+
+async def install_crds(kube: Kube) -> list[tuple[str, str]]:
+    """Create or update the CRDs, and return when they are served.
+
+    Returns
+    -------
+    list of tuple
+        The name of each, and `created`, `updated` or `unchanged`.
+    """
+    changes = [
+        (definition["metadata"]["name"], await _install(kube, definition))
+        for definition in crd.crds()
+    ]
+    try:
+        async with asyncio.timeout(_SERVED_WITHIN):
+            for name, _ in changes:
+                while not established(await kube.get(CRDS, name)):  # noqa: ASYNC110 - no event of ours
+                    await asyncio.sleep(_POLL)
+    except TimeoutError:
+        raise UserError(
+            f"the API server has not served the CRDs within {_SERVED_WITHIN:.0f} s: "
+            "see `kubectl describe crd`"
+        ) from None
+    return changes
+
+
+async def _install(kube: Kube, definition: Json) -> str:
+    name = definition["metadata"]["name"]
+    while True:
+        try:
+            await kube.create(CRDS, definition)
+        except AlreadyExistsError:
+            old = await kube.get(CRDS, name)
+        else:
+            return "created"
+        try:
+            new = await kube.replace(CRDS, {**old, "spec": definition["spec"]})
+        except ConflictError:
+            continue  # its status was written meanwhile
+        same = new["metadata"]["generation"] == old["metadata"]["generation"]
+        return "unchanged" if same else "updated"
+
+
+async def ensure_namespace(kube: Kube, name: str) -> None:
+    """Create a namespace unless it is there."""
+    try:
+        await kube.create(NAMESPACES, {"metadata": {"name": name}})
+    except AlreadyExistsError:
+        return
+
+
+async def create(kube: Kube, obj: Json) -> Json:
+    """Create one object of a YAML file; return what the API server made of it.
+
+    Raises
+    ------
+    UserError
+        If it is of a kind that the examples have no use for.
+    """
+    kind = _KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    if kind is None:
+        raise UserError(
+            f"{obj.get('kind')} ({obj.get('apiVersion')}) is none of the kinds that are applied "
+            "here: use kubectl for it"
+        )
+    if kind.namespaced:
+        obj["metadata"].setdefault("namespace", "default")
+    return await kube.create(kind, obj)

@@ -1,0 +1,176 @@
+"""The picture of a partition: a bar of slices for each GPU, and the queue with its reasons."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.number_format import gib
+from partita.console.view import GPUView, PartitionView, WaitingView
+
+__all__ = ["Colours", "duration", "partition_view"]
+
+_PALETTE = (
+    "#8fb8de",
+    "#f2b880",
+    "#a3cfa0",
+    "#e3a6b5",
+    "#c3b1e1",
+    "#e8d28a",
+    "#8fcfc9",
+    "#d7b49e",
+    "#b5c98f",
+    "#b9bfd4",
+)
+"""Soft enough for black text, and told apart beside each other on light and dark screens."""
+_STATES = {"Ready": "green", "Starting": "cyan"} | dict.fromkeys(
+    ("Drained", "Draining", "Mismatched"), "yellow"
+)
+_WHOLE_NAMES_FROM = 100
+"""Columns from which a job is named with its namespace in the queue."""
+
+
+class Colours:
+    """Gives each job a colour of its own for as long as it is seen."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+
+    def of(self, uid: str) -> str:
+        """Return the job's colour."""
+        return self._of.setdefault(uid, _PALETTE[len(self._of) % len(_PALETTE)])
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in at most two units: `8s`, `3m12s`, `2h05m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def partition_view(
+    partition: PartitionView, colours: Colours, *, queue_rows: int
+) -> RenderableType:
+    """Draw a partition.
+
+    Parameters
+    ----------
+    queue_rows
+        Most rows of the queue; how many more wait is said.
+    """
+    parts: list[RenderableType] = [_head(partition)]
+    if partition.trouble:
+        parts.append(Text(f"! {partition.trouble}", style="yellow", overflow="ellipsis"))
+    if partition.gpus:
+        parts.append(_Bars(partition.gpus, colours))
+    if partition.queue:
+        parts.append(_Queue(partition.queue, queue_rows))
+    return Group(*parts)
+
+
+def _head(partition: PartitionView) -> Text:
+    head = Text(no_wrap=True, overflow="ellipsis")
+    head.append(partition.name, style="bold")
+    if not partition.exists:
+        return head.append("  there is no such GPUPartition", style="yellow")
+    waiting = sum(job.phase != "Suspended" for job in partition.queue)
+    facts = [
+        partition.mode,
+        f"policy {partition.policy}",
+        f"{partition.ready} of {partition.wanted} GPUs ready",
+        f"{partition.running} running",
+        f"{waiting} waiting",
+    ]
+    return head.append("  " + " · ".join(facts), style="dim")
+
+
+class _Bars:
+    """Two lines for each GPU: what is booked, by job, and below it what is really used."""
+
+    def __init__(self, gpus: Sequence[GPUView], colours: Colours) -> None:
+        self._gpus = gpus
+        self._colours = colours
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = max(len(gpu.name) for gpu in self._gpus)
+        amounts = max(len(_amount(gpu)) for gpu in self._gpus)
+        width = max(10, options.max_width - names - amounts - 9)
+        plain = console.color_system is None
+        for gpu in self._gpus:
+            if gpu.state == "Ready" or gpu.slices:
+                booked, used = _bar(gpu, width, self._colours, plain=plain)
+                busy = f"{gpu.utilization:3} %"
+            else:
+                booked = Text(f"{gpu.state.lower()}", style=_STATES.get(gpu.state, "red"))
+                booked.pad_right(max(0, width - len(booked)))
+                used, busy = Text(" " * width), "     "
+            style = "bold" if gpu.state == "Ready" else _STATES.get(gpu.state, "red")
+            line = Text(gpu.name.ljust(names), style=style, no_wrap=True)
+            yield Text.assemble(
+                line, "  ", booked, "  ", (_amount(gpu).rjust(amounts), ""), (busy, "dim")
+            )
+            yield Text.assemble((" " * (names + 2), ""), used, no_wrap=True)
+            if gpu.unknown:
+                said = f"unknown processes: {gpu.unknown}, {gib(gpu.unknown_memory)} GiB"
+                yield Text(" " * (names + 2) + said, style="red", no_wrap=True)
+
+
+def _amount(gpu: GPUView) -> str:
+    return f"{gib(gpu.booked)}/{gib(gpu.bookable)} GiB " if gpu.bookable else ""
+
+
+def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Text, Text]:
+    booked, used = Text(no_wrap=True), Text(no_wrap=True)
+    for piece, cells in zip(gpu.slices, _cells(gpu, width), strict=True):
+        name = f"{'|' if plain else ' '}{piece.name}"
+        label = name[:cells] if len(name) <= cells else f"{name[: max(0, cells - 1)]}…"[:cells]
+        booked.append(label.ljust(cells), style=f"black on {colours.of(piece.uid)}")
+        filled = min(cells, round(cells * piece.used / piece.memory)) if piece.memory else 0
+        used.append("▀" * filled, style=colours.of(piece.uid))
+        used.append(" " * (cells - filled))
+    rest = width - len(booked)
+    booked.append(("|" if plain and rest and gpu.slices else "").ljust(rest, "·"), style="dim")
+    used.append(" " * rest)
+    return booked, used
+
+
+def _cells(gpu: GPUView, width: int) -> list[int]:
+    """Share the width out by memory; rounding never makes a bar longer than the GPU."""
+    total, edges, at = max(gpu.bookable, gpu.booked, 1), [0], 0
+    for piece in gpu.slices:
+        at += piece.memory
+        edges.append(round(width * at / total))
+    return [after - before for before, after in pairwise(edges)]
+
+
+class _Queue:
+    """One line for each waiting job: its place, what it asks for, and why it waits."""
+
+    def __init__(self, queue: Sequence[WaitingView], rows: int) -> None:
+        self._queue = queue
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= _WHOLE_NAMES_FROM
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
+        table.add_column(justify="right", style="dim", no_wrap=True, min_width=2)
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=options.max_width // 3)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        shown = self._queue[: self._rows]
+        for job in shown:
+            suspended = job.phase == "Suspended"
+            place = "" if job.position is None else str(job.position)
+            name = f"{job.namespace}/{job.name}" if wide else job.name
+            why = Text(job.reason or job.phase, style="dim" if suspended else "yellow")
+            if job.message:
+                why.append(f"  {job.message}", style="dim")
+            table.add_row(place, Text(name, style="dim" if suspended else ""), job.asks, why)
+        yield table
+        if len(self._queue) > len(shown):
+            yield Text(f"    and {len(self._queue) - len(shown)} more", style="dim")

@@ -1,0 +1,1 @@
+"""Carries decisions out: the ledger first, then Pods and statuses."""

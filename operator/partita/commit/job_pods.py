@@ -1,0 +1,190 @@
+"""Makes and deletes the jobs' Pods."""
+
+import asyncio
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+import structlog
+
+from partita.informer.state import State
+from partita.informer.views import PodView, requested_devices
+from partita.kube.client import PODS, Kube
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    KubernetesError,
+    NotFoundError,
+    WebhookError,
+)
+from partita.kube.events import Events
+from partita.models import SharedGPUJob
+from partita.pods.allocation import JobAllocation
+from partita.pods.job_pod import build_job_pod, pod_name
+from partita.reconcile.reasons import Reason, Why
+
+__all__ = ["Created", "JobPods", "Later"]
+
+_CONCURRENT = 32
+"""Pods made at a time."""
+_POLICY = re.compile(
+    r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
+)
+"""Who denies a Pod, in the API server's message. Such a denial may have any status: a policy's is
+422 as long as its `reason` is unset
+(https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
+
+
+class Created(Enum):
+    """What became of a Pod that was to be made."""
+
+    DONE = auto()
+    NAME_TAKEN = auto()
+    """Somebody else's Pod has its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The Pod could not be created, and may be in a moment."""
+
+    why: str
+    unsure: bool = False
+    """Whether the request may have taken effect all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPods:
+    """The one maker of job Pods."""
+
+    kube: Kube
+    state: State
+    events: Events
+    slots: asyncio.Semaphore
+
+    @classmethod
+    def of(cls, kube: Kube, state: State, events: Events) -> "JobPods":
+        """Make one that has a bounded number of requests under way."""
+        return cls(kube, state, events, asyncio.Semaphore(_CONCURRENT))
+
+    async def create(self, job: SharedGPUJob, grant: JobAllocation) -> Created | Later | Why:
+        """Make the Pod of a job's attempt. Asked twice, it is made once.
+
+        Returns
+        -------
+        Created or Later or Why
+            A `Why` where the API server does not take the Pod as it is.
+        """
+        made = build_job_pod(job, grant)
+        log = structlog.get_logger().bind(part="pods", job=job.key, attempt=grant.attempt)
+        async with self.slots:
+            try:
+                body = await self.kube.create(PODS, made.manifest, once=True)
+            except AlreadyExistsError:
+                return await self._take_up(job, made.manifest)
+            except KubernetesError as error:
+                if (why := _refused(error)) is None:
+                    log.warning("pod not made", error=str(error))
+                    return Later(str(error), unsure=error.unsure)
+                log.info("pod refused", reason=why.reason, error=error.message)
+                return why
+        self.state.apply_pod(body)
+        for name in made.overridden:
+            self.events.warn(
+                job, "VariableOverridden", f"the template sets {name}; Partita's value is used"
+            )
+        for notice in made.notices:
+            self.events.warn(job, "TemplateAdjusted", notice)
+        return Created.DONE
+
+    async def would_be_refused(self, job: SharedGPUJob, grant: JobAllocation) -> Later | Why | None:
+        """Ask the API server whether it would take the Pod of an attempt, without making it.
+
+        Returns
+        -------
+        Later or Why or None
+            None if it would, quota and admission included.
+        """
+        async with self.slots:
+            try:
+                await self.kube.create(PODS, build_job_pod(job, grant).manifest, dry_run=True)
+            except AlreadyExistsError:
+                return None
+            except KubernetesError as error:
+                return _refused(error) or Later(str(error))
+        return None
+
+    async def find(self, job: SharedGPUJob, attempt: int) -> bool:
+        """Read the Pod of an attempt by its name; tell whether it is there.
+
+        Raises
+        ------
+        KubernetesError
+            It could not be read.
+        """
+        meta = job.metadata
+        try:
+            body = await self.kube.get(PODS, pod_name(meta.name, attempt), meta.namespace)
+        except NotFoundError:
+            pass
+        else:
+            self.state.apply_pod(body)
+        return any(pod.attempt == attempt for pod in self.state.pods_of(meta.uid))
+
+    async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created | Later:
+        """Look at the Pod that has the name: ours from before a crash, a stray, or another's."""
+        log = structlog.get_logger().bind(part="pods", job=job.key)
+        name = manifest["metadata"]["name"]
+        try:
+            body = await self.kube.get(PODS, name, job.metadata.namespace)
+            view = PodView.parse(body)
+            if view is None or view.owner_uid != job.metadata.uid:
+                log.warning("pod name taken", pod=name)
+                return Created.NAME_TAKEN
+            if requested_devices(body) != requested_devices(manifest):
+                # A request that we gave up came through, for GPUs that were given back since.
+                log.warning("deleting a stray pod", pod=name)
+                await self.kube.delete(
+                    PODS, name, job.metadata.namespace, uid=body["metadata"]["uid"]
+                )
+                return Later(f"a Pod {name} for other GPUs is still there")
+        except KubernetesError as error:
+            log.warning("pod not taken up", pod=name, error=str(error))
+            return Later(str(error), unsure=True)  # it may have been ours
+        self.state.apply_pod(body)
+        return Created.DONE
+
+    async def delete(self, pod: PodView, *, grace: int | None) -> None:
+        """Delete a Pod, and only this one.
+
+        Parameters
+        ----------
+        grace
+            Seconds that it has to terminate; None for as long as it asks for.
+        """
+        async with self.slots:
+            try:
+                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
+            except (NotFoundError, ConflictError):
+                pass  # it is gone, or another has its name
+            except KubernetesError as error:
+                structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
+                self.state.dirty.jobs(self.state.job_of(pod))
+
+
+def _refused(error: KubernetesError) -> Why | None:
+    """Say why the API server does not take a Pod; None where it could not be asked."""
+    said = error.message
+    if isinstance(error, WebhookError):
+        return Why(Reason.WEBHOOK_FAILED, f"its Pod cannot be created: {said}")
+    if not isinstance(error, InvalidError | ForbiddenError | NotFoundError):
+        return None
+    if found := _POLICY.search(said):
+        denied = f"{found[1]} {found[2]} does not admit its Pod: {said}"
+        return Why(Reason.POD_FORBIDDEN, denied)
+    if isinstance(error, InvalidError):
+        refused = f"the API server refuses its Pod: {said}; correct spec.template"
+        return Why(Reason.INVALID_SPEC, refused)
+    return Why(Reason.POD_FORBIDDEN, f"the cluster does not admit its Pod: {said}")

@@ -1,0 +1,78 @@
+"""Writes the ledger: one patch a GPU, which holds only if nobody wrote in between."""
+
+from collections.abc import Callable
+
+import structlog
+
+from partita.decide.ledger import ServerChange, allocations_after
+from partita.informer.state import State
+from partita.kube.client import SERVERS, Kube
+from partita.kube.errors import ConflictError, NotFoundError
+from partita.models import GPUServer
+
+__all__ = ["write_ledger"]
+
+_TRIES = 5
+"""An agent's report changes the resource version too; a handful of tries meets any rate of it."""
+
+
+async def write_ledger(
+    kube: Kube,
+    state: State,
+    name: str,
+    change: ServerChange,
+    sound: Callable[[GPUServer, ServerChange], bool],
+) -> bool:
+    """Write one cycle's changes to one GPU's ledger.
+
+    Parameters
+    ----------
+    sound
+        Tells whether the ledger would be sound after the change; asked anew when somebody else
+        wrote in between.
+
+    Returns
+    -------
+    bool
+        False if the bookings were not made; the releases may still have to be repeated.
+
+    Raises
+    ------
+    KubernetesError
+        The API server cannot be had, or does not let us: asking again at once is of no use.
+    """
+    for _ in range(_TRIES):
+        server = state.servers.get(name)
+        if server is None or not sound(server, change):
+            return False
+        if allocations_after(server, change) == server.status.allocations:
+            return True  # an earlier try of it took effect
+        try:
+            body = await kube.patch(
+                SERVERS,
+                name,
+                change.patch(),
+                subresource="status",
+                resource_version=server.metadata.resource_version,
+            )
+        except ConflictError:
+            try:
+                state.apply_server(await kube.get(SERVERS, name))
+            except NotFoundError:
+                return False
+            change = _unless_renewed(change, server, state.servers.get(name))
+            continue
+        except NotFoundError:
+            return False
+        state.apply_server(body, ours=True)
+        return True
+    log = structlog.get_logger().bind(part="ledger", server=name)
+    log.warning("ledger not written: others write all the time")
+    return False
+
+
+def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
+    """Leave alone what another leader has booked meanwhile for a job that is to give back."""
+    there = now.status.allocations if now is not None else {}
+    same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
+    return ServerChange(release=same, book=change.book)

@@ -1,0 +1,247 @@
+"""What the page shows, as flat JSON objects by key; what changed between two of it. Pure.
+
+A viewer sees the names of his own namespaces. What belongs to others keeps its size, and a key
+that tells nothing.
+"""
+
+import re
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from partita.console.view import GPUView, PartitionView, SliceView, WaitingView, partitions_view
+from partita.informer.state import State
+from partita.models import GPUPartition, GPUServer
+
+__all__ = ["Patch", "Scene", "changes", "namespaces_of", "scene_for", "scene_of"]
+
+Entity = dict[str, Any]
+Scene = dict[str, Entity]
+Patch = dict[str, Any]
+
+_SECRET = secrets.token_bytes(32)
+_SIZE = re.compile(r"(\d+ x )?(\d+\.\d GiB|a GPU alone)")
+"""What a job asks for in amounts, not by a name that somebody made up."""
+
+
+@lru_cache(maxsize=16_384)
+def _opaque(uid: str) -> str:
+    """Return a key of a job that is the same as long as this process lives."""
+    return blake2b(uid.encode(), key=_SECRET, digest_size=9).hexdigest()
+
+
+def scene_of(state: State, stale_since: datetime | None = None) -> Scene:
+    """Return what one sees who may see all.
+
+    Parameters
+    ----------
+    stale_since
+        Since when the cluster is not followed; None while it is.
+    """
+    now = datetime.now(UTC)
+    scene: Scene = {"feed": {"kind": "feed", "staleSince": stale_since and _seconds(stale_since)}}
+    for seen in partitions_view(state, now):
+        partition = state.partitions.get(seen.name)
+        scene[f"partition/{seen.name}"] = _partition(seen, partition)
+        for gpu in seen.gpus:
+            scene[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition)
+        for waiting in seen.queue:
+            row = _waiting(waiting, seen.name, now)
+            scene[f"job/{_opaque(f'{waiting.namespace}/{waiting.name}')}"] = row
+    return scene
+
+
+def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
+    entity: Entity = {
+        "kind": "partition",
+        "name": seen.name,
+        "exists": seen.exists,
+        "mode": seen.mode,
+        "wanted": seen.wanted,
+        "bookable": sum(gpu.bookable for gpu in seen.gpus),
+        "booked": sum(gpu.booked for gpu in seen.gpus),
+        "used": sum(gpu.used for gpu in seen.gpus),
+        "running": seen.running,
+        "waiting": sum(row.phase != "Suspended" for row in seen.queue),
+        "suspended": sum(row.phase == "Suspended" for row in seen.queue),
+        "trouble": seen.trouble,
+        "troubleReason": "",
+        "policy": None,
+        "shadow": [],
+    }
+    if partition is None:
+        return entity
+    conditions = {c.type: c for c in partition.status.conditions}
+    if seen.trouble:
+        entity["troubleReason"] = conditions["Degraded"].reason
+    healthy = conditions.get("PolicyHealthy")
+    counted = partition.status.policy
+    entity["policy"] = {
+        "active": seen.policy,
+        "wanted": partition.spec.policy.name,
+        "healthy": healthy is None or healthy.status != "False",
+        "message": healthy.message if healthy is not None else "",
+        "cycles": counted.cycles if counted else 0,
+        "fallbacks": counted.fallbacks if counted else 0,
+        "rejected": counted.rejected if counted else 0,
+    }
+    told = {shadow.name: shadow.dump() for shadow in partition.status.shadow}
+    entity["shadow"] = [
+        {"name": name, "cycles": 0, "agreed": 0, "placements": 0, "failures": 0, "message": ""}
+        | told.get(name, {})
+        for name in partition.spec.policy.shadow
+    ]
+    return entity
+
+
+def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Entity:
+    mps = server.status.mps
+    return {
+        "kind": "gpu",
+        "name": gpu.name,
+        "partition": server.spec.partition,
+        "node": gpu.node,
+        "product": gpu.product,
+        "state": _state(gpu, server, partition),
+        "mps": mps.state if mps else "",
+        "clients": mps.clients if mps else 0,
+        "bookable": gpu.bookable,
+        "booked": gpu.booked,
+        "used": gpu.used,
+        "utilization": gpu.utilization,
+        "unknown": gpu.unknown,
+        "unknownMemory": gpu.unknown_memory,
+        "slices": [_slice(piece) for piece in gpu.slices],
+    }
+
+
+def _state(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> str:
+    """Return the GPU's state; whether its node and Pod are up, the operator has written down.
+
+    The page may not read nodes and Pods: it has no right that it can do without.
+    """
+    if gpu.state != "Unready" or partition is None or not server.status.holds("Ready"):
+        return gpu.state
+    told = (s.state for s in partition.status.gpu_summary if s.name == gpu.name)
+    state = next(told, "Starting")
+    return state if state in {"Ready", "Unready"} else "Ready"
+
+
+def _slice(piece: SliceView) -> Entity:
+    return {
+        "id": _opaque(piece.uid),
+        "namespace": piece.namespace,
+        "name": piece.name,
+        "attempt": piece.attempt,
+        "memory": piece.memory,
+        "used": piece.used,
+        "threads": piece.thread_percent,
+    }
+
+
+def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
+    return {
+        "kind": "job",
+        "partition": partition,
+        "position": row.position,
+        "namespace": row.namespace,
+        "name": row.name,
+        "asks": row.asks,
+        "phase": row.phase,
+        "reason": row.reason,
+        "message": row.message,
+        "since": round(_seconds(now) - row.waiting),
+    }
+
+
+def _seconds(time: datetime) -> float:
+    return time.timestamp()
+
+
+def namespaces_of(scene: Scene) -> set[str]:
+    """Return the namespaces whose names a scene has."""
+    found = set()
+    for entity in scene.values():
+        if entity["kind"] == "job":
+            found.add(entity["namespace"])
+        elif entity["kind"] == "gpu":
+            found.update(piece["namespace"] for piece in entity["slices"])
+    return found
+
+
+def scene_for(scene: Scene, sees: Callable[[str], bool]) -> Scene:
+    """Return as much of a scene as one may see who sees only some namespaces.
+
+    What policies and the operator say in their own words is left out: it may name anybody's jobs.
+    """
+    own: Scene = {}
+    asked = set()
+    for key, entity in scene.items():
+        match entity["kind"]:
+            case "job" if not sees(entity["namespace"]):
+                own[key] = _hidden_job(entity)
+            case "job":
+                own[key] = entity
+                asked.add(entity["partition"])
+            case "gpu":
+                slices = [s if sees(s["namespace"]) else _hidden_slice(s) for s in entity["slices"]]
+                own[key] = {**entity, "slices": slices}
+            case "partition":
+                own[key] = _discreet(entity)
+            case _:
+                own[key] = entity
+    # A partition that does not exist is a name that a job's author made up.
+    made_up = {
+        entity["name"]
+        for entity in own.values()
+        if entity["kind"] == "partition" and not entity["exists"] and entity["name"] not in asked
+    }
+    if not made_up:
+        return own
+    return {
+        key: entity
+        for key, entity in own.items()
+        if entity.get("partition", entity.get("name")) not in made_up
+    }
+
+
+def _hidden_slice(piece: Entity) -> Entity:
+    return {"id": piece["id"], "namespace": None, "memory": piece["memory"]}
+
+
+def _hidden_job(job: Entity) -> Entity:
+    kept = {key: job[key] for key in ("kind", "partition", "position", "phase")}
+    return {**kept, "namespace": None, "asks": job["asks"] if _SIZE.fullmatch(job["asks"]) else ""}
+
+
+def _discreet(partition: Entity) -> Entity:
+    policy = partition["policy"]
+    return {
+        **partition,
+        "trouble": partition["troubleReason"],
+        "policy": policy and {**policy, "message": ""},
+        "shadow": [{**shadow, "message": ""} for shadow in partition["shadow"]],
+    }
+
+
+def changes(old: Scene, new: Scene) -> Patch:
+    """Return what turns one scene into the other: fields to set by key, and keys that are gone.
+
+    A field that is gone is set to null.
+    """
+    changed = {}
+    for key, entity in new.items():
+        before = old.get(key, {})
+        fields = {
+            name: value
+            for name, value in entity.items()
+            if name not in before or before[name] != value
+        }
+        fields |= dict.fromkeys(before.keys() - entity.keys())
+        if fields:
+            changed[key] = fields
+    gone = [key for key in old if key not in new]
+    return ({"set": changed} if changed else {}) | ({"gone": gone} if gone else {})

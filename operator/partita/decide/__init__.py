@@ -1,0 +1,1 @@
+"""Which waiting jobs start now, and where: snapshot, policy, guard. Pure: no I/O."""

@@ -1,0 +1,400 @@
+"""One scheduling cycle of one partition: from its queue to the placements to be made.
+
+The steps: order the queue, apply quotas and namespaces, serve jobs that were passed over too often,
+ask the policy, check its answer, choose whom to preempt, say why the others wait.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from partita.decide.cycle_result import CycleResult
+from partita.decide.guard import Guard
+from partita.decide.ledger import keeps, totals
+from partita.decide.node_resources import allocatable_of, left_on
+from partita.decide.policy_runner import PolicyRunner
+from partita.decide.preemption import Preemption, PreemptionOutlook, Victims, victims_for
+from partita.decide.queue_order import fair_order
+from partita.decide.reservations import Aging, fit_among, gpus_to_hold
+from partita.decide.snapshot import gpus_of, snapshot_of
+from partita.decide.waiting_reasons import WaitingReasons, shape_of
+from partita.informer.state import State
+from partita.models import GPUPartition
+from partita.reconcile.reasons import Reason, Why
+from partita_policies.types import GPU, Job
+
+__all__ = ["PartitionState", "run_cycle"]
+
+SEARCHES = 8
+"""Jobs for which one cycle searches victims; the next cycle goes on. On 1,000 GPUs of 8 jobs each,
+8 searches took 0.1 to 0.3 s of processor time."""
+SEARCH_AGAIN = 0.1
+"""Seconds until the next cycle where a search goes on."""
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """What a partition's cycles remember of each other."""
+
+    runner: PolicyRunner
+    aging: Aging = field(default_factory=Aging)
+    nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """GPUs held for each job for which others are ended, by UID."""
+    victims: Victims = field(default_factory=Victims)
+    searched: set[tuple[object, ...]] = field(default_factory=set)
+    """Requests for which the search for victims, which goes on, has found none."""
+
+
+async def run_cycle(
+    partition: GPUPartition,
+    state: State,
+    *,
+    waiting: Mapping[str, Job],
+    released: Mapping[str, set[str]],
+    memory: PartitionState,
+    now: datetime,
+) -> CycleResult:
+    """Decide what starts now.
+
+    Parameters
+    ----------
+    waiting
+        The jobs that want GPUs, by UID. It may change while the policy thinks.
+    released
+        Bookings that this cycle's write gives back, by GPUServer: they count as free.
+    memory
+        What earlier cycles left.
+    """
+    cycle = _Cycle(partition, state, waiting=waiting, released=released, memory=memory, now=now)
+    return await cycle.run()
+
+
+class _Cycle:
+    def __init__(
+        self,
+        partition: GPUPartition,
+        state: State,
+        *,
+        waiting: Mapping[str, Job],
+        released: Mapping[str, set[str]],
+        memory: PartitionState,
+        now: datetime,
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._waiting = waiting
+        self._released = released
+        self._memory = memory
+        self._now = now
+        self._holds: dict[str, tuple[str, ...]] = {}
+        """The GPUs that are held for each job, by UID."""
+        self._result = CycleResult()
+
+    async def run(self) -> CycleResult:
+        result, memory = self._result, self._memory
+        guard = self._guard()
+        result.order = self._queue(guard)
+        preempts = self._partition.spec.preemption == "LowerPriority"
+        outlook = self._serve_preemptors(guard) if preempts else None
+        self._serve_aged(guard)
+        if outlook is not None:
+            self._preempt(guard, outlook)
+        else:
+            memory.nominated.clear()
+        guard = await self._ask_policy(guard)
+        placed = {job.id for job, _ in result.placed}
+        # Whose booking was only now heard of, its answer having been lost, waits no longer.
+        kept = {j.id for j in result.order if keeps(j.id, self._state.booked(j.id), self._released)}
+        result.order = [job for job in result.order if job.id in placed or job.id not in kept]
+        memory.aging.note(result.order, placed)
+        for job_id in placed:
+            memory.nominated.pop(job_id, None)
+        self._explain(guard, placed)
+        result.booked = {gpu.id: gpu for gpu in guard.gpus}
+        return result
+
+    def _guard(self) -> Guard:
+        """Look at the partition as it is now, and book on it what is placed already."""
+        name = self._partition.metadata.name
+        gpus = gpus_of(self._partition, self._state, self._now)
+        guard = Guard(
+            tuple(_without(gpu, self._released.get(gpu.id)) for gpu in gpus),
+            {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
+            quotas={q.namespace: q for q in self._partition.spec.quotas},
+            held=totals(self._state.servers_of(name), self._released),
+            left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
+        )
+        placed, self._result.placed = self._result.placed, []
+        for job, where in placed:
+            if not guard.refusal(job.id, where):
+                guard.accept(job, where)
+                self._result.placed.append((job, where))
+        return guard
+
+    def _still_waits(self, uid: str) -> bool:
+        job = self._state.jobs.get(uid)
+        return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
+
+    def _queue(self, guard: Guard) -> list[Job]:
+        """Order the jobs that may start, as far as only we know."""
+        aging = self._memory.aging
+        aging.keep_only(self._waiting.keys())
+        order = fair_order(
+            [job for job in self._waiting.values() if self._is_eligible(job, guard)],
+            held=guard.held_memory(),
+            weights={q.namespace: q.weight for q in self._partition.spec.quotas},
+            whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
+        )
+        passed = aging.bypasses
+        return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
+
+    def _is_eligible(self, job: Job, guard: Guard) -> bool:
+        """Tell whether namespace and quota allow a job; say why not."""
+        if not self._still_waits(job.id):
+            return False
+        partition, name = self._partition, job.namespace
+        selector, namespace = partition.spec.allowed_namespaces, self._state.namespaces.get(name)
+        if selector is not None and not selector.matches(namespace.labels if namespace else {}):
+            self._result.why[job.id] = Why(
+                Reason.NAMESPACE_NOT_ALLOWED,
+                f"partition {partition.metadata.name} does not serve namespace {name}: label the "
+                "namespace as spec.allowedNamespaces asks, or use another partition",
+            )
+            return False
+        quota = guard.quota_left(job, guard.least_memory(job))
+        if quota:
+            self._result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
+        return not quota
+
+    def _start(self, job: Job, guard: Guard) -> bool:
+        """Start a job on GPUs that are not held for others, if it fits there now."""
+        fitting = fit_among(job, guard.room, self._unheld(guard.gpus))
+        return fitting is not None and self._place(job, fitting, guard)
+
+    def _place(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> bool:
+        if guard.refusal(job.id, gpus):
+            return False
+        guard.accept(job, gpus)
+        self._result.placed.append((job, gpus))
+        return True
+
+    def _unheld(self, gpus: Sequence[GPU]) -> list[GPU]:
+        held = {gpu for theirs in self._holds.values() for gpu in theirs}
+        return [gpu for gpu in gpus if gpu.id not in held]
+
+    def _serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
+        """Start the jobs for which others were ended, or go on holding GPUs for them.
+
+        Returns
+        -------
+        Outlook
+            The GPUs as they are once those others are gone and these jobs have started.
+        """
+        nominated = self._memory.nominated
+        outlook = PreemptionOutlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
+        waiting = {job.id for job in self._result.order}
+        for job_id in nominated.keys() - waiting:
+            del nominated[job_id]
+        for job in [job for job in self._result.order if job.id in nominated]:
+            names = nominated.pop(job.id)
+            now = fit_among(job, guard.room, self._fitting(job, guard, outlook))
+            if now is not None and self._place(job, now, guard):
+                outlook.take(job, now, guard)
+            elif outlook.fits(job, *names) and not self._over_quota(job, names, guard):
+                nominated[job.id] = self._holds[job.id] = names
+                outlook.take(job, names, guard)
+        return outlook
+
+    def _fitting(self, job: Job, guard: Guard, outlook: PreemptionOutlook) -> list[GPU]:
+        """Return the GPUs on which a job fits now, without taking what others are promised."""
+        now = (gpu for gpu in guard.gpus if guard.room.why_not(job, gpu.id) is None)
+        return [gpu for gpu in now if outlook.fits(job, gpu.id)]
+
+    def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
+        """Return the UIDs of preempted jobs that still hold GPUs but will be gone soon."""
+        victims = self._memory.victims
+        booked = {booking.job for gpu in gpus for booking in gpu.bookings}
+        victims.update(booked, self._state, self._grace)
+        leaving = victims.leaving(self._now)
+        if leaving:
+            self._again((min(leaving.values()) - self._now).total_seconds())
+        return set(leaving)
+
+    @property
+    def _grace(self) -> float:
+        return self._partition.spec.preemption_grace_period
+
+    def _again(self, seconds: float) -> None:
+        before = self._result.again
+        self._result.again = seconds if before is None else min(before, seconds)
+
+    def _over_quota(self, job: Job, gpus: Sequence[str], guard: Guard) -> bool:
+        return bool(guard.quota_left(job, guard.booked_memory(job, gpus)))
+
+    def _serve_aged(self, guard: Guard) -> None:
+        """Start jobs that must not be passed over again; hold GPUs for the first that cannot."""
+        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
+        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
+        aged = [job for job in memory.aging.aged(self._result.order, limit) if job.id not in served]
+        first = next((job for job in memory.aging.in_turn(aged) if self._claim(job, guard)), None)
+        if first is None:
+            return
+        memory.aging.reserve(first)
+        higher = [job for job in self._result.order if job.priority > first.priority]
+        if not self._let_in(higher, guard):
+            for job in aged:
+                if job is not first and job.priority >= first.priority:
+                    self._start(job, guard)
+        wanted = self._holds.pop(first.id)
+        if not self._place(first, wanted, guard):
+            self._holds[first.id] = wanted
+
+    def _claim(self, job: Job, guard: Guard) -> bool:
+        """Hold the GPUs on which a job fits now, or else soonest."""
+        free = self._unheld(guard.gpus)
+        wanted = fit_among(job, guard.room, free) or gpus_to_hold(
+            job, guard.room, free, guard.nodes
+        )
+        # GPUs are not held for a job that its namespace's quota keeps waiting.
+        if not wanted or self._over_quota(job, wanted, guard):
+            return False
+        self._holds[job.id] = wanted
+        return True
+
+    def _let_in(self, higher: Sequence[Job], guard: Guard) -> bool:
+        """Start jobs of a higher priority on GPUs that are held for an aged one.
+
+        Only those that fit nowhere else: about the others the policy decides.
+
+        Returns
+        -------
+        bool
+            Whether any of them could start now, here or elsewhere.
+        """
+        preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
+        open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
+        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
+        hopeless, any_fits = set[tuple[object, ...]](), False
+        for job in higher:
+            if job.id in served or shape_of(job) in hopeless:
+                continue
+            there = fit_among(job, guard.room, open_to_them)
+            if there is None:
+                hopeless.add(shape_of(job))
+                continue
+            any_fits = True
+            if fit_among(job, guard.room, self._unheld(guard.gpus)) is None:
+                self._place(job, there, guard)
+        return any_fits
+
+    def _preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
+        """End jobs of lower priority for waiting jobs that this lets in."""
+        placed = {job.id: gpus for job, gpus in self._result.placed}
+        for job in self._result.order:
+            if job.id in placed and job.id not in outlook:
+                outlook.take(job, placed[job.id], guard)
+        running = [b.priority for g in guard.gpus for b in g.bookings]
+        lowest, searched, searches = min(running, default=None), self._memory.searched, 0
+        for job in self._result.order:
+            if lowest is None or job.priority <= lowest:
+                break
+            shape = (job.namespace, job.priority, *shape_of(job))
+            if job.id in placed or job.id in self._memory.nominated or shape in searched:
+                continue
+            if searches == SEARCHES:
+                self._again(SEARCH_AGAIN)
+                return
+            searches += 1
+            if not self._nominate(job, guard, outlook, kept=placed.keys()):
+                searched.add(shape)
+        searched.clear()
+
+    def _nominate(
+        self, job: Job, guard: Guard, outlook: PreemptionOutlook, *, kept: Collection[str]
+    ) -> bool:
+        """Choose GPUs for a job, and whom to end there; tell whether that helps it."""
+        memory = self._memory
+        higher = {j.id for j in self._result.order if j.priority >= job.priority}
+        spared = {
+            gpu
+            for owner, theirs in self._holds.items()
+            if owner in higher and owner not in memory.nominated
+            for gpu in theirs
+        }
+        kept = {*kept, *memory.victims.overdue(self._now)}
+        found = victims_for(job, outlook.gpus, left=outlook.left, spared=spared, kept=kept)
+        if found is None or self._over_quota(job, found[0], guard):
+            return False
+        names, victims = found
+        if not victims and guard.room.why_not_together(job, names) is None:
+            return False  # it fits as it is
+        running = tuple(v for v in victims if v.job not in memory.nominated)
+        for victim in victims:
+            memory.nominated.pop(victim.job, None)
+            self._holds.pop(victim.job, None)
+            outlook.drop(victim.job)
+        overridden = [o for o, g in self._holds.items() if o not in memory.nominated]
+        for owner in overridden:
+            if set(self._holds[owner]) & set(names):
+                del self._holds[owner]
+        outlook.take(job, names, guard)
+        memory.nominated[job.id] = self._holds[job.id] = names
+        for victim in running:
+            until = memory.victims.add(victim.job, self._now, self._grace)
+            self._again((until - self._now).total_seconds())
+        if running:
+            self._result.preemptions.append(Preemption(job, names, running))
+        return True
+
+    async def _ask_policy(self, guard: Guard) -> Guard:
+        """Ask the policy about the GPUs that nobody is held for; check its answer.
+
+        Returns
+        -------
+        Guard
+            With the partition as it is after the policy has thought.
+        """
+        result, runner = self._result, self._memory.runner
+        taken = {job.id for job, _ in result.placed} | self._holds.keys()
+        jobs = [job for job in result.order if job.id not in taken]
+        gpus = tuple(self._unheld(guard.remaining()))
+        if not jobs or not gpus:
+            return guard
+        snapshot = result.snapshot = snapshot_of(
+            self._partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self._now
+        )
+        answer = await runner.decide(snapshot)
+        guard = self._guard()
+        verdict = guard.check(answer.placements, snapshot)
+        if verdict.broken and not answer.failure:
+            runner.rejected += len(verdict.broken)
+            failure = f"policy {answer.policy} broke a rule: {verdict.broken[0].why}"
+            answer = await runner.fall_back(snapshot, failure)
+            guard = self._guard()
+            verdict = guard.check(answer.placements, snapshot)
+        result.answer = answer
+        result.placed += verdict.accepted
+        return guard
+
+    def _explain(self, guard: Guard, placed: set[str]) -> None:
+        result, partition = self._result, self._partition
+        reasons = WaitingReasons(
+            guard.room,
+            guard.gpus,
+            holds=self._holds,
+            policy=result.answer.policy if result.answer else partition.spec.policy.name,
+            partition=partition.metadata.name,
+            wanted=partition.spec.gpus,
+            totals=allocatable_of(guard.nodes, self._state),
+        )
+        for job in result.order:
+            if job.id in placed:
+                continue
+            quota = guard.quota_left(job, guard.least_memory(job))
+            result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota) if quota else reasons.why(job)
+        result.short = frozenset(reasons.short)
+
+
+def _without(gpu: GPU, released: Collection[str] | None) -> GPU:
+    released = released or ()
+    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))

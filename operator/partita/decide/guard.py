@@ -1,0 +1,228 @@
+"""The guard: what may be booked, whatever a policy says.
+
+It owns the invariants of the ledger. A placement that breaks a rule the policy could see makes
+the policy's whole answer untrustworthy; one that breaks a rule only we know (a quota), or that
+became wrong while the policy thought, is merely left out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from partita.decide.ledger import Held
+from partita.decide.node_resources import offered
+from partita.models.partition import Quota
+from partita.pods.requests import Requests
+from partita.reconcile.reasons import gib
+from partita_policies.capacity import Capacity, CapacityShortage
+from partita_policies.types import GPU, Booking, Job, Node, Placement, Snapshot
+
+__all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota"]
+
+_NAMED = 8
+"""GPUs of a placement that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPlacement:
+    """A placement that is not made."""
+
+    placement: Placement
+    why: str
+
+
+@dataclass(slots=True)
+class GuardResult:
+    """What becomes of a policy's answer."""
+
+    accepted: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
+    broken: list[RejectedPlacement] = field(default_factory=list)
+    """Placements that break a rule which the policy could see."""
+    refused: list[RejectedPlacement] = field(default_factory=list)
+    """Placements that break one which only we know, or that came too late."""
+
+
+def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
+    """Say which quota a job would exceed; empty when none.
+
+    Parameters
+    ----------
+    memory
+        Bytes that it books in all.
+    """
+    if quota is None:
+        return ""
+    if quota.jobs is not None and held.jobs >= quota.jobs:
+        return f"{held.jobs} of {quota.jobs} jobs of namespace {job.namespace} run already"
+    if quota.memory is not None and held.memory + memory > quota.memory:
+        return (
+            f"{gib(held.memory)} of {gib(quota.memory)} of namespace {job.namespace} are booked "
+            f"already, and this needs {gib(memory)}"
+        )
+    return ""
+
+
+class Guard:
+    """Checks placements one after another against what is booked by then.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs that may take jobs, as they are now (not as the policy saw them).
+    waiting
+        The jobs that may be placed, by id.
+    quotas
+        The namespaces' quotas.
+    held
+        What the namespaces have booked.
+    left
+        What is left of the CPU, memory and ephemeral storage of the GPUs' nodes; one that is not
+        there is not checked.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[GPU],
+        waiting: Mapping[str, Job],
+        *,
+        quotas: Mapping[str, Quota],
+        held: Mapping[str, Held],
+        left: Mapping[str, Requests] = MappingProxyType({}),
+    ) -> None:
+        self.gpus = gpus
+        self.nodes = {node.id: node for node in offered(left, gpus)}
+        self.room = Capacity(gpus, tuple(self.nodes.values()))
+        self._waiting = waiting
+        self._quotas = quotas
+        self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
+        self._new: dict[str, list[Booking]] = {}
+        self._smallest = min((gpu.memory for gpu in gpus), default=0)
+
+    def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
+        """Go through a policy's answer, in its order, to what it was offered."""
+        verdict = GuardResult()
+        jobs, seen = {job.id: job for job in snapshot.jobs}, Capacity(snapshot.gpus, snapshot.nodes)
+        for placement in placements:
+            if why := _nonsense(placement, jobs, seen):
+                verdict.broken.append(RejectedPlacement(placement, why))
+                continue
+            seen.take(jobs[placement.job], placement.gpus)
+            if why := self.refusal(placement.job, placement.gpus):
+                verdict.refused.append(RejectedPlacement(placement, why))
+                continue
+            job = self._waiting[placement.job]
+            self.accept(job, placement.gpus)
+            verdict.accepted.append((job, placement.gpus))
+        return verdict
+
+    def refusal(self, job_id: str, gpus: Sequence[str]) -> str:
+        """Say what keeps a job from starting on these GPUs now; empty when nothing does."""
+        job = self._waiting.get(job_id)
+        if job is None:
+            return "the job waits no longer"
+        why = self.room.why_not_together(job, gpus)
+        if why is not None:
+            return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
+        return self.quota_left(job, self.booked_memory(job, gpus))
+
+    def remaining(self) -> tuple[GPU, ...]:
+        """Return the GPUs with what is booked on them by now."""
+        return tuple(
+            replace(gpu, bookings=(*gpu.bookings, *self._new[gpu.id]))
+            if gpu.id in self._new
+            else gpu
+            for gpu in self.gpus
+        )
+
+    def remaining_nodes(
+        self, gpus: Sequence[GPU], held: Mapping[str, Sequence[str]]
+    ) -> tuple[Node, ...]:
+        """Return the nodes as a policy that is asked about some GPUs may use them by now.
+
+        Parameters
+        ----------
+        gpus
+            These GPUs, as they are by now.
+        held
+            GPUs that are held for each job, by its UID: its share of their node is held as well.
+        """
+        hosts = self.room.hosts
+        if hosts is None:
+            return ()
+        left = {name: Requests(*(hosts.left(name) or ())) for name in self.nodes}
+        for job_id, theirs in held.items():
+            job, node = self._waiting.get(job_id), self.room[theirs[0]].gpu.node
+            if job is not None and node in left:
+                was = left[node]
+                left[node] = Requests(
+                    was.cpu - job.cpu, was.memory - job.host_memory, was.storage - job.host_storage
+                )
+        return offered(left, gpus)
+
+    def booked_memory(self, job: Job, gpus: Sequence[str]) -> int:
+        """Bytes that a job books in all: a job that is alone books whole GPUs.
+
+        But one that is alone because its GPUs faulted books its own memory, or a small quota would
+        keep a victim of others' faults from ever running again.
+        """
+        if job.alone and not job.alone_by_faults:
+            return sum(self.room[gpu].gpu.memory for gpu in gpus)
+        return job.memory * len(gpus)
+
+    def least_memory(self, job: Job) -> int:
+        """Bytes that a job books at the least, on the smallest GPUs that may take jobs."""
+        whole = job.alone and not job.alone_by_faults
+        return max(job.memory, self._smallest if whole else 0) * job.gpus
+
+    def held_memory(self) -> dict[str, int]:
+        """Return the bytes that each namespace has booked by now."""
+        return {name: held.memory for name, held in self._held.items()}
+
+    def quota_left(self, job: Job, memory: int) -> str:
+        """Say which quota a job would exceed now; empty when none."""
+        held = self._held.get(job.namespace, Held())
+        return over_quota(job, self._quotas.get(job.namespace), held, memory)
+
+    def accept(self, job: Job, gpus: Sequence[str]) -> None:
+        """Book in memory what was found to be right."""
+        memory = self.booked_memory(job, gpus)
+        self.room.take(job, gpus)
+        for gpu in gpus:
+            self._new.setdefault(gpu, []).append(self.booking(job, gpu))
+        held = self._held.setdefault(job.namespace, Held())
+        held.memory += memory
+        held.jobs += 1
+
+    def booking(self, job: Job, gpu: str) -> Booking:
+        """Return what a job books of a GPU."""
+        return Booking(
+            job=job.id,
+            memory=self.booked_memory(job, (gpu,)),
+            application=job.application,
+            namespace=job.namespace,
+            thread_percent=job.thread_percent,
+            slots=job.slots,
+            clients=job.clients,
+            alone=job.alone,
+            priority=job.priority,
+            duration=job.duration,
+            profile=job.profile,
+            cpu=job.cpu,
+            host_memory=job.host_memory,
+            host_storage=job.host_storage,
+        )
+
+
+def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: Capacity) -> str:
+    """Say which rule a placement breaks in what the policy saw; empty when none."""
+    job = jobs.get(placement.job)
+    if job is None:
+        return f"there is no job {placement.job}"
+    why = seen.why_not_together(job, placement.gpus)
+    if why is CapacityShortage.UNKNOWN:
+        return f"there is no GPU {next(gpu for gpu in placement.gpus if gpu not in seen)}"
+    return f"{job.name} cannot have {_names(placement.gpus)}: {why.value}" if why else ""
+
+
+def _names(gpus: Sequence[str]) -> str:
+    return ", ".join(gpus[:_NAMED]) or "no GPU"

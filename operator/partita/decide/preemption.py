@@ -1,0 +1,257 @@
+"""Which running jobs make room for one of higher priority.
+
+A job is preempted only for one of a higher priority, so two jobs never preempt each other in turn:
+each start after a preemption raises the priorities of the jobs that run.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from partita.decide.guard import Guard
+from partita.informer.state import State
+from partita.models import Allocation, Outcome, SharedGPUJob
+from partita.pods.requests import Requests
+from partita_policies.capacity import Capacity
+from partita_policies.types import GPU, Booking, Job, Node
+
+__all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for"]
+
+TERMINATION_SLACK = timedelta(seconds=15)
+"""After the grace period, for kubelet to kill the containers and to report it (an assumption).
+A victim that is still there then is not waited for any more: its preemptor looks elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Running jobs that are to be ended for a waiting one."""
+
+    job: Job
+    gpus: tuple[str, ...]
+    """Where the job is to start."""
+    victims: tuple[Booking, ...]
+
+
+class PreemptionOutlook:
+    """GPUs as they will be: without the jobs that leave, and with those that take their place.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs that may take jobs, with what is booked on them now.
+    leaving
+        UIDs of jobs that are being ended.
+    nodes
+        What the jobs on these GPUs may take of their nodes in all.
+    """
+
+    def __init__(
+        self, gpus: Iterable[GPU], leaving: Collection[str], nodes: Iterable[Node] = ()
+    ) -> None:
+        self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
+        self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
+        """What will be left of each node."""
+        on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.bookings}
+        for (node, _), booking in on_nodes.items():
+            self._add(node, booking, -1)
+        self._taken: dict[str, tuple[str, ...]] = {}
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._taken
+
+    @property
+    def gpus(self) -> list[GPU]:
+        """The GPUs."""
+        return list(self._gpus.values())
+
+    def fits(self, job: Job, *gpus: str) -> bool:
+        """Tell whether a job will fit on each of these GPUs."""
+        there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
+        room = Capacity(there)
+        return len(there) == len(gpus) and all(
+            room.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
+            for gpu in there
+        )
+
+    def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
+        """Give these GPUs to a job."""
+        self._taken[job.id] = gpus
+        self._add(self._gpus[gpus[0]].node, job, -1)
+        for name in gpus:
+            gpu = self._gpus[name]
+            bookings = (*gpu.bookings, guard.booking(job, name))
+            self._gpus[name] = replace(gpu, bookings=bookings)
+
+    def drop(self, job_id: str) -> None:
+        """Take a job out of all GPUs."""
+        self._taken.pop(job_id, None)
+        dropped: dict[str, Booking] = {}
+        for name, gpu in self._gpus.items():
+            for booking in gpu.bookings:
+                if booking.job == job_id:
+                    dropped[gpu.node] = booking
+            self._gpus[name] = _without(gpu, (job_id,))
+        for node, booking in dropped.items():
+            self._add(node, booking, 1)
+
+    def _add(self, node: str, holder: Booking | Job, sign: int) -> None:
+        left = self.left.get(node)
+        if left is not None:
+            asked = _asked(holder)
+            added = (have + sign * each for have, each in zip(left, asked, strict=True))
+            self.left[node] = Requests(*added)
+
+
+def _asked(holder: Booking | Job) -> Requests:
+    return Requests(holder.cpu, holder.host_memory, holder.host_storage)
+
+
+def _suffices(job: Job, left: Requests | None, without: Sequence[Booking]) -> bool:
+    """Tell whether a node has what a job asks of it, once these have given back what they have."""
+    if left is None:
+        return True
+    amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
+    return all(not asked or asked <= sum(have) for asked, *have in amounts)
+
+
+class Victims:
+    """Preempted jobs that still hold GPUs, and until when they may."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, datetime] = {}
+
+    def add(self, job_id: str, since: datetime, grace: float) -> datetime:
+        """Note that a job is preempted; return when it is to be gone.
+
+        Parameters
+        ----------
+        grace
+            Seconds that its Pod has to terminate.
+        """
+        self._until[job_id] = since + timedelta(seconds=grace) + TERMINATION_SLACK
+        return self._until[job_id]
+
+    def discard(self, job_id: str) -> None:
+        """Note that a job is not ended after all."""
+        self._until.pop(job_id, None)
+
+    def update(self, booked: AbstractSet[str], state: State, grace: float) -> None:
+        """Forget jobs that hold nothing any more; find those that another operator preempted."""
+        for job_id in self._until.keys() - booked:
+            del self._until[job_id]
+        for job_id in booked - self._until.keys():
+            since = _preempted_at(state.jobs.get(job_id), state.booked(job_id))
+            if since is not None:
+                self.add(job_id, since, grace)
+
+    def leaving(self, now: datetime) -> dict[str, datetime]:
+        """Return those that are in time."""
+        return {job_id: until for job_id, until in self._until.items() if until > now}
+
+    def overdue(self, now: datetime) -> set[str]:
+        """Return those that should be gone."""
+        return self._until.keys() - self.leaving(now).keys()
+
+
+def _preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) -> datetime | None:
+    """Return when the attempt that a job has booked was preempted; None if it was not."""
+    numbers = {allocation.attempt for allocation in booked.values()}
+    for attempt in job.status.attempts[-1:] if job else ():
+        if attempt.number in numbers and attempt.outcome is Outcome.PREEMPTED:
+            return attempt.end_time
+    return None
+
+
+def _without(gpu: GPU, jobs: Collection[str]) -> GPU:
+    if all(booking.job not in jobs for booking in gpu.bookings):
+        return gpu
+    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in jobs))
+
+
+def victims_for(
+    job: Job,
+    gpus: Sequence[GPU],
+    *,
+    left: Mapping[str, Requests] = MappingProxyType({}),
+    spared: Collection[str] = (),
+    kept: Collection[str] = (),
+) -> tuple[tuple[str, ...], tuple[Booking, ...]] | None:
+    """Find the GPUs on which the least must be ended for a job to fit.
+
+    Victims have a lower priority than the job; the lowest go first, and among equals the one
+    that started last, because it loses least. Nobody is ended without need.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs that may take jobs, with what is booked on them now.
+    left
+        What is left of their nodes; one that is not there is not checked.
+    spared
+        GPUs that are held for other jobs.
+    kept
+        Jobs that are not to be ended.
+
+    Returns
+    -------
+    tuple or None
+        The GPUs and the victims on them; None if ending jobs of lower priority is not enough.
+    """
+    nodes: dict[str, list[_Option]] = {}
+    for gpu in gpus:
+        victims = None if gpu.id in spared else _victims_on(job, gpu, left, kept)
+        if victims is not None:
+            nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims))
+    choices = [
+        sorted(options, key=lambda option: option.cost)[: job.gpus]
+        for options in nodes.values()
+        if len(options) >= job.gpus
+    ]
+    if not choices:
+        return None
+    best = min(choices, key=lambda options: [max(o.cost[0] for o in options), *_costs(options)])
+    victims_by_id = {victim.job: victim for option in best for victim in option.victims}
+    return tuple(sorted(option.gpu for option in best)), tuple(victims_by_id.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One GPU, and who must go for the job to fit there."""
+
+    gpu: str
+    victims: tuple[Booking, ...]
+
+    @property
+    def cost(self) -> tuple[int, int, str]:
+        highest = max((v.priority for v in self.victims), default=-(1 << 31))
+        return highest, len(self.victims), self.gpu
+
+
+def _costs(options: Sequence[_Option]) -> tuple[int, str]:
+    return sum(len(option.victims) for option in options), options[0].gpu
+
+
+def _victims_on(
+    job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
+) -> tuple[Booking, ...] | None:
+    """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
+    lower = [b for b in gpu.bookings if b.priority < job.priority and b.job not in kept]
+    lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
+    host, room, victims = left.get(gpu.node), Capacity([gpu]), list[Booking]()
+    while room.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
+        if len(victims) == len(lower):
+            return None
+        victims.append(lower[len(victims)])
+        room.give_back(victims[-1].job)
+    for booking in reversed(victims[:-1]):
+        others = [victim for victim in victims if victim is not booking]
+        if _fits(job, gpu, host, others):
+            victims = others
+    return tuple(victims)
+
+
+def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[Booking]) -> bool:
+    left = _without(gpu, {booking.job for booking in without})
+    return _suffices(job, host, without) and Capacity([left]).why_not(job, gpu.id) is None

@@ -1,0 +1,98 @@
+"""What a partition looks like to a policy: its GPUs that may take jobs, and its queue."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+
+from partita.decide.node_resources import requested_by
+from partita.informer.state import State
+from partita.models import GPUPartition, GPUServer
+from partita.models.base import seconds_since
+from partita.reconcile.agent_reports import max_clients
+from partita.reconcile.gpu_state import server_state
+from partita.reconcile.job_request import bookable
+from partita_policies import types as policy
+
+__all__ = ["gpus_of", "snapshot_of"]
+
+
+def gpus_of(partition: GPUPartition, state: State, now: datetime) -> tuple[policy.GPU, ...]:
+    """Return the GPUs of a partition that may take jobs, with what is booked on them."""
+    cap = cache(partition.spec.priority_cap)
+    return tuple(
+        _gpu(server, partition, state, now, cap)
+        for server in state.servers_of(partition.metadata.name)
+        if server_state(server, partition, state) == "Ready"
+    )
+
+
+def _gpu(
+    server: GPUServer,
+    partition: GPUPartition,
+    state: State,
+    now: datetime,
+    cap: Callable[[str], int],
+) -> policy.GPU:
+    status = server.status
+    max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+    return policy.GPU(
+        id=server.metadata.name,
+        node=status.node,
+        memory=bookable(status.memory, partition),
+        max_jobs=max_jobs,
+        max_clients=max_clients(server) or max_jobs,
+        product=status.product,
+        sm_count=status.sm_count,
+        pcie_bandwidth=status.pcie_bandwidth,
+        bookings=tuple(_bookings(server, state, now, cap)),
+    )
+
+
+def _bookings(
+    server: GPUServer, state: State, now: datetime, cap: Callable[[str], int]
+) -> list[policy.Booking]:
+    bookings = []
+    for uid, allocation in server.status.allocations.items():
+        job = state.jobs.get(uid)
+        application = (job.spec.application if job else None) or ""
+        profile = state.profiles.profile(allocation.namespace, application, server.status.product)
+        expected = job.spec.expected_duration if job else None
+        requests, _ = requested_by(uid, allocation.attempt, state)
+        bookings.append(
+            policy.Booking(
+                job=uid,
+                memory=allocation.memory,
+                application=application,
+                namespace=allocation.namespace,
+                thread_percent=allocation.thread_percent,
+                slots=allocation.slots,
+                clients=allocation.clients,
+                alone=allocation.alone,
+                priority=min(job.spec.priority if job else 0, cap(allocation.namespace)),
+                elapsed=seconds_since(allocation.since, now),
+                duration=expected or (profile.duration if profile else None),
+                profile=profile,
+                cpu=requests.cpu,
+                host_memory=requests.memory,
+                host_storage=requests.storage,
+            )
+        )
+    return bookings
+
+
+def snapshot_of(
+    partition: GPUPartition,
+    jobs: Sequence[policy.Job],
+    gpus: tuple[policy.GPU, ...],
+    nodes: tuple[policy.Node, ...],
+    now: datetime,
+) -> policy.Snapshot:
+    """Freeze a partition for a policy; `jobs` are in queue order."""
+    return policy.Snapshot(
+        partition=partition.metadata.name,
+        time=now.timestamp(),
+        jobs=tuple(jobs),
+        gpus=gpus,
+        sharing=policy.Sharing(partition.spec.sharing.mode),
+        nodes=nodes,
+    )

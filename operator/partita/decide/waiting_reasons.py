@@ -1,0 +1,209 @@
+"""Why a job that was offered to the policy was not started."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from partita.decide.reservations import fit_among
+from partita.pods.requests import Requests
+from partita.reconcile.node_fit import told
+from partita.reconcile.reasons import Reason, Why, gib
+from partita_policies.capacity import Capacity, CapacityShortage
+from partita_policies.types import GPU, Job
+
+__all__ = ["WaitingReasons", "shape_of"]
+
+_REASONS = {
+    CapacityShortage.MEMORY: Reason.INSUFFICIENT_MEMORY,
+    CapacityShortage.JOBS: Reason.TOO_MANY_JOBS,
+    CapacityShortage.CLIENTS: Reason.TOO_MANY_CLIENTS,
+    CapacityShortage.ALONE: Reason.GPU_NOT_IDLE,
+    CapacityShortage.HOST: Reason.INSUFFICIENT_NODE,
+    CapacityShortage.PRODUCT: Reason.OTHER_PRODUCT,
+    CapacityShortage.NOT_ELIGIBLE: Reason.NODE_NOT_ELIGIBLE,
+}
+_NAMED = 3
+"""Nodes that a message names."""
+
+
+def shape_of(job: Job) -> tuple[object, ...]:
+    """Return all that decides where a job fits."""
+    return (
+        *(job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults),
+        *(job.cpu, job.host_memory, job.host_storage, job.nodes, job.products),
+    )
+
+
+class WaitingReasons:
+    """Answers for all jobs of one partition after one cycle.
+
+    Jobs of the same shape wait for the same reason, so each shape is looked into once.
+
+    Parameters
+    ----------
+    room
+        What is left after the cycle.
+    gpus
+        The GPUs that may take jobs.
+    holds
+        GPUs that are held for each job, by its UID.
+    policy
+        The policy that decided.
+    wanted
+        How many GPUs the partition is to have.
+    totals
+        What Pods may request of each node in all.
+    """
+
+    def __init__(
+        self,
+        room: Capacity,
+        gpus: Sequence[GPU],
+        *,
+        holds: Mapping[str, Sequence[str]],
+        policy: str,
+        partition: str,
+        wanted: int,
+        totals: Mapping[str, Requests] = MappingProxyType({}),
+    ) -> None:
+        self._room = room
+        self._gpus = gpus
+        self._holds = holds
+        self._held = {gpu for theirs in holds.values() for gpu in theirs}
+        self._policy = policy
+        self._partition = partition
+        self._wanted = wanted
+        self._totals = totals
+        self.short: set[str] = set()
+        """Nodes of whose own resources too little is free for one of the jobs asked about."""
+        self._known: dict[tuple[object, ...], Why] = {}
+
+    def why(self, job: Job) -> Why:
+        """Say why this job waits."""
+        if job.id in self._holds:
+            held = ", ".join(self._holds[job.id])
+            return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
+        shape = shape_of(job)
+        if shape not in self._known:
+            self._known[shape] = self._of_shape(job)
+        return self._known[shape]
+
+    def _of_shape(self, job: Job) -> Why:
+        if not self._gpus:
+            return Why(
+                Reason.NO_GPU_READY,
+                f"none of the {self._wanted} GPUs of {self._partition} is ready: see "
+                f"`kubectl get gpuservers` and `kubectl describe gpart {self._partition}`"
+                if self._wanted
+                else f"{self._partition} has no GPUs: raise spec.gpus",
+            )
+        found = [self._refusal(job, gpu) for gpu in self._gpus]
+        refusals = Counter(found)
+        for gpu, refusal in zip(self._gpus, found, strict=True):
+            if refusal is CapacityShortage.HOST:
+                self.short.add(gpu.node)
+        if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._held]):
+            return Why(
+                Reason.POLICY_WAITS,
+                f"it would fit, but policy {self._policy} does not start it yet",
+            )
+        # Of the nodes that it may not run on anyway nothing is to be expected.
+        told_last: dict[CapacityShortage | str | None, int] = {
+            None: 2,
+            CapacityShortage.NOT_ELIGIBLE: 1,
+        }
+        main = min(refusals.most_common(), key=lambda entry: told_last.get(entry[0], 0))[0]
+        if main is None:
+            return Why(
+                Reason.INSUFFICIENT_MEMORY,
+                f"needs {job.gpus} GPUs on one node at the same time; no node has as many idle",
+            )
+        if not isinstance(main, CapacityShortage):
+            return Why(Reason.GPU_HELD, "the GPUs with room are held for jobs that waited longer")
+        return Why(_REASONS[main], self._sentence(job, refusals, main))
+
+    def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
+        refusal = self._room.why_not(job, gpu.id)
+        if refusal is None and gpu.id in self._held:
+            return "held"
+        return refusal
+
+    def _sentence(
+        self,
+        job: Job,
+        refusals: Counter[CapacityShortage | str | None],
+        main: CapacityShortage | str,
+    ) -> str:
+        """Say what is asked for, what is free, and of how much."""
+        count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
+        if main is CapacityShortage.MEMORY:
+            lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
+            most = max(lacking, key=lambda gpu: self._room[gpu.id].memory)
+            free = max(0, self._room[most.id].memory)
+            said = (
+                f"needs {gib(job.memory)} of GPU memory; the most that is free is {gib(free)} "
+                f"of {gib(most.memory)} on {most.id}"
+            )
+        elif main is CapacityShortage.JOBS:
+            most_jobs = max(gpu.max_jobs for gpu in self._gpus)
+            said = f"{count} have all their {most_jobs} places taken (sharing.maxJobsPerGPU)"
+        elif main is CapacityShortage.CLIENTS:
+            limit = max(gpu.max_clients for gpu in self._gpus)
+            said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
+        elif main is CapacityShortage.HOST:
+            said = self._node_sentence(job, count)
+        elif main is CapacityShortage.NOT_ELIGIBLE:
+            names = sorted(job.nodes)
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            allowed = ", ".join(names[:_NAMED]) + more
+            said = f"it can use only {allowed}, and no GPU there is ready"
+        elif main is CapacityShortage.PRODUCT:
+            said = f"needs {' or '.join(job.products)}; {count} are others"
+        elif job.alone:
+            many = f"{job.gpus} idle GPUs on one node" if job.gpus > 1 else "an idle GPU"
+            why = ", because its GPU faulted too often beside other jobs"
+            said = f"needs {many}{why if job.alone_by_faults else ''}; {count} are in use"
+        else:
+            said = f"{count} are each used by a job that must be alone"
+        others = [
+            f"{number} {_SHORT[kind]}"
+            for kind, number in refusals.items()
+            if kind is not None and kind != main
+        ]
+        return f"{said} (and {', '.join(others)})" if others else said
+
+    def _node_sentence(self, job: Job, count: str) -> str:
+        """Say what is asked of a node, and what is free of how much where the most is."""
+        nodes = {g.node for g in self._gpus if self._refusal(job, g) is CapacityShortage.HOST}
+        left = {name: Requests(*self._left(name)) for name in nodes}
+        asked = Requests(job.cpu, job.host_memory, job.host_storage)._asdict()
+        lacking = {
+            resource: [name for name in nodes if amount > getattr(left[name], resource)]
+            for resource, amount in asked.items()
+            if amount
+        }
+        resource = max(lacking, key=lambda each: len(lacking[each]))
+        most = max(sorted(lacking[resource]), key=lambda name: getattr(left[name], resource))
+        free = getattr(left[most], resource)
+        total = getattr(self._totals.get(most, left[most]), resource)
+        return (
+            f"needs {told(resource, asked[resource])} of its node; the most that is free is "
+            f"{told(resource, max(0, free), short=True)} of {told(resource, total, short=True)} "
+            f"on {most}, and {count} are on such nodes"
+        )
+
+    def _left(self, node: str) -> tuple[int, int, int]:
+        hosts = self._room.hosts
+        return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
+
+
+_SHORT: dict[CapacityShortage | str, str] = {
+    CapacityShortage.MEMORY: "lack memory",
+    CapacityShortage.JOBS: "have no place left",
+    CapacityShortage.CLIENTS: "have no MPS client left",
+    CapacityShortage.ALONE: "are not to be shared now",
+    CapacityShortage.HOST: "are on nodes without enough CPU, memory or ephemeral storage",
+    CapacityShortage.PRODUCT: "are of another product",
+    CapacityShortage.NOT_ELIGIBLE: "are on nodes that cannot run its Pod, or did not start it",
+    "held": "are held for other jobs",
+}

@@ -1,0 +1,29 @@
+"""kopf's handlers. They only translate: take the object into the state."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from partita.informer.watched_kinds import Apply
+from partita.kube.client import Kind
+
+__all__ = ["register"]
+
+
+def register(registry: kopf.OperatorRegistry, feeds: Mapping[Kind, Apply]) -> None:
+    """Have the watches of kinds feed the state.
+
+    Parameters
+    ----------
+    feeds
+        What takes in the objects of each kind.
+    """
+    for kind, apply in feeds.items():
+        _watch(registry, kind, apply)
+
+
+def _watch(registry: kopf.OperatorRegistry, kind: Kind, apply: Apply) -> None:
+    @kopf.on.event(kind.group, kind.version, kind.plural, id=kind.plural, registry=registry)
+    async def handler(event: Any, **_: Any) -> None:
+        apply(event["object"], deleted=event["type"] == "DELETED")

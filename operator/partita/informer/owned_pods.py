@@ -1,0 +1,80 @@
+"""Which Pod is whose: decided by what the tenant of a Pod cannot change.
+
+A Pod of a job is in the job's namespace, has the name of an attempt and the job as its controller,
+and is the Pod whose UID was recorded for the attempt if one was. Owner references can be removed,
+by hand or by `kubectl delete --cascade=orphan`. A Pod without them belongs to the job that has an
+allocation for the attempt of this name, if the Pod requests a device of ours: the admission policy
+lets nobody but the operator request one, and these requests never change.
+"""
+
+from collections.abc import Iterable
+
+from partita.informer.index import Index
+from partita.informer.views import PodView
+from partita.models import Allocation, SharedGPUJob
+from partita.pods.job_pod import pod_name
+
+__all__ = ["OwnedPods", "is_of_job"]
+
+
+class OwnedPods:
+    """The Pods that claim to be ours, by UID and by their owners."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, PodView] = {}
+        self._of = Index()
+        """UIDs of Pods, by UID of the controller that they name."""
+        self._orphans: dict[tuple[str, str], str] = {}
+        """UIDs of Pods without a controller, by namespace and name."""
+        self.removed: dict[str, list[PodView]] = {}
+        """Pods that are gone and whose end no status tells yet, by job UID."""
+
+    def index(self, pod: PodView) -> None:
+        """Take up a Pod that is in `by_uid`."""
+        if pod.owner_uid:
+            self._of.add(pod.owner_uid, pod.uid)
+        else:
+            self._orphans[pod.namespace, pod.name] = pod.uid
+
+    def drop(self, pod: PodView) -> None:
+        """Forget a Pod that is no longer in `by_uid`."""
+        if not pod.owner_uid:
+            if self._orphans.get((pod.namespace, pod.name)) == pod.uid:
+                del self._orphans[pod.namespace, pod.name]
+            return
+        self._of.discard(pod.owner_uid, pod.uid)
+
+    def of(self, owner: str) -> list[PodView]:
+        """Return the Pods that name an object as their controller."""
+        return [self.by_uid[uid] for uid in self._of.of(owner)]
+
+    def orphans_of(self, booked: Iterable[Allocation]) -> list[PodView]:
+        """Return the Pods without a controller that have the names of allocated attempts."""
+        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in booked}
+        return [self.by_uid[self._orphans[name]] for name in names if name in self._orphans]
+
+
+def is_of_job(
+    pod: PodView, job: SharedGPUJob | None, booked: Iterable[Allocation], *, uid: str
+) -> bool:
+    """Tell whether a Pod is one of a job's.
+
+    Parameters
+    ----------
+    job
+        The job; None if it is gone: then what it has booked tells where it was.
+    uid
+        Its UID.
+    """
+    if not pod.owner_uid:
+        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in booked}
+        if (pod.namespace, pod.name) not in names:
+            return False
+    elif pod.owner_uid != uid:
+        return False
+    if job is not None:
+        recorded = {a.number: a.pod_uid for a in job.status.attempts}.get(pod.attempt)
+        meta = job.metadata
+        mine = (pod.namespace, pod.owner) == (meta.namespace, meta.name)
+        return mine and recorded in {None, "", pod.uid}
+    return any((pod.namespace, pod.owner) == (a.namespace, a.name) for a in booked)

@@ -1,0 +1,384 @@
+"""The operator's memory: every object that matters, as the watches and our own writes show it.
+
+Not thread-safe: everything happens in one event loop. An older version never replaces a newer
+one, so the answer to a write and the watch event of the same write may come in either order.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from partita.informer.application_profiles import ApplicationProfiles
+from partita.informer.comparison import is_untold, same_wish, stub_of
+from partita.informer.index import Index
+from partita.informer.node_usage import NodeUsage
+from partita.informer.owned_pods import OwnedPods, is_of_job
+from partita.informer.unreadable import Unreadable, UnreadableObjects, as_far_as_read
+from partita.informer.views import NamespaceView, NodeView, PodView
+from partita.models import (
+    Allocation,
+    ApplicationProfile,
+    GPUPartition,
+    GPUServer,
+    Resource,
+    SharedGPUJob,
+)
+from partita.work_queue import WorkQueue
+
+__all__ = ["State"]
+
+Json = dict[str, Any]
+
+_TOMBSTONES = 10_000
+"""UIDs of deleted objects that are remembered, so that a late answer cannot revive one."""
+
+
+class _Versioned(Protocol):
+    @property
+    def uid(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+
+
+V = TypeVar("V", bound=_Versioned)
+R = TypeVar("R", bound=Resource)
+
+
+class State:
+    """The cache. `apply_*` takes what the API server says and notes what became dirty.
+
+    Parameters
+    ----------
+    server_namespace
+        Where the operator makes server Pods. Empty for a reader that makes none: then a server
+        Pod counts only once its GPUServer has its UID.
+    """
+
+    def __init__(self, server_namespace: str = "") -> None:
+        self.dirty = WorkQueue()
+        self._server_namespace = server_namespace
+        self.partitions: dict[str, GPUPartition] = {}
+        self.servers: dict[str, GPUServer] = {}
+        self.jobs: dict[str, SharedGPUJob] = {}
+        """By UID."""
+        self.profiles = ApplicationProfiles()
+        self.nodes: dict[str, NodeView] = {}
+        self.usage = NodeUsage(self.dirty.freed)
+        """What all Pods request of their nodes."""
+        self.namespaces: dict[str, NamespaceView] = {}
+        self._owned = OwnedPods()
+        self.pods = self._owned.by_uid
+        """By UID, all that claim to be ours (`PodView`)."""
+        self.unreadable = UnreadableObjects()
+        self._partition_jobs = Index()
+        self._partition_servers = Index()
+        self._job_servers = Index()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    # What others ask.
+
+    def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
+        """Return the jobs of a partition, in no order."""
+        return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
+
+    def servers_of(self, partition: str) -> list[GPUServer]:
+        """Return the GPUServers of a partition, by name."""
+        return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
+
+    def pods_of(self, uid: str) -> list[PodView]:
+        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
+        booked = self.booked(uid).values()
+        found = [*self._owned.of(uid), *self._owned.orphans_of(booked)]
+        mine = [pod for pod in found if self._is_of_job(pod, uid)]
+        return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
+
+    def _is_of_job(self, pod: PodView, uid: str) -> bool:
+        return is_of_job(pod, self.jobs.get(uid), self.booked(uid).values(), uid=uid)
+
+    def job_of(self, pod: PodView) -> str:
+        """Return the UID of the job that a Pod is of, or claims to be of; empty for none."""
+        if pod.owner_uid:
+            return pod.owner_uid
+        return next((uid for uid in self.bookings() if self._is_of_job(pod, uid)), "")
+
+    def server_pod(self, name: str) -> PodView | None:
+        """Return the server Pod of a GPUServer.
+
+        It is the Pod whose UID the GPUServer has in its status. As long as it has none, for the
+        operator ended between two writes, it is the Pod of its name in the server namespace.
+        """
+        server = self.servers.get(name)
+        if server is None:
+            return None
+        if server.status.pod_uid:
+            return self.pods.get(server.status.pod_uid)
+        found = self._owned.of(server.metadata.uid)
+        return next((p for p in found if p.namespace == self._server_namespace), None)
+
+    def booked(self, uid: str) -> dict[str, Allocation]:
+        """Return what a job has booked, by GPUServer."""
+        names = self._job_servers.of(uid)
+        return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
+
+    def bookings(self) -> Iterable[str]:
+        """Return the UIDs of all jobs, living or gone, that have something booked."""
+        return self._job_servers.keys()
+
+    def unknown(self, uid: str) -> bool:
+        """Tell whether there is an object of which nothing has been read, not even earlier."""
+        found = self.unreadable.get(uid)
+        if found is None:
+            return False
+        known = (*self.partitions.values(), *self.servers.values())
+        return uid not in self.jobs and all(one.metadata.uid != uid for one in known)
+
+    def unknown_of(self, partition: str) -> str:
+        """Say what of a partition, or of the ledgers of its GPUs, could not be read.
+
+        Empty when all was. Nothing is booked, taken or given back on what is not known.
+        """
+        about = self.unreadable.about(partition)
+        return next((said for uid, said in about if self.unknown(uid)), "")
+
+    # What the API server says.
+
+    def apply_partition(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a GPUPartition."""
+        name = body["metadata"]["name"]
+        old, unknown = self.partitions.get(name), self.unknown_of(name)
+        self._apply(GPUPartition, "gpupartitions", self.partitions, name, body, deleted=deleted)
+        new = self.partitions.get(name)
+        if unknown != self.unknown_of(name):
+            self._all_of(name)
+        if new is old:
+            return
+        if old and new and same_wish(old, new):
+            return  # the status was written, by us
+        self._all_of(name)
+        if old is None or new is None:
+            # Jobs that name none that is there are told which there are.
+            for absent in self._partition_jobs.keys() - self.partitions.keys():
+                self.dirty.jobs(*self._partition_jobs.of(absent))
+
+    def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
+        """Take a GPUServer and with it its ledger.
+
+        Parameters
+        ----------
+        ours
+            It is the answer to our own booking: nothing in it is news to the queue.
+        """
+        name = body["metadata"]["name"]
+        old = self.servers.get(name)
+        before_unread = self.unreadable.get(body["metadata"]["uid"])
+        self._apply(GPUServer, "gpuservers", self.servers, name, body, deleted=deleted)
+        new = self.servers.get(name)
+        after_unread = self.unreadable.get(body["metadata"]["uid"])
+        if (before_unread is None) is not (after_unread is None):
+            for one in filter(None, (before_unread, after_unread)):
+                self._all_of(*([one.partition] if one.partition else self.partitions))
+        if new is old:
+            return
+        before = old.status.allocations if old else {}
+        after = new.status.allocations if new else {}
+        self._index_server(name, old, new)
+        partitions = {s.spec.partition for s in (old, new) if s is not None}
+        if old is None or new is None or old.outlook != new.outlook:
+            # It came, went, or may take jobs now, or no longer: all its jobs may be concerned.
+            self.dirty.partitions(*partitions)
+            self.dirty.jobs(*before, *after)
+        elif before != after:
+            changed = {uid for uid in before | after if before.get(uid) != after.get(uid)}
+            self.dirty.jobs(*changed)
+            if ours:
+                self.dirty.glance(*partitions)
+            else:
+                self.dirty.partitions(*partitions)
+
+    def _index_server(self, name: str, old: GPUServer | None, new: GPUServer | None) -> None:
+        before = old.status.allocations.keys() if old else set()
+        after = new.status.allocations.keys() if new else set()
+        for uid in before - after:
+            self._job_servers.discard(uid, name)
+        for uid in after - before:
+            self._job_servers.add(uid, name)
+        if old is not None:
+            self._partition_servers.discard(old.spec.partition, name)
+            if before - after:
+                self.dirty.freed(old.status.node)
+        if new is not None:
+            self._partition_servers.add(new.spec.partition, name)
+
+    def apply_job(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a SharedGPUJob."""
+        uid = body["metadata"]["uid"]
+        old = self.jobs.get(uid)
+        self._apply(SharedGPUJob, "sharedgpujobs", self.jobs, uid, body, deleted=deleted)
+        new = self.jobs.get(uid)
+        if new is old:
+            return
+        if old is not None and (new is None or new.spec.partition != old.spec.partition):
+            self._partition_jobs.discard(old.spec.partition, uid)
+            self.dirty.partitions(old.spec.partition)
+        if new is not None:
+            self._partition_jobs.add(new.spec.partition, uid)
+            if old is None or old.status.phase is not new.status.phase:
+                self.dirty.glance(new.spec.partition)
+        if removed := self._owned.removed.pop(uid, None):
+            self._keep_removed(uid, removed)
+        self.dirty.jobs(uid)
+
+    def _all_of(self, *partitions: str) -> None:
+        """Have partitions and all their jobs looked at."""
+        self.dirty.partitions(*partitions)
+        for name in partitions:
+            self.dirty.jobs(*self._partition_jobs.of(name))
+
+    def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
+        """Take an ApplicationProfile."""
+        uid, known = body["metadata"]["uid"], self.profiles.objects
+        old = known.get(uid)
+        self._apply(ApplicationProfile, "applicationprofiles", known, uid, body, deleted=deleted)
+        new = known.get(uid)
+        if new is old:
+            return
+        self.dirty.applications(*self.profiles.changed(old, new))
+
+    def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Pod of the cluster; one that is not ours is passed over."""
+        uid = body["metadata"]["uid"]
+        self.usage.take(body, deleted=deleted or uid in self._gone)
+        known = self.pods.get(uid)
+        pod = PodView.parse(body) if known is None else known.updated(body)
+        if pod is None:
+            return
+        self._apply_view(self.pods, pod.uid, pod, deleted=deleted)
+        job = self.job_of(pod) if pod.attempt else ""
+        if pod.uid in self.pods:
+            self._owned.index(pod)
+        elif known is not None:
+            self._owned.drop(known)
+            if job and self._is_of_job(known, job):
+                self._keep_removed(job, [known.removed()])
+        if job:
+            self.dirty.jobs(job)
+        elif (server := self.servers.get(pod.owner)) is not None:
+            self.dirty.partitions(server.spec.partition)
+            self.dirty.jobs(*server.status.allocations)
+
+    def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
+        """Keep what a job's status does not tell, else its attempt would be made once more."""
+        job = self.jobs.get(uid)
+        untold = [pod for pod in pods if job is not None and is_untold(job, pod.attempt)]
+        if untold:
+            self._owned.removed[uid] = [*self._owned.removed.get(uid, ()), *untold]
+
+    def apply_node(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Node. One that merely reports again changes nothing."""
+        node = NodeView.parse(body)
+        old = self.nodes.get(node.name)
+        node = node.sharing(old)
+        self._apply_view(self.nodes, node.name, node, deleted=deleted)
+        new = self.nodes.get(node.name)
+        if old is not None and old.like(new):
+            return
+        for name, server in self.servers.items():
+            pod = self.server_pod(name)
+            if node.name in {server.status.node, pod.node if pod else ""}:
+                self.dirty.partitions(server.spec.partition)
+                self.dirty.jobs(*server.status.allocations)
+
+    def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
+        """Take a Namespace."""
+        view = NamespaceView.parse(body)
+        old = self.namespaces.get(view.name)
+        self._apply_view(self.namespaces, view.name, view, deleted=deleted)
+        if old is None or old.labels != view.labels or deleted:
+            choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
+            self.dirty.partitions(*choosy)
+
+    def forget_missing(self, plural: str, uids: Collection[str], version: int) -> int:
+        """Forget objects that a list does not have; return how many.
+
+        Parameters
+        ----------
+        uids
+            UIDs of the objects in the list.
+        version
+            Resource version of the list; what is newer is left alone.
+        """
+        known: Iterable[Resource | PodView | NodeView | NamespaceView]
+        match plural:
+            case "gpupartitions":
+                known, apply = self.partitions.values(), self.apply_partition
+            case "gpuservers":
+                known, apply = self.servers.values(), self.apply_server
+            case "sharedgpujobs":
+                known, apply = self.jobs.values(), self.apply_job
+            case "applicationprofiles":
+                known, apply = self.profiles.objects.values(), self.apply_profile
+            case "nodes":
+                known, apply = self.nodes.values(), self.apply_node
+            case "namespaces":
+                known, apply = self.namespaces.values(), self.apply_namespace
+            case _:
+                known, apply = self.pods.values(), self.apply_pod
+        stubs = [stub_of(item) for item in known]
+        there = {stub["metadata"]["uid"] for stub in stubs}
+        stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
+        gone = [
+            stub
+            for stub in stubs
+            if stub["metadata"]["uid"] not in uids
+            and int(stub["metadata"]["resourceVersion"]) <= version
+        ]
+        for stub in gone:
+            apply(stub, deleted=True)
+        return len(gone) + (self.usage.forget_missing(uids, version) if plural == "pods" else 0)
+
+    def _apply(
+        self,
+        model: type[R],
+        plural: str,
+        objects: dict[Any, R],
+        key: Any,
+        body: Json,
+        *,
+        deleted: bool,
+    ) -> None:
+        uid = body["metadata"]["uid"]
+        old = objects.get(key)
+        if deleted:
+            self.unreadable.discard(uid)
+            self._bury(uid)
+            if old is not None and old.metadata.uid == uid:
+                del objects[key]
+            return
+        version = int(body["metadata"]["resourceVersion"])
+        if uid in self._gone or (old is not None and int(old.metadata.resource_version) >= version):
+            return
+        try:
+            objects[key] = model.parse(body)
+            self.unreadable.discard(uid)
+        except ValidationError as error:
+            self.unreadable.add(Unreadable.of(plural, body, error))
+            if old is not None and old.metadata.uid != uid:
+                del objects[key]  # another object had this name
+            elif old is not None:
+                objects[key] = as_far_as_read(old, body)
+
+    def _apply_view(self, objects: dict[str, V], key: str, new: V, *, deleted: bool) -> None:
+        old = objects.get(key)
+        if deleted:
+            self._bury(new.uid)
+            if old is not None and old.uid == new.uid:
+                del objects[key]
+        elif new.uid not in self._gone and (old is None or old.version < new.version):
+            objects[key] = new
+
+    def _bury(self, uid: str) -> None:
+        self._gone[uid] = None
+        while len(self._gone) > _TOMBSTONES:
+            self._gone.popitem(last=False)

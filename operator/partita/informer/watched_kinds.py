@@ -1,0 +1,35 @@
+"""What takes each kind of object into the state."""
+
+from collections.abc import Callable
+
+from partita.informer.state import State
+from partita.kube.client import (
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    SERVERS,
+    Kind,
+)
+
+__all__ = ["Apply", "feeds"]
+
+Apply = Callable[..., None]
+
+
+def feeds(state: State) -> dict[Kind, Apply]:
+    """Return what takes in the objects of each kind, in the order in which to list them.
+
+    Pods come after the ledgers that book for them and the jobs that own them.
+    """
+    return {
+        NODES: state.apply_node,
+        NAMESPACES: state.apply_namespace,
+        PARTITIONS: state.apply_partition,
+        PROFILES: state.apply_profile,
+        SERVERS: state.apply_server,
+        JOBS: state.apply_job,
+        PODS: state.apply_pod,
+    }

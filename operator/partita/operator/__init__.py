@@ -1,0 +1,1 @@
+"""The operator process: leadership, control loop, probes, metrics, recordings."""

@@ -1,0 +1,335 @@
+"""The operator process: lease, first list, watches, loop."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+import kopf
+import structlog
+from kopf._cogs.clients.errors import APINotFoundError
+
+from partita.decide.cycle_result import CycleResult, placements_of
+from partita.garbage_collection import collect_rarely
+from partita.informer.handlers import register
+from partita.informer.kopf_storage import NoDiffs, NoMemories, NoProgress
+from partita.informer.login import log_in
+from partita.informer.resync import Resync
+from partita.informer.state import State
+from partita.informer.watched_kinds import Apply, feeds
+from partita.kube.client import JOBS, PAGE, PODS, Kind, Kube
+from partita.kube.connect import Access, access_of, connect
+from partita.kube.errors import UnavailableError
+from partita.kube.events import Events
+from partita.kube.lease import Lease
+from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
+from partita.operator import crd_check as definitions
+from partita.operator.image import own_image
+from partita.operator.loop import Loop
+from partita.operator.metrics.page import Metrics
+from partita.operator.probes import Readiness, serve_health
+from partita.operator.recorder import Recorder, recording
+from partita.operator.settings import OperatorSettings
+from partita.operator.task_shutdown import end
+from partita.operator.unreadable_reports import UnreadableReports
+from partita.partitions.partition_reconciler import Partitions
+from partita.partitions.partition_status import partition_status
+from partita.partitions.status_writer import PartitionStatuses
+from partita.pods.server_pod import ServerPodSettings
+from partita_policies.recordings import Decision
+
+__all__ = ["run_operator"]
+
+T = TypeVar("T")
+OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
+
+WATCH_WITHIN = 5.0
+"""Most seconds for which what is there at the start goes before all that changes."""
+
+
+async def run_operator(
+    settings: OperatorSettings,
+    kubeconfig: str | None = None,
+    on_status: OnStatus = lambda *_: None,
+) -> None:
+    """Run until SIGTERM or SIGINT, or until the lease is lost.
+
+    Parameters
+    ----------
+    kubeconfig
+        Path of a kubeconfig; None takes the Pod's service account, or the usual file.
+    on_status
+        Told of each job's status once it is written, and of the job as it was before.
+
+    Raises
+    ------
+    LeaseLostError
+        Another operator leads now: the process must end.
+    DefinitionError
+        A CRD is gone: the next process waits for it, and is not ready until then.
+    """
+    log = structlog.get_logger().bind(part="operator")
+    stop = _stop_on_signals()
+    async with connect(kubeconfig) as api:
+        identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
+        lease = Lease(
+            Kube(api),
+            namespace=settings.namespace,
+            name="partita-operator",
+            identity=identity,
+            duration=settings.lease_duration,
+        )
+        kube = Kube(api, may_write=lease.held)
+        state = State(settings.server_namespace or settings.namespace)
+        readiness = Readiness()
+        metrics = Metrics(
+            state,
+            leads=lease.held,
+            writes=kube.writes,
+            unrecorded=lambda: recorder.left_out if recorder else None,
+        )
+
+        def told(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+            metrics.tally.written(job, status)
+            on_status(job, status)
+
+        async with (
+            recording(settings.record, settings.record_limit) as recorder,
+            serve_health(
+                settings.health_port,
+                readiness,
+                metrics.render,
+                lambda: recorder.problem if recorder else "",
+            ),
+        ):
+            if await _stopped_before(definitions.wait_for_definitions(kube, readiness.waits), stop):
+                return
+            readiness.reached()
+            if await _stopped_before(lease.acquire(), stop):
+                return
+            try:
+                reading = asyncio.ensure_future(_read_first(kube, state, settings))
+                if await _stopped_before(reading, stop):
+                    return
+                await _lead(
+                    kube,
+                    state,
+                    lease,
+                    settings,
+                    image=reading.result(),
+                    recorder=recorder,
+                    metrics=metrics,
+                    on_status=told,
+                    access=partial(access_of, api),
+                    stop=stop,
+                )
+            finally:
+                readiness.waits("it is being stopped")
+                await lease.release()
+                writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
+                log.info("stopped", writes=writes)
+
+
+async def _lead(
+    kube: Kube,
+    state: State,
+    lease: Lease,
+    settings: OperatorSettings,
+    *,
+    image: str,
+    recorder: Recorder | None,
+    metrics: Metrics,
+    on_status: OnStatus,
+    access: Callable[[], Awaitable[Access]],
+    stop: asyncio.Event,
+) -> None:
+    log = structlog.get_logger().bind(part="operator")
+    events = Events(kube)
+    pods = ServerPodSettings(
+        namespace=settings.server_namespace or settings.namespace,
+        image=image,
+        service_account=settings.service_account,
+        priority_class=settings.server_priority_class,
+    )
+
+    def on_partition(name: str) -> None:
+        partitions.changed(name)
+        statuses.changed(name)
+
+    def overview(name: str) -> GPUPartitionStatus | None:
+        found = state.partitions.get(name)
+        if found is None:
+            return None
+        problem = partitions.problems.get(name, "")
+        return partition_status(found, state, loop.runner(name), datetime.now(UTC), problem)
+
+    def on_decision(result: CycleResult) -> None:
+        metrics.tally.decided(result)
+        if recorder is not None:
+            _record(recorder, result, complete=resync.complete)
+
+    loop = Loop(
+        kube,
+        state,
+        events,
+        on_partition=on_partition,
+        on_decision=on_decision,
+        on_status=on_status,
+    )
+    statuses = PartitionStatuses(kube, state, overview)
+    partitions = Partitions(kube, state, events, pods, on_problem=statuses.changed)
+    resync = Resync(kube, state)
+    early = feeds(state)
+    late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
+
+    async def watch_late() -> None:
+        # kopf begins by reading and telling of everything once more. Of thousands that takes
+        # seconds, for which neither the first of them nor news of the GPUs is to wait.
+        if not await _stopped_before(_begun(loop), stop):
+            await _watch(kube, late, resync, access, stop)
+
+    collect_rarely()
+    metrics.lead(loop.runner)
+    log.info("listed", jobs=len(state.jobs), gpus=len(state.servers))
+    async with asyncio.TaskGroup() as group:
+        siblings = [
+            group.create_task(work)
+            for work in (
+                lease.keep(),
+                events.run(),
+                partitions.run(),
+                statuses.run(),
+                resync.run(),
+                UnreadableReports(kube, state, events).run(),
+                definitions.stay(kube),
+                loop.run(),
+            )
+        ]
+        group.create_task(_watch(kube, early, resync, access, stop))
+        group.create_task(watch_late())
+        log.info("ready")
+        await stop.wait()
+        for task in siblings:
+            task.cancel()
+
+
+async def _begun(loop: Loop) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WATCH_WITHIN):
+            await loop.begun()
+
+
+async def _watch(
+    kube: Kube,
+    feeds: Mapping[Kind, Apply],
+    resync: Resync,
+    access: Callable[[], Awaitable[Access]],
+    stop: asyncio.Event,
+) -> None:
+    """Have kopf tell of all that changes, until it is to stop."""
+
+    def listed(path: str) -> None:
+        for kind in feeds:
+            if path.endswith(kind.path()):
+                resync.relisted(kind)
+
+    registry = kopf.OperatorRegistry()
+    register(registry, feeds)
+    log_in(registry, access, listed)
+    # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
+    # that is younger than itself, whoever made it.
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=_kopf_settings(),
+        memories=NoMemories(),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=stop,
+    )
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(lambda: tasks)
+        stop.set()
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            if isinstance(error, APINotFoundError):
+                raise await definitions.error_of(kube) from error
+            raise error
+
+
+def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
+    if result.snapshot is None or result.answer is None:
+        return
+    answer = result.answer
+    placed = tuple(placements_of(result))
+    recorder.offer(
+        replace(result.snapshot, complete=complete),
+        Decision(answer.policy, placed, answer.failure, answer.seconds),
+    )
+
+
+async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> str:
+    """Fill the state before anything is decided; return the image of the server Pods."""
+    own = partial(own_image, kube, settings.namespace, settings.identity)
+    image = settings.image or await _had(own)
+    for kind, apply in feeds(state).items():
+        items, _ = await _had(partial(kube.list, kind))
+        for item in items:
+            apply(item)
+    return image
+
+
+async def _had(read: Callable[[], Awaitable[T]]) -> T:
+    """Read until the API server can be had: an operator that ended would be started ever later."""
+    while True:
+        try:
+            return await read()
+        except UnavailableError as error:
+            log = structlog.get_logger().bind(part="operator")
+            log.warning("waiting for the API server", error=str(error))
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False  # events are ours to write
+    settings.peering.standalone = True
+    settings.persistence.diffbase_storage = NoDiffs()
+    settings.persistence.progress_storage = NoProgress()
+    # kopf removes its own finalizer from any object that has it, whoever wrote it there, with
+    # requests that the operator has no right to make. No object can have this one.
+    settings.persistence.finalizer = "no finalizer"
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 5
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.chunk_size = PAGE  # a list of thousands read at once holds up the loop
+    settings.scanning.disabled = True
+    settings.queueing.idle_timeout = 0.5  # a task and a queue for each object that was told of
+    return settings
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
+    """Do some work; tell whether we were stopped before it was done."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for other in pending:
+        other.cancel()
+    if task in done:
+        await task
+        return False
+    return True

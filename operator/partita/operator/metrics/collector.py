@@ -1,0 +1,135 @@
+"""What the state says at this moment, as figures. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
+from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
+from partita.models.crd import RESOURCES
+from partita.models.gpu_server import MPSStatus
+from partita.operator.metrics import definitions as d
+from partita.operator.metrics.definitions import Metric
+from partita.partitions.partition_status import waits
+from partita.reconcile.gpu_state import ServerState, server_state
+from partita.reconcile.job_request import bookable
+from partita.reconcile.reasons import Reason, stalled
+
+__all__ = ["Sample", "gpu_samples", "partition_samples", "policy_samples", "write_samples"]
+
+_OTHER = "Other"
+"""A reason that is none of ours: somebody else wrote the status."""
+_REASONS = {
+    **{r.value: stalled(r) for r in Reason if r not in {Reason.SUSPENDED, Reason.OUT_OF_MEMORY}},
+    _OTHER: False,
+}
+"""Why jobs wait, and whether only a change of YAML helps."""
+_MPS_STATES = get_args(MPSStatus.model_fields["state"].annotation)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one figure."""
+
+    metric: Metric
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+def write_samples(writes: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
+    """Yield the writes to the API, as the client counts them."""
+    for (how, resource), count in writes.items():
+        verb, _, subresource = how.partition("/")
+        yield Sample(d.API_WRITES, count, (verb, resource, subresource))
+
+
+def partition_samples(state: State) -> Iterator[Sample]:
+    """Yield how the partitions' jobs stand."""
+    for name, partition in state.partitions.items():
+        yield Sample(d.WANTED, partition.spec.gpus, (name,))
+        yield from _jobs(name, state)
+    there = {*state.partitions, *(one.name for one in state.unreadable.of("gpupartitions"))}
+    homeless = sum(job.spec.partition not in there for job in state.jobs.values())
+    yield Sample(d.HOMELESS, homeless)
+    unreadable = Counter((one.plural, one.field) for one in state.unreadable)
+    for kind, count in unreadable.items():
+        yield Sample(d.UNREADABLE, count, kind)
+    for resource in RESOURCES:
+        if all(plural != resource.plural for plural, _ in unreadable):
+            yield Sample(d.UNREADABLE, 0, (resource.plural, ""))
+
+
+def _jobs(partition: str, state: State) -> Iterator[Sample]:
+    holding = {u for server in state.servers_of(partition) for u in server.status.allocations}
+    phases: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    oldest: datetime | None = None
+    for job in state.jobs_of(partition):
+        phases[job.status.phase or Phase.QUEUED] += 1
+        if waits(job, holding):
+            reason = job.status.reason or Reason.SCHEDULING.value
+            reason = reason if reason in _REASONS else _OTHER
+            reasons[reason] += 1
+            since = _waits_since(job)
+            if since is not None and not _REASONS[reason]:
+                oldest = min(oldest or since, since)
+    for phase in Phase:
+        yield Sample(d.JOBS, phases[phase], (partition, phase.value))
+    for word in _REASONS:
+        yield Sample(d.QUEUE, reasons[word], (partition, word))
+    if oldest is not None:
+        yield Sample(d.OLDEST, oldest.timestamp(), (partition,))
+
+
+def _waits_since(job: SharedGPUJob) -> datetime | None:
+    attempts = job.status.attempts
+    return attempts[-1].end_time if attempts else job.metadata.creation_timestamp
+
+
+def policy_samples(partition: str, runner: PolicyRunner) -> Iterator[Sample]:
+    """Yield how a partition's policies do."""
+    charge = (partition, runner.spec.name)
+    yield Sample(d.DECISIONS, runner.cycles, charge)
+    yield Sample(d.FALLBACKS, runner.fallbacks, charge)
+    yield Sample(d.REJECTIONS, runner.rejected, charge)
+    yield Sample(d.HEALTHY, not (runner.failure or runner.problem), charge)
+    for name, count in runner.shadow_counts.items():
+        yield Sample(d.SHADOW_DECISIONS, count.cycles, (partition, name))
+        yield Sample(d.SHADOW_AGREEMENTS, count.agreed, (partition, name))
+        yield Sample(d.SHADOW_FAILURES, count.failures, (partition, name))
+
+
+def gpu_samples(state: State) -> Iterator[Sample]:
+    """Yield how the GPUs stand, and what is booked and used on them."""
+    for server in state.servers.values():
+        yield from _gpu(server, state.partitions.get(server.spec.partition), state)
+
+
+def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Iterator[Sample]:
+    status, gpu = server.status, (server.spec.partition, server.metadata.name)
+    if partition is not None:
+        stands = server_state(server, partition, state)
+    else:
+        stands = "Unready" if state.unknown_of(server.spec.partition) else "Draining"
+    what = (status.node, status.product, status.uuid, server.spec.mode.value)
+    yield Sample(d.GPU_INFO, 1, gpu + what)
+    for word in get_args(ServerState):
+        yield Sample(d.GPU_STATE, word == stands, (*gpu, word))
+    yield Sample(d.GPU_MEMORY, status.memory, gpu)
+    if partition is not None:
+        yield Sample(d.GPU_BOOKABLE, bookable(status.memory, partition), gpu)
+    allocations = status.allocations.values()
+    yield Sample(d.GPU_BOOKED, sum(a.memory for a in allocations), gpu)
+    yield Sample(d.GPU_JOBS, len(allocations), gpu)
+    if status.usage is not None:
+        yield Sample(d.GPU_USED, status.usage.memory, gpu)
+        yield Sample(d.GPU_UTILIZATION, status.usage.gpu_utilization / 100, gpu)
+        unknown = status.usage.unknown_processes
+        yield Sample(d.GPU_UNKNOWN, unknown.count if unknown else 0, gpu)
+    if status.mps is not None:
+        for word in _MPS_STATES:
+            yield Sample(d.MPS_STATE, word == status.mps.state, (*gpu, word))
+        yield Sample(d.MPS_CLIENTS, status.mps.clients, gpu)

@@ -1,0 +1,132 @@
+"""The page that Prometheus scrapes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+from typing_extensions import override
+
+from partita import __version__
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
+from partita.operator.metrics import definitions as d
+from partita.operator.metrics.collector import (
+    Sample,
+    gpu_samples,
+    partition_samples,
+    policy_samples,
+    write_samples,
+)
+from partita.operator.metrics.definitions import Metric
+from partita.operator.metrics.tally import Distribution, Tally
+
+__all__ = ["Metrics"]
+
+
+class Metrics(Collector):
+    """The operator's figures, read from its state when they are asked for.
+
+    A process that does not lead says so and no more: what it knows of queues and GPUs is nothing,
+    or old.
+
+    Parameters
+    ----------
+    state
+        What the watches feed.
+    leads
+        Tells whether the lease is held.
+    writes
+        Writes to the API by verb and resource, as the client counts them.
+    unrecorded
+        Returns how many decisions could not be recorded, None where none are to be.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        leads: Callable[[], bool],
+        writes: Mapping[tuple[str, str], int],
+        unrecorded: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._state = state
+        self._leads = leads
+        self._writes = writes
+        self._unrecorded = unrecorded
+        self._runner: Callable[[str], PolicyRunner | None] | None = None
+        self.tally = Tally()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def lead(self, runner: Callable[[str], PolicyRunner | None]) -> None:
+        """Tell everything from now on: the state is complete.
+
+        Parameters
+        ----------
+        runner
+            Returns a partition's policies; None before its first cycle.
+        """
+        self._runner = runner
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Return the page and its content type, as the header `Accept` wants it."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    def describe(self) -> Iterable[Family]:
+        """Promise nothing: who else is in the registry has names of his own."""
+        return ()
+
+    @override
+    def collect(self) -> Iterator[Family]:
+        """Yield every figure, those of the same name together."""
+        families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
+        for sample in self._samples():
+            metric = sample.metric
+            if metric not in families:
+                kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+                families[metric] = kind(metric.name, metric.help, labels=metric.labels)
+            families[metric].add_metric(sample.labels, sample.value)
+        yield from families.values()
+        if self._runner is not None:
+            for metric, series in self.tally.distributions.items():
+                yield _histogram(metric, series)
+
+    def _samples(self) -> Iterator[Sample]:
+        yield Sample(d.BUILD, 1, (__version__,))
+        yield Sample(d.LEADER, self._runner is not None and self._leads())
+        if self._runner is None:
+            return
+        self.tally.keep_only(self._state.partitions.keys())
+        yield from write_samples(self._writes)
+        yield from partition_samples(self._state)
+        yield from gpu_samples(self._state)
+        for name in self._state.partitions:
+            for metric, labels, count in self.tally.counted(name):
+                yield Sample(metric, count, labels)
+            runner = self._runner(name)
+            if runner is not None:
+                yield from policy_samples(name, runner)
+        unrecorded = self._unrecorded()
+        if unrecorded is not None:
+            yield Sample(d.UNRECORDED, unrecorded)
+
+
+def _histogram(
+    metric: Metric, series: Mapping[tuple[str, ...], Distribution]
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*map(str, metric.buckets), "+Inf"]
+    for labels, values in series.items():
+        buckets = list(zip(bounds, accumulate(values.counts), strict=True))
+        family.add_metric(labels, buckets, values.sum)
+    return family

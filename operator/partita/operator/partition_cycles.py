@@ -1,0 +1,264 @@
+"""The cycles of partitions: each decides who starts, and has it booked and said.
+
+A partition's cycles run one after another in a task of their own, and all writes to its ledgers are
+made there; so a policy that hangs holds up nobody else's jobs, and no two of our own writes ever
+race for one GPU.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from partita.commit.committer import Committer
+from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle_result import CycleResult, placements_of
+from partita.decide.ledger import LedgerChanges
+from partita.decide.policy_runner import PolicyRunner
+from partita.decide.preemption import Preemption
+from partita.decide.reservations import Aging
+from partita.informer.state import State
+from partita.kube.events import Events
+from partita.models import Outcome
+from partita.models.partition import PolicySpec
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.reasons import Reason
+
+__all__ = ["Cycles"]
+
+ASK_AGAIN = 1.0
+"""Seconds until a policy is asked again that started nothing though something would fit."""
+CYCLE_REST = 0.5
+"""Most seconds between two cycles of a partition; else as long as the first took."""
+PREEMPT_AGAIN = 2.0
+"""Seconds after a Pod could not be tried until its partition decides anew."""
+FAILED_CYCLE_PAUSE = 1.0
+"""Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What is kept of one partition."""
+
+    memory: PartitionState
+    task: asyncio.Task[None] | None = None
+    again: bool = False
+    ask_again: asyncio.TimerHandle | None = None
+    shadows: asyncio.Task[None] | None = None
+
+
+class Cycles:
+    """Runs the cycles of all partitions.
+
+    Parameters
+    ----------
+    tasks
+        Where they run.
+    on_cycle
+        Told of each partition after each of its cycles.
+    on_decision
+        Told of each cycle in which a policy was asked.
+    on_explained
+        Told the UIDs of jobs that wait for another reason than before.
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        jobs: JobReconciler,
+        committer: Committer,
+        events: Events,
+        tasks: asyncio.TaskGroup,
+        *,
+        on_cycle: Callable[[str], None],
+        on_decision: Callable[[CycleResult], None],
+        on_explained: Callable[[Iterable[str]], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._jobs = jobs
+        self._committer = committer
+        self._events = events
+        self._tasks = tasks
+        self._on_cycle = on_cycle
+        self._on_decision = on_decision
+        self._on_explained = on_explained
+        self._now = now
+        self._partitions: dict[str, _Partition] = {}
+        self._log = structlog.get_logger().bind(part="loop")
+
+    def runner(self, partition: str) -> PolicyRunner | None:
+        """Return a partition's policies, for its status."""
+        kept = self._partitions.get(partition)
+        return kept.memory.runner if kept else None
+
+    def start(self, name: str) -> None:
+        """Have a partition decide anew; if it does just now, then once more after that."""
+        partition = self._state.partitions.get(name)
+        kept = self._partitions.get(name)
+        if kept is None:
+            spec = partition.spec.policy if partition else PolicySpec()
+            jobs = self._state.jobs_of(name)
+            counted = {job.metadata.uid: job.status.bypasses for job in jobs if job.status.bypasses}
+            memory = PartitionState(PolicyRunner(spec), Aging(counted))
+            kept = self._partitions[name] = _Partition(memory)
+        if kept.task is not None and not kept.task.done():
+            kept.again = True
+            return
+        kept.task = self._tasks.create_task(self._run(name, kept))
+
+    def start_later(self, name: str) -> None:
+        """Have a partition decide anew within a second, however often this is asked for."""
+        kept = self._partitions.get(name)
+        if kept is not None:
+            self._ask_again(name, kept, ASK_AGAIN)
+
+    async def rest(self) -> None:
+        """Wait until the cycles that run now are over."""
+        running = [kept.task for kept in self._partitions.values() if kept.task is not None]
+        if running:
+            await asyncio.wait(running)
+
+    async def _run(self, name: str, kept: _Partition) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            kept.again = False
+            began = loop.time()
+            try:
+                await self._cycle(name, kept)
+            except Exception:  # noqa: BLE001 - a fault of ours; the next change tries again
+                self._log.exception("cycle failed", partition=name)
+                await asyncio.sleep(FAILED_CYCLE_PAUSE)
+                self._state.dirty.partitions(name)
+            self._on_cycle(name)
+            # The slower the API server takes the bookings, the more of them go into one write.
+            await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
+            if not kept.again:
+                self._forget_if_gone(name, kept)
+                return
+
+    def _forget_if_gone(self, name: str, kept: _Partition) -> None:
+        state = self._state
+        if name in state.partitions or state.servers_of(name) or state.unknown_of(name):
+            return
+        if kept.ask_again is not None:
+            kept.ask_again.cancel()
+        del self._partitions[name]
+        state.dirty.short.pop(name, None)
+        self._jobs.forget_partition(name)
+
+    def _ask_again(self, name: str, kept: _Partition, seconds: float) -> None:
+        """Have a partition decide anew in a while, though nothing happens."""
+        loop = asyncio.get_running_loop()
+        if kept.ask_again is not None:
+            if kept.ask_again.when() <= loop.time() + seconds:
+                return
+            kept.ask_again.cancel()
+
+        def ask() -> None:
+            kept.ask_again = None
+            self._state.dirty.partitions(name)
+
+        kept.ask_again = loop.call_later(seconds, ask)
+
+    async def _cycle(self, name: str, kept: _Partition) -> None:
+        partition = self._state.partitions.get(name)
+        now = self._now()
+        changes = LedgerChanges()
+        result = CycleResult()
+        released = {
+            server.metadata.name: set(self._jobs.releases[server.metadata.name])
+            for server in self._state.servers_of(name)
+            if self._jobs.releases[server.metadata.name]
+        }
+        for server, uids in released.items():
+            for uid in uids:
+                changes.release(uid, [server])
+        if partition is not None and not partition.metadata.deletion_timestamp:
+            if kept.memory.runner.spec != partition.spec.policy:
+                self._log.info("policy", partition=name, policy=partition.spec.policy.name)
+                kept.memory.runner = PolicyRunner(partition.spec.policy)
+            waiting = self._jobs.waiting[name]
+            if waiting:
+                result = await run_cycle(
+                    partition,
+                    self._state,
+                    waiting=waiting,
+                    released=released,
+                    memory=kept.memory,
+                    now=now,
+                )
+            self._state.dirty.short[name] = result.short
+            if result.snapshot is not None:
+                self._on_decision(result)
+            for preemption in result.preemptions:
+                self._tasks.create_task(self._preempt(name, kept, preemption))
+            await self._committer.commit(partition, result, changes)
+            self._on_explained(self._explain(result, partition.metadata.generation))
+            if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
+                self._ask_again(name, kept, ASK_AGAIN)
+            if result.again is not None:
+                self._ask_again(name, kept, result.again)
+            self._run_shadows(kept, result)
+        elif changes.by_server:
+            await self._committer.commit(None, result, changes)
+
+    async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
+        """End jobs for another one, once the API server has accepted the other one's Pod."""
+        job, gpus = preemption.job, preemption.gpus
+        try:
+            allowed = await self._committer.may_preempt(job, gpus)
+        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+            self._log.exception("preemption failed", job=job.name)
+            allowed = False
+        stands = kept.memory.nominated.get(job.id) == gpus  # else it is placed, or has gone
+        if not (allowed and stands):
+            if stands:
+                del kept.memory.nominated[job.id]
+            for victim in preemption.victims:
+                kept.memory.victims.discard(victim.job)
+            asyncio.get_running_loop().call_later(PREEMPT_AGAIN, self._state.dirty.partitions, name)
+            return
+        for victim in preemption.victims:
+            self._log.info("preempting", job=victim.job, for_job=job.name)
+            said = f"{job.name} of priority {job.priority} needs room"
+            self._jobs.end(victim.job, Outcome.PREEMPTED, said)
+            self._state.dirty.jobs(victim.job)
+            found = self._state.jobs.get(victim.job)
+            if found is not None:
+                self._events.inform(
+                    found, "Preempted", f"it is queued again: {job.name} has a higher priority"
+                )
+
+    def _explain(self, result: CycleResult, generation: int) -> Iterator[str]:
+        """Note why each job waits; yield those whose status is to be renewed for it."""
+        now = self._now()
+        placed = {job.id for job, _ in result.placed}
+        position = 0
+        for job in result.order:
+            if job.id not in placed:
+                position += 1
+                why = result.why[job.id]
+                if self._jobs.explain(
+                    job.id,
+                    why,
+                    now,
+                    generation=generation,
+                    position=position,
+                    bypasses=job.bypasses,
+                ):
+                    yield job.id
+        for uid in result.why.keys() - {job.id for job in result.order}:
+            if self._jobs.explain(uid, result.why[uid], now, generation=generation):
+                yield uid
+
+    def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:
+        if result.snapshot is None or not kept.memory.runner.shadow_counts:
+            return
+        if kept.shadows is None or kept.shadows.done():
+            work = kept.memory.runner.run_shadows(result.snapshot, placements_of(result))
+            kept.shadows = self._tasks.create_task(work)

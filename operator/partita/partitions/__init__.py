@@ -1,0 +1,1 @@
+"""GPUPartitions: their GPUServers and server Pods, maintenance, and status."""

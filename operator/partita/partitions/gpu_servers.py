@@ -1,0 +1,145 @@
+"""Which GPUServers and server Pods a partition needs, and which it gives back. Pure."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from partita.informer.views import PodView
+from partita.models import GPUPartition, GPUServer
+
+__all__ = ["Carving", "carve"]
+
+
+@dataclass(slots=True)
+class Carving:
+    """What is to be done; empty when all is as it should be."""
+
+    create_servers: list[str] = field(default_factory=list)
+    """Names of GPUServers to make."""
+    delete_servers: list[GPUServer] = field(default_factory=list)
+    """GPUServers to give back; they are drained first."""
+    create_pods: list[GPUServer] = field(default_factory=list)
+    """GPUServers whose server Pod is not there."""
+    record: list[tuple[GPUServer, PodView]] = field(default_factory=list)
+    """GPUServers whose status lacks the UID of their server Pod."""
+    delete_pods: list[PodView] = field(default_factory=list)
+    """Server Pods that have ended, or whose GPU is given back."""
+    reset: list[GPUServer] = field(default_factory=list)
+    """GPUServers whose report is of a server Pod that is no more."""
+    finish: list[GPUServer] = field(default_factory=list)
+    """GPUServers that are drained: they may go."""
+
+
+def carve(
+    partition: GPUPartition | None,
+    servers: Sequence[GPUServer],
+    pods: Mapping[str, PodView],
+    nodes: Container[str],
+    *,
+    unknown: bool = False,
+) -> Carving:
+    """Compare what a partition wants with what is there.
+
+    Parameters
+    ----------
+    partition
+        None once it is gone: then all its GPUs are given back.
+    servers
+        Its GPUServers.
+    pods
+        Server Pods, by name of their GPUServer.
+    nodes
+        The nodes there are.
+    unknown
+        The partition, or one of its GPUServers, is there but could not be read: how many GPUs it
+        wants or has is not known, so none is taken or given back.
+    """
+    todo = Carving()
+    going = partition is None or partition.metadata.deletion_timestamp is not None
+    staying = [s for s in servers if s.metadata.deletion_timestamp is None]
+    for server in servers:
+        if server.metadata.deletion_timestamp is not None:
+            _give_back(server, pods.get(server.metadata.name), nodes, todo)
+    if unknown:
+        for server in staying if partition is not None else ():
+            _look_after(server, pods.get(server.metadata.name), nodes, todo)
+        return todo
+    if partition is None or going:
+        todo.delete_servers += staying
+        return todo
+    spec = partition.spec
+    outdated = [
+        s
+        for s in staying
+        if s.spec.mode is not spec.sharing.mode or s.spec.max_jobs != spec.sharing.max_jobs_per_gpu
+    ]
+    todo.delete_servers += outdated
+    current = [s for s in staying if s not in outdated]
+    surplus = len(current) - spec.gpus
+    if surplus > 0:
+        todo.delete_servers += sorted(current, key=_keep_last)[:surplus]
+    # A GPU that is still being given back holds its place: no more are taken than are wanted.
+    missing = spec.gpus - len(servers)
+    if missing > 0:
+        todo.create_servers += _free_names(partition, servers, missing)
+    leaving = {s.metadata.name for s in todo.delete_servers}
+    for server in current:
+        if server.metadata.name not in leaving:
+            _look_after(server, pods.get(server.metadata.name), nodes, todo)
+    return todo
+
+
+def _keep_last(server: GPUServer) -> tuple[bool, int, int]:
+    """Order in which GPUs are given back: unready or drained, then emptiest, then newest name."""
+    ready = server.status.holds("Ready") and server.spec.drain_since is None
+    index = server.metadata.name.rsplit("-", 1)[-1]
+    return ready, len(server.status.allocations), -int(index) if index.isdigit() else 0
+
+
+def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: int) -> list[str]:
+    taken = {s.metadata.name for s in servers}
+    names: list[str] = []
+    index = 0
+    while len(names) < count:
+        name = f"{partition.metadata.name}-{index}"
+        if name not in taken:
+            names.append(name)
+        index += 1
+    return names
+
+
+def _give_back(
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
+) -> None:
+    """Let a GPU go once nothing is booked on it any more: first its Pod, then the object."""
+    if server.status.allocations:
+        return
+    if pod is None:
+        todo.finish.append(server)
+    elif not pod.deleting or _stranded(pod, nodes):
+        todo.delete_pods.append(pod)
+
+
+def _stranded(pod: PodView, nodes: Container[str]) -> bool:
+    """Tell whether the node that would have to confirm a deletion is gone."""
+    return bool(pod.node) and pod.node not in nodes
+
+
+def _look_after(
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
+) -> None:
+    """Keep the server Pod of a GPU that stays."""
+    status = server.status
+    if pod is None:
+        if server.spec.drain_reason is not None:
+            return  # its node is under maintenance: see `controller.maintenance`
+        if status.uuid and status.allocations:
+            return  # the jobs on the old GPU end first: another GPU may take its place
+        if status.uuid or status.conditions:
+            todo.reset.append(server)
+        else:
+            todo.create_pods.append(server)
+        return
+    if pod.uid != status.pod_uid:
+        todo.record.append((server, pod))
+    if _stranded(pod, nodes) or (pod.outcome.finished and not pod.deleting):
+        todo.delete_pods.append(pod)

@@ -1,0 +1,324 @@
+"""Carries out what `carving` and `maintenance` find, for each partition that changed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import structlog
+
+from partita.constants import COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT, LABEL_PARTITION
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.kube.client import BUDGETS, PODS, SERVERS, Kube
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    KubernetesError,
+    NotFoundError,
+)
+from partita.kube.events import Events
+from partita.models import GPUPartition, GPUServer
+from partita.models.base import format_time
+from partita.partitions.changes import Changes
+from partita.partitions.gpu_servers import Carving, carve
+from partita.partitions.maintenance import is_protected, maintain
+from partita.pods.budget import budget_name, build_budget
+from partita.pods.server_pod import ServerPodSettings, build_server_pod
+
+__all__ = ["Partitions"]
+
+RETRY_AFTER = 2.0
+"""Seconds before a partition whose GPUs could not be set up is looked at again."""
+
+
+class Partitions:
+    """Sees to it that each partition has its GPUs.
+
+    Parameters
+    ----------
+    on_problem
+        Told of each partition whose entry in `problems` came, changed or went.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        events: Events,
+        settings: ServerPodSettings,
+        on_problem: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._events = events
+        self._settings = settings
+        self._on_problem = on_problem
+        self._changes = Changes()
+        self._budgets: dict[str, tuple[str, bool]] = {}
+        """For each GPUServer the UID for which its budget was last written, and whether it is
+        there."""
+        self.problems: dict[str, str] = {}
+        """Why a partition's GPUs could not be set up, by its name."""
+        self._log = structlog.get_logger().bind(part="partitions")
+
+    def changed(self, name: str) -> None:
+        """Have a partition looked at."""
+        self._changes.add(name)
+
+    async def run(self) -> None:
+        """Work for ever."""
+        while True:
+            for name in await self._changes.take():
+                problem = ""
+                try:
+                    await self._reconcile(name)
+                except KubernetesError as error:
+                    problem = str(error)
+                    self._log.warning("partition not set up", partition=name, error=problem)
+                    asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, name)
+                self._note(name, problem)
+
+    def _note(self, name: str, problem: str) -> None:
+        if self.problems.get(name, "") == problem:
+            return
+        if problem:
+            self.problems[name] = problem
+        else:
+            del self.problems[name]
+        self._on_problem(name)
+
+    async def _reconcile(self, name: str) -> None:
+        partition = self._state.partitions.get(name)
+        await self._maintain(self._state.servers_of(name))
+        servers = self._state.servers_of(name)
+        todo = carve(
+            partition,
+            servers,
+            self._pods(servers),
+            self._state.nodes,
+            unknown=bool(self._state.unknown_of(name)),
+        )
+        for server, pod in todo.record:
+            await self._record(server, pod)
+        if partition is not None:
+            await self._create(partition, todo)
+            wanted = partition.spec.sharing.unknown_processes
+            for server in servers:
+                if server.spec.unknown_processes is not wanted:
+                    await self._set(server, {"unknownProcesses": wanted.value})
+        for server in todo.delete_servers:
+            self._log.info("giving gpu back", partition=name, gpu=server.metadata.name)
+            await self._delete_server(server)
+        for pod in todo.delete_pods:
+            await self._delete_pod(pod)
+        for server in todo.reset:
+            await self._reset(server)
+        for server in todo.finish:
+            await self._finish(server)
+        await self._protect(self._state.servers_of(name))
+
+    def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
+        """Return server Pods by name of their GPUServer."""
+        found = ((s.metadata.name, self._state.server_pod(s.metadata.name)) for s in servers)
+        return {name: pod for name, pod in found if pod is not None}
+
+    async def _maintain(self, servers: Sequence[GPUServer]) -> None:
+        todo = maintain(servers, self._pods(servers), self._state.nodes)
+        for server in todo.drain:
+            node = self._state.nodes[server.status.node]
+            self._log.info(
+                "draining gpu", gpu=server.metadata.name, node=node.name, label=node.maintenance
+            )
+            now = format_time(datetime.now(UTC))
+            await self._set(server, {"drainSince": now, "drainReason": "NodeMaintenance"})
+        for server in todo.resume:
+            self._log.info("maintenance is over", gpu=server.metadata.name)
+            await self._set(server, {"drainSince": None, "drainReason": None})
+        for pod in todo.leave:
+            await self._delete_pod(pod)
+
+    async def _set(self, server: GPUServer, spec: dict[str, str | None]) -> None:
+        """Change a GPUServer's spec, unless somebody has written to it since."""
+        meta = server.metadata
+        try:
+            body = await self._kube.patch(
+                SERVERS, meta.name, {"spec": spec}, resource_version=meta.resource_version
+            )
+        except (NotFoundError, ConflictError):
+            self.changed(server.spec.partition)
+            return
+        self._state.apply_server(body)
+
+    async def _protect(self, servers: Sequence[GPUServer]) -> None:
+        """Make each server Pod's disruption budget, or remove it."""
+        for server in servers:
+            if server.metadata.deletion_timestamp is not None:
+                self._budgets.pop(server.metadata.name, None)
+                continue  # its budget goes with itself, by ownership
+            pod = self._state.server_pod(server.metadata.name)
+            node = self._state.nodes.get(pod.node if pod else server.status.node)
+            await self._set_budget(server, wanted=is_protected(server, node))
+
+    async def _set_budget(self, server: GPUServer, *, wanted: bool) -> None:
+        name, uid = server.metadata.name, server.metadata.uid
+        if self._budgets.get(name) == (uid, wanted):
+            return
+        if wanted:
+            with suppress(AlreadyExistsError):  # an operator before us made it
+                await self._kube.create(BUDGETS, build_budget(server, self._settings.namespace))
+        else:
+            with suppress(NotFoundError):
+                await self._kube.delete(BUDGETS, budget_name(server), self._settings.namespace)
+        self._budgets[name] = uid, wanted
+
+    async def _create(self, partition: GPUPartition, todo: Carving) -> None:
+        for name in todo.create_servers:
+            self._log.info("carving gpu", partition=partition.metadata.name, gpu=name)
+            body = await self._create_server(partition, name)
+            if body is not None:
+                self._state.apply_server(body)
+        fresh = [self._state.servers[n] for n in todo.create_servers if n in self._state.servers]
+        for server in [*todo.create_pods, *fresh]:
+            if self._state.server_pod(server.metadata.name) is None:
+                await self._create_pod(server, partition)
+
+    async def _create_pod(self, server: GPUServer, partition: GPUPartition) -> None:
+        manifest = build_server_pod(server, partition, self._settings)
+        name, namespace = server.metadata.name, self._settings.namespace
+        try:
+            self._state.apply_pod(await self._kube.create(PODS, manifest))
+        except AlreadyExistsError:
+            self._state.apply_pod(await self._kube.get(PODS, name, namespace))
+        pod = self._state.server_pod(name)
+        if pod is not None:
+            await self._record(server, pod)
+            return
+        self._events.warn(
+            partition,
+            "ServerPodNameTaken",
+            f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
+        )
+        asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+
+    async def _record(self, server: GPUServer, pod: PodView) -> None:
+        """Write the UID of a server Pod to its GPUServer: no other Pod counts from now on."""
+        try:
+            body = await self._kube.patch(
+                SERVERS,
+                server.metadata.name,
+                {"status": {"podUID": pod.uid}},
+                subresource="status",
+                resource_version=server.metadata.resource_version,
+            )
+        except (NotFoundError, ConflictError):
+            # Its agent reported meanwhile, or it goes: the watch tells, or this look.
+            asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+            return
+        self._state.apply_server(body)
+
+    async def _create_server(self, partition: GPUPartition, name: str) -> dict[str, object] | None:
+        meta = partition.metadata
+        owner = {
+            "apiVersion": partition.api_version(),
+            "kind": "GPUPartition",
+            "name": meta.name,
+            "uid": meta.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+        manifest = {
+            "metadata": {
+                "name": name,
+                "labels": {LABEL_PARTITION: meta.name, LABEL_COMPONENT: COMPONENT_SERVER},
+                "ownerReferences": [owner],
+                "finalizers": [FINALIZER],
+            },
+            "spec": {
+                "partition": meta.name,
+                "mode": partition.spec.sharing.mode.value,
+                "maxJobs": partition.spec.sharing.max_jobs_per_gpu,
+                "unknownProcesses": partition.spec.sharing.unknown_processes.value,
+            },
+        }
+        try:
+            return await self._kube.create(SERVERS, manifest)
+        except AlreadyExistsError:
+            found = await self._kube.get(SERVERS, name)
+            if found["spec"].get("partition") != meta.name:
+                self._events.warn(
+                    partition,
+                    "GPUServerNameTaken",
+                    f"GPUServer {name} belongs to partition {found['spec'].get('partition')}: "
+                    "rename one of the two partitions",
+                )
+                return None
+            return found
+
+    async def _delete_server(self, server: GPUServer) -> None:
+        meta = server.metadata
+        try:
+            await self._kube.delete(SERVERS, meta.name, uid=meta.uid)
+            self._state.apply_server(await self._kube.get(SERVERS, meta.name))
+        except (NotFoundError, ConflictError):
+            pass  # gone already
+
+    async def _delete_pod(self, pod: PodView) -> None:
+        gone = bool(pod.node) and pod.node not in self._state.nodes
+        with suppress(NotFoundError, ConflictError):  # gone already
+            await self._kube.delete(
+                PODS, pod.name, pod.namespace, uid=pod.uid, grace=0 if gone else None
+            )
+
+    async def _reset(self, server: GPUServer) -> None:
+        """Forget what the last agent said: the next server Pod may get another GPU.
+
+        Whoever led before us may have made that Pod, of which no watch has told us yet.
+        """
+        namespace = self._settings.namespace
+        with suppress(NotFoundError):
+            self._state.apply_pod(await self._kube.get(PODS, server.metadata.name, namespace))
+            if self._state.server_pod(server.metadata.name) is not None:
+                return
+        self._log.info("gpu lost its server", gpu=server.metadata.name)
+        empty = dict.fromkeys(
+            (
+                "podUID",
+                "node",
+                "uuid",
+                "product",
+                "memory",
+                "smCount",
+                "pcieBandwidth",
+                "driverVersion",
+                "mps",
+                "usage",
+                "conditions",
+            )
+        )
+        try:
+            body = await self._kube.patch(
+                SERVERS,
+                server.metadata.name,
+                {"status": empty},
+                subresource="status",
+                resource_version=server.metadata.resource_version,
+            )
+        except (NotFoundError, ConflictError):
+            return  # the watch tells
+        self._state.apply_server(body)
+
+    async def _finish(self, server: GPUServer) -> None:
+        meta = server.metadata
+        others = [f for f in meta.finalizers if f != FINALIZER]
+        if len(others) == len(meta.finalizers):
+            return
+        try:
+            await self._kube.patch(
+                SERVERS,
+                meta.name,
+                {"metadata": {"finalizers": others}},
+                resource_version=meta.resource_version,
+            )
+        except (NotFoundError, ConflictError):
+            self.changed(server.spec.partition)

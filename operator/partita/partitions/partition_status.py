@@ -1,0 +1,223 @@
+"""The status of a GPUPartition: its GPUs, its queue, its policy, in one look. Pure."""
+
+from collections import Counter
+from collections.abc import Container
+from datetime import datetime
+
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
+from partita.models import (
+    Condition,
+    GPUPartition,
+    GPUPartitionStatus,
+    GPUServer,
+    Phase,
+    SharedGPUJob,
+    set_condition,
+)
+from partita.models.base import READABLE, clipped
+from partita.models.partition import (
+    Capacity,
+    GPUSummary,
+    PolicyStatus,
+    QueueStatus,
+    ShadowStatus,
+)
+from partita.partitions.unavailable_gpus import Stuck, hindrance, stuck_servers
+from partita.reconcile.gpu_state import server_state
+from partita.reconcile.job_request import bookable
+
+__all__ = ["partition_status", "waits"]
+
+_TROUBLE = {"Faulted", "Unready", "Mismatched"}
+_MAX_MESSAGE = 300
+"""Characters of why a GPU takes no jobs: a partition may have thousands of GPUs."""
+
+
+def partition_status(
+    partition: GPUPartition,
+    state: State,
+    runner: PolicyRunner | None,
+    now: datetime,
+    problem: str = "",
+) -> GPUPartitionStatus:
+    """Write down how a partition stands.
+
+    Parameters
+    ----------
+    runner
+        Its policies; None before the first cycle.
+    problem
+        Why its GPUs could not be set up; empty if they could.
+    """
+    name = partition.metadata.name
+    servers = state.servers_of(name)
+    summary = tuple(_summary(server, partition, state) for server in servers)
+    ready = [gpu for gpu in summary if gpu.state == "Ready"]
+    holding = {uid for server in servers for uid in server.status.allocations}
+    phases = Counter(job.status.phase for job in state.jobs_of(name))
+    queued = sum(waits(job, holding) for job in state.jobs_of(name))
+    return GPUPartitionStatus(
+        observed_generation=partition.metadata.generation,
+        conditions=_conditions(
+            partition,
+            summary,
+            runner,
+            now,
+            stuck_servers(partition, state, problem),
+            readable=not state.unreadable.problem(partition.metadata.uid),
+        ),
+        gpus=len(ready),
+        capacity=Capacity(
+            gpus=len(summary),
+            memory=sum(gpu.memory for gpu in summary),
+            jobs=len(ready) * partition.spec.sharing.max_jobs_per_gpu,
+        ),
+        allocated=Capacity(
+            gpus=sum(gpu.jobs > 0 for gpu in summary),
+            memory=sum(gpu.allocated for gpu in summary),
+            jobs=len(holding),
+        ),
+        queue=QueueStatus(queued=queued, running=len(holding), suspended=phases[Phase.SUSPENDED]),
+        policy=_policy(partition, runner),
+        shadow=_shadow(runner),
+        gpu_summary=summary,
+    )
+
+
+def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
+    """Tell whether a job waits for a GPU.
+
+    Parameters
+    ----------
+    holding
+        UIDs of the jobs that have one.
+    """
+    over = job.status.phase is not None and job.status.phase.finished
+    return not over and not job.spec.suspend and job.metadata.uid not in holding
+
+
+def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:
+    allocations = server.status.allocations.values()
+    stands = server_state(server, partition, state)
+    return GPUSummary(
+        name=server.metadata.name,
+        node=server.status.node,
+        product=server.status.product,
+        memory=bookable(server.status.memory, partition),
+        allocated=sum(a.memory for a in allocations),
+        jobs=len(allocations),
+        state=stands,
+        message=hindrance(server, partition, stands, state)[:_MAX_MESSAGE],
+    )
+
+
+def _told(gpu: GPUSummary) -> str:
+    """Say how a GPU stands, and why."""
+    return f"{gpu.name} is {gpu.state}" + (f" ({gpu.message})" if gpu.message else "")
+
+
+def _policy(partition: GPUPartition, runner: PolicyRunner | None) -> PolicyStatus:
+    if runner is None:
+        return PolicyStatus(active=partition.spec.policy.name)
+    return PolicyStatus(
+        active=runner.active,
+        cycles=runner.cycles,
+        fallbacks=runner.fallbacks,
+        rejected=runner.rejected,
+    )
+
+
+def _shadow(runner: PolicyRunner | None) -> tuple[ShadowStatus, ...]:
+    if runner is None:
+        return ()
+    return tuple(
+        ShadowStatus(
+            name=name,
+            cycles=count.cycles,
+            agreed=count.agreed,
+            placements=count.placements,
+            failures=count.failures,
+            message=count.message,
+        )
+        for name, count in runner.shadow_counts.items()
+    )
+
+
+def _policy_reason(runner: PolicyRunner) -> str:
+    if runner.failure or runner.active != runner.spec.name:
+        return "FallbackDecides"
+    return "PolicyUnavailable" if runner.problem else "Deciding"
+
+
+def _conditions(
+    partition: GPUPartition,
+    summary: tuple[GPUSummary, ...],
+    runner: PolicyRunner | None,
+    now: datetime,
+    stuck: Stuck | None,
+    *,
+    readable: bool,
+) -> tuple[Condition, ...]:
+    wanted = partition.spec.gpus
+    states = Counter(gpu.state for gpu in summary)
+    trouble = [_told(gpu) for gpu in summary if gpu.state in _TROUBLE]
+    drained = [_told(gpu) for gpu in summary if gpu.state == "Drained"]
+    staying = len(summary) - states["Draining"]
+    starting = states["Starting"] + max(0, wanted - staying)
+    moving = starting + states["Draining"]
+    conditions = partition.status.conditions
+    if readable:
+        conditions = tuple(c for c in conditions if c.type != READABLE)
+
+    def put(kind: str, *, holds: bool, reason: str, message: str = "") -> None:
+        nonlocal conditions
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=reason,
+            message=clipped(message),
+            observed_generation=partition.metadata.generation,
+        )
+        conditions = set_condition(conditions, new, now)
+
+    all_ready = states["Ready"] == wanted and not moving and not trouble
+    count = f"{states['Ready']} of {wanted} GPUs are ready"
+    said_of_pods = [stuck.message] if stuck else []
+    if trouble:
+        why = "GPUsUnready"
+    elif stuck:
+        why = stuck.reason
+    elif all_ready:
+        why = "AllGPUsReady"
+    else:
+        why = next((s for s in ("Drained", "Draining") if states[s]), "Starting")
+    put(
+        "Ready",
+        holds=all_ready,
+        reason=why,
+        message="; ".join([count, *trouble, *drained, *said_of_pods]),
+    )
+    said = f"{starting} GPUs start, {states['Draining']} are given back"
+    put(
+        "Progressing",
+        holds=moving > 0,
+        reason="GPUsMoving" if moving else "Settled",
+        message=said if moving else "",
+    )
+    failure = (runner.failure or runner.problem) if runner else ""
+    degraded = [*trouble, *said_of_pods, *([failure] if failure else [])]
+    put(
+        "Degraded",
+        holds=bool(degraded),
+        reason=why if trouble or stuck else "PolicyFailed" if failure else "AsExpected",
+        message="; ".join(degraded),
+    )
+    if runner is not None:
+        put(
+            "PolicyHealthy",
+            holds=not failure,
+            reason=_policy_reason(runner),
+            message=failure,
+        )
+    return conditions

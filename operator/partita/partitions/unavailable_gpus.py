@@ -1,0 +1,122 @@
+"""Why GPUs of a partition take no jobs, in words for its status. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from partita.informer.state import State
+from partita.informer.views import NodeView
+from partita.models import GPUPartition, GPUServer
+from partita.pods.gpu_operator import LABEL_PRODUCT
+from partita.reconcile.gpu_state import ServerState
+
+__all__ = ["Stuck", "hindrance", "stuck_servers"]
+
+_NAMED = 3
+"""GPUServers that are named one by one, and different reasons that are told; of more GPUServers
+the number is told."""
+_MAX_WORDS = 1000
+"""Characters of what Kubernetes says of one Pod."""
+
+
+def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, state: State) -> str:
+    """Say why a GPU takes no jobs; empty where it does, or where nothing is known.
+
+    Parameters
+    ----------
+    stands
+        Its state, as `server_state` tells it.
+    """
+    pod = state.server_pod(server.metadata.name)
+    node = state.nodes.get(server.status.node)
+    match stands:
+        case "Starting":
+            return pod.stuck if pod is not None else ""
+        case "Drained" if server.spec.drain_reason is not None:
+            label = node.maintenance if node is not None else ""
+            return (
+                f"node {server.status.node} is under maintenance ({label or 'which has ended'}): "
+                f"jobs on the GPU end within {partition.spec.drain_timeout:g} s, then the GPU is "
+                "given back until the maintenance is over"
+            )
+        case "Unready":
+            ready = server.status.condition("Ready")
+            if node is None:
+                return f"node {server.status.node} is gone"
+            if not node.ready:
+                return f"node {node.name} is not ready"
+            if not node.schedulable:
+                return f"node {node.name} is cordoned: `kubectl uncordon {node.name}` ends that"
+            if pod is not None and pod.stuck:
+                return pod.stuck
+            return ready.message if ready is not None and ready.status != "True" else ""
+        case _:
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """That server Pods of a partition do not start."""
+
+    reason: str
+    """For programs."""
+    message: str
+    """For people: Kubernetes' own words, and what to do."""
+
+
+def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> Stuck | None:
+    """Tell whether server Pods of a partition do not start, and why.
+
+    Parameters
+    ----------
+    problem
+        What went wrong when the operator made them; empty if nothing.
+    """
+    if problem:
+        return Stuck("ServerPodsRefused", f"the GPUs could not be set up: {problem}")
+    words: dict[str, list[str]] = {}
+    placed = True
+    for server in state.servers_of(partition.metadata.name):
+        pod = state.server_pod(server.metadata.name)
+        if server.metadata.deletion_timestamp is None and pod is not None and pod.stuck:
+            words.setdefault(pod.stuck, []).append(server.metadata.name)
+            placed &= bool(pod.node)
+    if not words:
+        return None
+    told = "; ".join(
+        f"{_names(names)} cannot start: {why[:_MAX_WORDS].rstrip('.')}"
+        for why, names in list(words.items())[:_NAMED]
+    )
+    if placed:
+        return Stuck("ServerPodsStuck", told)
+    return Stuck("Unschedulable", f"{told}. {_advice(partition, state.nodes)}")
+
+
+def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:
+    counts = Counter(node.labels.get(LABEL_PRODUCT, "") for node in nodes.values())
+    del counts[""]
+    products = [f"{name} ({_nodes(count)})" for name, count in sorted(counts.items())]
+    there = f"GPU products of the nodes: {', '.join(products)}"
+    if not products:
+        there = f"No node has the label {LABEL_PRODUCT} of GPU feature discovery"
+    fields = [
+        name
+        for name, given in (
+            ("gpuSelector.products", partition.spec.gpu_selector.products),
+            ("gpuSelector.minMemory", partition.spec.gpu_selector.min_memory),
+            ("nodeSelector", partition.spec.node_selector),
+        )
+        if given
+    ]
+    change = f"change spec.{', spec.'.join(fields)}, " if fields else ""
+    return f"{there}. To go on, {change}add GPUs, free some, or lower spec.gpus"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"

@@ -1,0 +1,77 @@
+"""What the scheduler gave a job: where it runs, and how much of each GPU is its own."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from partita.constants import DEVICE_RESOURCE_PREFIX
+from partita.models import SharingMode
+from partita.models.base import MEBI
+from partita.models.partition import Toleration
+
+__all__ = ["DeviceInjection", "JobAllocation", "device_resource"]
+
+DeviceInjection = Literal["Auto", "CDI", "RuntimeClass"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobAllocation:
+    """What one attempt of a job got.
+
+    Raises
+    ------
+    ValueError
+        If it could not be carried out: no GPU, an unequal number of servers and GPUs, an amount
+        that is not above zero, or several GPUs in a mode in which a job reaches only one.
+    """
+
+    attempt: int
+    """The attempt, counted from 1."""
+    servers: tuple[str, ...]
+    """GPUServers on which it is booked, in name order."""
+    uuids: tuple[str, ...]
+    """UUIDs of their GPUs as NVML gives them, in the same order."""
+    node: str
+    """The node of the GPUs, for people: the scheduler finds it through the extended resource."""
+    memory: int
+    """GPU memory booked on each GPU for the whole job (bytes)."""
+    total_memory: int
+    """Whole memory of each GPU, of the smallest where they differ (bytes)."""
+    mode: SharingMode
+    """How the GPU is shared."""
+    thread_percent: int = 100
+    """Percent of the GPU's threads that each process may use."""
+    oversubscription: bool = False
+    """Whether the partition offers unified memory."""
+    device_injection: DeviceInjection = "Auto"
+    """How the GPU's device files reach the containers."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of the GPUs' nodes, which the Pod has to tolerate as well."""
+    yields: bool = False
+    """Whether its kernels yield to its neighbours': its effective priority is below zero."""
+
+    def __post_init__(self) -> None:
+        if not self.uuids or len(self.uuids) != len(self.servers):
+            raise ValueError("a grant names one GPU for each server, and at least one")
+        if min(self.attempt, self.thread_percent) < 1 or min(self.memory, self.total_memory) < MEBI:
+            raise ValueError("a grant's attempt and threads are above zero, its memory above 1 MiB")
+        if len(self.uuids) > 1 and self.mode is not SharingMode.EXCLUSIVE:
+            raise ValueError("a job gets several GPUs only in mode Exclusive")
+
+    @property
+    def whole_gpu(self) -> bool:
+        """Whether the job has its GPUs to itself, so that nothing needs a limit."""
+        return self.mode is SharingMode.EXCLUSIVE
+
+    def process_memory(self, processes: int) -> int:
+        """Share of the memory that each client process may take (bytes, in whole MiB)."""
+        return max(1, self.memory // processes // MEBI) * MEBI
+
+    def process_fraction(self, processes: int) -> float:
+        """Share of the GPU's whole memory that each process may take, rounded down at 1e-6."""
+        share = min(self.process_memory(processes), self.total_memory)
+        return share * 1_000_000 // self.total_memory / 1_000_000
+
+
+def device_resource(uuid: str) -> str:
+    """Name the extended resource that the agent's device plugin offers for a GPU."""
+    return DEVICE_RESOURCE_PREFIX + uuid.removeprefix("GPU-")[:8].lower()

@@ -1,0 +1,291 @@
+"""The Pod that runs one attempt of a job."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from partita.constants import (
+    ANNOTATION_APPLICATION,
+    ANNOTATION_JOB_UID,
+    ANNOTATION_MEMORY,
+    ANNOTATION_PROCESSES,
+    COMPONENT_JOB,
+    DEVICE_RESOURCE_PREFIX,
+    GPU_RESOURCE,
+    GROUP,
+    LABEL_ATTEMPT,
+    LABEL_COMPONENT,
+    LABEL_JOB,
+    LABEL_PARTITION,
+)
+from partita.models import SharedGPUJob
+from partita.models.base import mebibytes
+from partita.models.template import PodTemplate
+from partita.pods.allocation import JobAllocation, device_resource
+from partita.pods.environment import (
+    CONNECTIONS,
+    MAX_CONNECTIONS,
+    PYTORCH_FRACTION,
+    ContainerEnvironment,
+    environment,
+    limit_allocator,
+)
+from partita.pods.template_check import TemplateError, template_problems
+
+__all__ = [
+    "RUNTIME_CLASS",
+    "JobPod",
+    "build_job_pod",
+    "device_slots",
+    "is_gpu_resource",
+    "pod_name",
+]
+
+RUNTIME_CLASS: Final = "nvidia"
+"""The RuntimeClass that NVIDIA's GPU Operator and its container toolkit's guide make:
+https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/cdi.html."""
+
+_ALLOCATOR: Final = "PYTORCH_ALLOC_CONF"
+_OLD_ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPod:
+    """A Pod to create, and what its user should know about it."""
+
+    manifest: dict[str, Any]
+    """The Pod as the API server wants it."""
+    overridden: tuple[str, ...] = ()
+    """Variables that the user had set and ours replaced, sorted."""
+    notices: tuple[str, ...] = ()
+    """Sentences on what of the template could not be had."""
+
+
+def pod_name(job: str, attempt: int) -> str:
+    """Name the Pod of an attempt: the same always, so that it cannot be started twice."""
+    return f"{job}-{attempt}"
+
+
+def build_job_pod(job: SharedGPUJob, grant: JobAllocation) -> JobPod:
+    """Build the Pod of one attempt: the user's template, held to what it was given.
+
+    The same job and grant give the same Pod, and the template is left as it is. Nothing is added
+    that Pod Security `restricted` forbids
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): pipes and shared
+    memory are mounted by the agent's device plugin, not by a volume of the Pod.
+
+    Raises
+    ------
+    TemplateError
+        If the template is none; its text says what to write instead.
+    """
+    spec = job.spec
+    template = spec.template.unpack()
+    if problems := template_problems(template):
+        raise TemplateError("; ".join(problems))
+    ours = environment(spec.framework, grant, processes=spec.processes, yields=grant.yields)
+    build = _Build(grant, ours)
+    pod_spec = build.spec(template)
+    annotations = {
+        ANNOTATION_JOB_UID: job.metadata.uid,
+        ANNOTATION_MEMORY: mebibytes(grant.memory),
+        ANNOTATION_PROCESSES: str(spec.processes),
+    }
+    if spec.application:
+        annotations[ANNOTATION_APPLICATION] = spec.application
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job.metadata.name, grant.attempt),
+            "namespace": job.metadata.namespace,
+            "labels": {
+                **build.metadata("labels", template.labels),
+                LABEL_COMPONENT: COMPONENT_JOB,
+                LABEL_JOB: job.metadata.name,
+                LABEL_ATTEMPT: str(grant.attempt),
+                LABEL_PARTITION: spec.partition,
+            },
+            "annotations": {**build.metadata("annotations", template.annotations), **annotations},
+            "ownerReferences": [
+                {
+                    "apiVersion": job.api_version(),
+                    "kind": "SharedGPUJob",
+                    "name": job.metadata.name,
+                    "uid": job.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": pod_spec,
+    }
+    notices = (*ours.notices, *dict.fromkeys(build.notices))
+    return JobPod(manifest, tuple(sorted(build.overridden)), notices)
+
+
+def device_slots(template: PodTemplate) -> int:
+    """Count the devices of each GPU that the Pod takes, as the scheduler counts them.
+
+    Of a template without problems. Containers run together with the sidecars, init containers one
+    after the other beside the sidecars started before them:
+    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/, "Resource sharing
+    within containers".
+    """
+    sidecars = most = 0
+    for container in template.spec.get("initContainers") or []:
+        most = max(most, sidecars + 1)
+        sidecars += container.get("restartPolicy") == "Always"
+    return max(most, sidecars + len(template.containers))
+
+
+@dataclass(slots=True)
+class _Build:
+    """Rewrites a template, and notes what it took from the user."""
+
+    grant: JobAllocation
+    ours: ContainerEnvironment
+    overridden: set[str] = field(default_factory=set)
+    notices: list[str] = field(default_factory=list)
+
+    def metadata(self, kind: str, values: dict[str, str]) -> dict[str, str]:
+        """Leave out the names that only the operator sets, as admission does for others' Pods."""
+        reserved = sorted(name for name in values if name.startswith(f"{GROUP}/"))
+        if reserved:
+            self.notices.append(
+                f"template.metadata.{kind} has {', '.join(reserved)}, which is removed: names that "
+                f"begin with {GROUP}/ are set by Partita alone"
+            )
+        return {name: value for name, value in values.items() if name not in reserved}
+
+    def spec(self, template: PodTemplate) -> dict[str, Any]:
+        spec: dict[str, Any] = template.spec
+        if (policy := spec.get("restartPolicy")) and policy != "Never":
+            self.notices.append(
+                f"restartPolicy {policy} is replaced by Never: write spec.retry instead"
+            )
+        spec["restartPolicy"] = "Never"
+        if spec.pop("nodeName", None):
+            # It would pass the scheduler by, and with it the count of the GPU's devices.
+            self.notices.append("nodeName is removed: the node follows from the job's GPU")
+        if spec.get("terminationGracePeriodSeconds") == 0:
+            # A Pod without any is forgotten when it is deleted, before kubelet has ended it
+            # (k8s.io/kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete): its GPU
+            # memory would be booked anew while its programs still have it.
+            spec["terminationGracePeriodSeconds"] = 1
+            self.notices.append(
+                "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "
+                "others once its Pod is gone, and its programs must have ended by then"
+            )
+        own = spec.get("tolerations") or []
+        if isinstance(own, list):  # else the API server says what is wrong
+            asked = [toleration.dump() for toleration in self.grant.tolerations]
+            missing = [toleration for toleration in asked if toleration not in own]
+            spec |= {"tolerations": [*own, *missing]} if missing else {}
+        if self.grant.device_injection == "RuntimeClass":
+            if (own := spec.get("runtimeClassName")) and own != RUNTIME_CLASS:
+                self.notices.append(
+                    f"runtimeClassName {own} is replaced by {RUNTIME_CLASS}: "
+                    "the partition's deviceInjection is RuntimeClass"
+                )
+            spec["runtimeClassName"] = RUNTIME_CLASS
+        for kind in ("initContainers", "containers"):
+            if spec.get(kind):
+                spec[kind] = [self._container(c) for c in spec[kind]]
+        return spec
+
+    def _container(self, container: dict[str, Any]) -> dict[str, Any]:
+        container["env"] = self._env(container)
+        container["resources"] = self._resources(container)
+        # The end of the log, where CUDA's error stands, reaches the Pod's status:
+        # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+        container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+        return container
+
+    def _env(self, container: dict[str, Any]) -> list[dict[str, Any]]:
+        """Merge the variables: each of ours once, at the user's place if the user had it too.
+
+        A value may refer to variables that stand before it, so the user's order is kept. What
+        comes from `envFrom` cannot be seen, but `env` wins over it
+        (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
+        Container.envFrom).
+        """
+        users: list[dict[str, Any]] = container.get("env") or []
+        ours = {**self.ours.variables, **self._allocator(container, users)}
+        if _literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
+            ours.pop(CONNECTIONS, None)  # fewer are the user's to choose
+        merged: dict[str, dict[str, Any]] = {
+            name: {"name": name, "value": value}
+            for name, value in ours.items()
+            if all(e["name"] != name for e in users)
+        }
+        rest: list[dict[str, Any]] = []
+        for entry in users:
+            name = entry["name"]
+            if name not in ours:
+                rest.append(entry)
+                continue
+            same = "valueFrom" not in entry and (entry.get("value") or "") == ours[name]
+            if not same and not self._extends(entry):
+                self.overridden.add(name)
+            if not any(e["name"] == name for e in rest):
+                rest.append({"name": name, "value": ours[name]})
+        return [*merged.values(), *rest]
+
+    def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
+        """Limit PyTorch's allocator.
+
+        PyTorch after 2.9 knows the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
+        PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). Up to 2.9 it stops the program at a
+        key that it does not know ("Unrecognized CachingAllocator option",
+        https://github.com/pytorch/pytorch/issues/123505), but does not look at PYTORCH_ALLOC_CONF
+        (https://github.com/pytorch/pytorch/issues/183387). So the fraction goes into the latter,
+        and into the former only where the user's value shows that their PyTorch knows it.
+        """
+        fraction = self.ours.pytorch_fraction
+        if fraction is None:
+            return {}
+        new, old = (_literal(users, name) for name in (_ALLOCATOR, _OLD_ALLOCATOR))
+        variables = {_ALLOCATOR: limit_allocator(new or old or "", fraction)}
+        if old and PYTORCH_FRACTION in old:
+            variables[_OLD_ALLOCATOR] = limit_allocator(old, fraction)
+        elif any(e["name"] == _OLD_ALLOCATOR for e in users):
+            self.notices.append(
+                f"container {container['name']} sets {_OLD_ALLOCATOR}, so PyTorch's own "
+                f"memory limit may not be set: write its options to {_ALLOCATOR} (PyTorch over 2.9)"
+            )
+        return variables
+
+    def _extends(self, entry: dict[str, Any]) -> bool:
+        """Tell whether ours only adds to what the user wrote."""
+        return (
+            entry["name"] == _ALLOCATOR
+            and "valueFrom" not in entry
+            and PYTORCH_FRACTION not in (entry.get("value") or "")
+        )
+
+    def _resources(self, container: dict[str, Any]) -> dict[str, Any]:
+        resources: dict[str, Any] = dict(container.get("resources") or {})
+        ours = {device_resource(uuid): "1" for uuid in self.grant.uuids}
+        removed: set[str] = set()
+        for kind in ("requests", "limits"):
+            amounts: dict[str, Any] = resources.get(kind) or {}
+            taken = {name for name in amounts if is_gpu_resource(name)}
+            removed |= taken
+            resources[kind] = {k: v for k, v in amounts.items() if k not in taken} | ours
+        if removed:
+            # Left in place, the Pod would take a whole GPU beside its slice.
+            self.notices.append(
+                f"container {container['name']} requests {', '.join(sorted(removed))}, which "
+                "is removed: a job gets its GPU from the partition"
+            )
+        return resources
+
+
+def is_gpu_resource(name: str) -> bool:
+    """Tell whether a resource stands for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
+    return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
+
+
+def _literal(users: list[dict[str, Any]], name: str) -> str | None:
+    """Return what the user wrote for a variable; the last entry counts, as in Kubernetes."""
+    return next((e.get("value") for e in reversed(users) if e["name"] == name), None)

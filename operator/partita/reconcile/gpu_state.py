@@ -1,0 +1,80 @@
+"""Whether a GPU may take jobs, and the most that the GPUs of a partition could give."""
+
+from typing import Literal
+
+from partita.informer.state import State
+from partita.models import GPUPartition, GPUServer
+from partita.reconcile.agent_reports import max_clients
+from partita.reconcile.job_request import bookable
+from partita.reconcile.node_fit import Host, Largest
+
+__all__ = ["ServerState", "largest_of", "server_state"]
+
+ServerState = Literal[
+    "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
+]
+"""`Draining` GPUs are given back, `Drained` ones only take no jobs for a while."""
+
+
+def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
+    """Tell whether a GPU may take jobs, and if not, why."""
+    status = server.status
+    if server.metadata.deletion_timestamp or partition.metadata.deletion_timestamp:
+        return "Draining"
+    if state.unreadable.get(server.metadata.uid):
+        return "Unready"
+    if server.spec.drain_since:
+        return "Drained"
+    if status.holds("Faulted"):
+        return "Faulted"
+    if not status.uuid or not status.memory or status.condition("Ready") is None:
+        return "Starting"
+    if not _selected(server, partition) or server.spec.mode is not partition.spec.sharing.mode:
+        return "Mismatched"
+    return "Ready" if status.holds("Ready") and _is_up(server, state) else "Unready"
+
+
+def _is_up(server: GPUServer, state: State) -> bool:
+    """Tell whether what the agent reported last still stands, and Pods may start on its node."""
+    node, pod = state.nodes.get(server.status.node), state.server_pod(server.metadata.name)
+    if pod is None or pod.deleting or pod.outcome.finished:
+        return False
+    return node is not None and node.ready and node.schedulable
+
+
+def _selected(server: GPUServer, partition: GPUPartition) -> bool:
+    selector, status = partition.spec.gpu_selector, server.status
+    if selector.products and status.product not in selector.products:
+        # Node labels have hyphens where NVML has spaces (GPU feature discovery).
+        return status.product.replace(" ", "-") in selector.products
+    return selector.min_memory is None or status.memory >= selector.min_memory
+
+
+def largest_of(partition: GPUPartition, state: State) -> Largest:
+    """Return the most that a GPU of the partition could give were it empty.
+
+    A GPU that is unready or drained for a while still counts: it will come back.
+    """
+    hosts: dict[str, Host] = {}
+    for server in state.servers_of(partition.metadata.name):
+        stands = server_state(server, partition, state)
+        if stands in {"Draining", "Mismatched"}:
+            continue
+        arriving = not server.status.uuid
+        name = server.status.node
+        if arriving:
+            # One whose Pod no node has taken may be waited for in vain.
+            pod = state.server_pod(server.metadata.name)
+            if stands != "Starting" or pod is None or not pod.node:
+                continue
+            name = pod.node
+        node, known = state.nodes.get(name), hosts.get(name, Host(name))
+        hosts[name] = Host(
+            name,
+            node.info if node else None,
+            memory=max(known.memory, bookable(server.status.memory, partition)),
+            gpus=known.gpus + (not arriving),
+            arriving=known.arriving or arriving,
+            clients=max(known.clients, 0 if arriving else max_clients(server)),
+        )
+    return Largest.of(hosts.values(), partition.spec.tolerations)

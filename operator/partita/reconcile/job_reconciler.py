@@ -1,0 +1,398 @@
+"""All jobs as the operator sees them: what is to be done for each, who waits, and why.
+
+Pure bookkeeping over `State`; the loop carries it out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from math import ceil
+
+from partita.informer.state import State
+from partita.models import (
+    GPUPartition,
+    GPUServer,
+    Outcome,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+    SharingMode,
+)
+from partita.models.base import later
+from partita.models.partition import GPUPartitionSpec
+from partita.reconcile.agent_reports import excess_of, fault_of, use_of
+from partita.reconcile.attempts import Ending, Surroundings
+from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
+from partita.reconcile.fault_policy import ending_of
+from partita.reconcile.gpu_state import largest_of
+from partita.reconcile.job_record import REFRESH, JobRecord
+from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.job_status import AssignedPlace, job_status, same_status
+from partita.reconcile.lifecycle import Plan, plan
+from partita.reconcile.pod_creation import PodCreations
+from partita.reconcile.pod_rejections import PodRejections
+from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.status_urgency import within
+from partita.reconcile.system_failures import failures_of
+from partita.reconcile.unreadable_references import rests_on_unknown
+from partita_policies.types import Job
+
+__all__ = ["JobReconciler"]
+
+_DEFAULTS = GPUPartitionSpec(gpus=0)
+"""Times for jobs whose partition is gone."""
+
+
+class JobReconciler:
+    """What is known and wanted of every job.
+
+    Parameters
+    ----------
+    state
+        What the watches feed; `look` reads it afresh for one job.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._known: defaultdict[str, JobRecord] = defaultdict(JobRecord)
+        self._refusals = PodRejections()
+        self.creations = PodCreations()
+        self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
+        """The jobs that want GPUs, by partition and UID."""
+        self.releases: defaultdict[str, set[str]] = defaultdict(set)
+        """UIDs of jobs whose bookings are to be given back, by GPUServer."""
+        self.largest: dict[str, Largest] = {}
+        """The most that each partition could give."""
+
+    # What others tell.
+
+    def end(self, uid: str, outcome: Outcome, message: str) -> None:
+        """Have a job's attempt ended."""
+        self._known[uid].ending = Ending(outcome, message)
+
+    def refuse(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
+        """Note that the API server does not take the job's Pod as things are."""
+        self._refusals.note(job, why, now)
+        known = self._known[job.metadata.uid]
+        known.ending = known.ending or Ending(Outcome.EVICTED, why.message)
+
+    def created(self, job: SharedGPUJob) -> None:
+        """Note that the job's Pod has been created."""
+        self._refusals.created(job)
+        self._known[job.metadata.uid].not_created = ""
+
+    def not_created(self, uid: str, why: str) -> None:
+        """Note why the job's Pod could not be created yet."""
+        self._known[uid].not_created = why
+
+    def name_taken(self, uid: str, attempt: int) -> None:
+        """Note that a Pod of somebody else has the name of this attempt."""
+        self._known[uid].first_attempt = attempt + 1
+
+    def placed(self, uid: str, beside: tuple[str, ...]) -> None:
+        """Note that a job is being booked, and whom it meets on its GPUs."""
+        self.waiting[self._known[uid].home].pop(uid, None)
+        self._known[uid].beside = beside
+
+    def status_refused(self, uid: str) -> None:
+        """Note that the API server never takes the job's status."""
+        self._known[uid].unwritable = True
+
+    def status_outdated(self, uid: str) -> None:
+        """Note that what was handed on to be written was not: it is to be decided anew."""
+        self._known[uid].shown = None
+
+    def explain(
+        self,
+        uid: str,
+        why: Why,
+        now: datetime,
+        *,
+        generation: int,
+        position: int | None = None,
+        bypasses: int = 0,
+    ) -> bool:
+        """Note why a job waits, after a cycle; tell whether its status is to be renewed."""
+        known = self._known[uid]
+        known.why, known.position, known.bypasses = why, position, bypasses
+        return known.is_news(why.reason, generation, now)
+
+    def refresh_largest(self, partition: str) -> bool:
+        """See whether the most that a partition could give has changed."""
+        found = self._state.partitions.get(partition)
+        old = self.largest.pop(partition, None)
+        if found is not None:
+            self.largest[partition] = largest_of(found, self._state)
+        return self.largest.get(partition) != old
+
+    def forget_partition(self, partition: str) -> None:
+        """Drop what is kept of a partition that is gone, and of its GPUs."""
+        if not self.waiting[partition]:
+            del self.waiting[partition]
+        for server in [name for name in self.releases if name not in self._state.servers]:
+            del self.releases[server]
+
+    # What others ask.
+
+    def partition_of(self, uid: str) -> str:
+        """Name of the partition that the job belongs to, empty when it is not known."""
+        known = self._known.get(uid)
+        return known.home if known is not None else ""
+
+    def attempt_of(self, uid: str) -> int:
+        """Return the number of the attempt that a booking made now is for."""
+        known = self._known[uid]
+        return max(known.plan.next_attempt if known.plan else 1, known.first_attempt)
+
+    # The work.
+
+    def look(self, uid: str, now: datetime) -> Plan | None:
+        """Look at one job anew: plan it, and put it into the queue or take it out.
+
+        Returns
+        -------
+        Plan or None
+            What is to be done; None if the job is gone.
+        """
+        before = self._stake(uid)
+        made = self._look(uid, now)
+        after = self._stake(uid)
+        if before != after:
+            self._state.dirty.partitions(*{p for p, *_ in (*before, *after)})
+        return made
+
+    def _stake(self, uid: str) -> list[tuple[str, object]]:
+        """Return what the job wants or gives back, by partition: news to its queue."""
+        home = self.partition_of(uid)
+        stake: list[tuple[str, object]] = []
+        if uid in self.waiting[home]:
+            stake.append((home, self.waiting[home][uid]))
+        servers = [self._state.servers[s] for s in self._state.booked(uid)]
+        names = [(s.spec.partition, s.metadata.name) for s in servers]
+        return stake + [(p, name) for p, name in names if uid in self.releases[name]]
+
+    def _look(self, uid: str, now: datetime) -> Plan | None:
+        self.waiting[self.partition_of(uid)].pop(uid, None)
+        for server in self._state.booked(uid):
+            self.releases[server].discard(uid)
+        job = self._state.jobs.get(uid)
+        if job is None and not self._state.unknown(uid):
+            self._forget(uid)
+        if job is None or rests_on_unknown(job, self._state):
+            return None
+        known = self._known[uid]
+        known.home = job.spec.partition
+        around = self._surroundings(job, now)
+        made = plan(job, around, now)
+        if made.phase is Phase.QUEUED and (why := self._nothing_larger(job, made, now)):
+            made = plan(job, replace(around, nothing_larger=why), now)
+        known.plan = made
+        if made.release:
+            for server in self._state.booked(uid):
+                self.releases[server].add(uid)
+        if made.wants_gpu:
+            self._enqueue(job, known, made, now)
+        else:
+            known.why = known.position = known.told = None
+            known.bypasses = 0
+        if all(a.outcome is not None for a in job.status.attempts) and not self._state.booked(uid):
+            known.ending = None
+        return made
+
+    def _forget(self, uid: str) -> None:
+        if not any(p.alive for p in self._state.pods_of(uid)):
+            for server in self._state.booked(uid):
+                self.releases[server].add(uid)
+        self._known.pop(uid, None)
+        self._refusals.forget(uid)
+        self.creations.forget(uid)
+
+    def _enqueue(self, job: SharedGPUJob, known: JobRecord, made: Plan, now: datetime) -> None:
+        found = self._request(job, made, now)
+        if isinstance(found, Why):
+            known.why, known.position, known.told = found, None, None
+            return
+        self.waiting[job.spec.partition][job.metadata.uid] = found
+        if known.why is None:
+            partition = self._state.partitions[job.spec.partition]
+            known.take_up(job.status, partition.metadata.generation, now)
+
+    def _request(self, job: SharedGPUJob, made: Plan, now: datetime) -> Job | Why:
+        """Return what a job asks for, or why it cannot be offered to the policy."""
+        name = job.spec.partition
+        partition = self._state.partitions.get(name)
+        refused = self._refusals.of(job, now)
+        if refused is not None:
+            return refused.why
+        if unknown := self._state.unknown_of(name):
+            return Why(Reason.PARTITION_UNREADABLE, unknown)
+        if partition is None or partition.metadata.deletion_timestamp:
+            there = ", ".join(sorted(self._state.partitions)) or "none"
+            return Why(
+                Reason.PARTITION_NOT_FOUND,
+                f"there is no GPUPartition {name} (there is: {there}): create it or name another",
+            )
+        return self._resolve(job, partition, made, now)
+
+    def _resolve(
+        self, job: SharedGPUJob, partition: GPUPartition, made: Plan, now: datetime
+    ) -> Job | Why:
+        return resolve(
+            job,
+            partition,
+            attempts=made.attempts,
+            profile=self._state.profiles.profile(
+                job.metadata.namespace, job.spec.application or ""
+            ),
+            largest=self.largest.get(job.spec.partition, Largest()),
+            avoided=avoided_nodes(made.attempts, now),
+        )
+
+    def _nothing_larger(self, job: SharedGPUJob, made: Plan, now: datetime) -> str:
+        """Say why a job that ran out of memory cannot get more; empty where it can."""
+        partition = self._state.partitions.get(job.spec.partition)
+        if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in made.attempts):
+            return ""
+        match self._resolve(job, partition, made, now):
+            case Why(Reason.OUT_OF_MEMORY, message):
+                return message
+            case _:
+                return ""
+
+    def _surroundings(self, job: SharedGPUJob, now: datetime) -> Surroundings:
+        state, uid = self._state, job.metadata.uid
+        known = self._known[uid]
+        booked = state.booked(uid)
+        servers = {name: state.servers[name] for name in booked}
+        pods = state.pods_of(uid)
+        over = [pod.attempt for pod in pods if not pod.alive]
+        known.over_since = {attempt: known.over_since.get(attempt, now) for attempt in over}
+        peak, first_use = use_of(uid, servers.values())
+        times = self._times(job.spec.partition)
+        return Surroundings(
+            pods=pods,
+            booked=booked,
+            uuids={name: s.status.uuid for name, s in servers.items()},
+            nodes={name: s.status.node for name, s in servers.items()},
+            node_exists=lambda node: node in state.nodes,
+            node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
+            start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
+            not_created=known.not_created,
+            creation=self.creations.of(uid, booked.values()),
+            ending=self._ending(job, now),
+            peak=peak,
+            first_use=first_use,
+            over_since=known.over_since,
+            enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
+            status_refused=known.unwritable,
+            beside=known.beside,
+            known=known.plan.attempts if known.plan else (),
+            may_start=self._may_start(job, servers.values()),
+            above_processes=excess_of(uid, servers.values()),
+            system_failures=failures_of(job.status),
+            # 0 would free its GPUs before kubelet has ended it.
+            preemption_grace=max(1, ceil(times.preemption_grace_period)),
+        )
+
+    def _times(self, partition: str) -> GPUPartitionSpec:
+        found = self._state.partitions.get(partition)
+        return found.spec if found else _DEFAULTS
+
+    def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
+        partition = self._state.partitions.get(job.spec.partition)
+        return (
+            partition is not None
+            and partition.metadata.deletion_timestamp is None
+            and all(server.out_of_service_since is None for server in servers)
+        )
+
+    def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
+        """Tell whether something that happened to its GPUs ends the job's attempt."""
+        booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
+        for name, allocation in booked.items():
+            fault = fault_of(self._state.servers[name], self._state.server_pod(name))
+            if fault is not None:
+                return ending_of(name, fault, allocation)
+            deadline = self.drain_deadline(name)
+            if deadline is not None and deadline <= now:
+                return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
+        if any(a.attempt < known.first_attempt for a in booked.values()):
+            return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
+        return known.ending
+
+    def drain_deadline(self, server: str) -> datetime | None:
+        """When the jobs of a GPU that is drained or given back are ended; None if it is not."""
+        found = self._state.servers.get(server)
+        since = found.out_of_service_since if found else None
+        if found is None or since is None:
+            return None
+        name = found.spec.partition
+        if name not in self._state.partitions and self._state.unknown_of(name):
+            return None  # how long it is to wait is not known
+        return later(since, self._times(name).drain_timeout)
+
+    def wake_at(self, uid: str, now: datetime) -> datetime | None:
+        """When the job is to be looked at again though nothing has changed."""
+        known = self._known[uid]
+        times = [self.drain_deadline(server) for server in self._state.booked(uid)]
+        if known.plan:
+            times += known.plan.wake, avoided_until(known.plan.attempts, now)
+        job = self._state.jobs.get(uid)
+        refused = self._refusals.of(job, now) if job else None
+        times.append(refused.until if refused else None)
+        return min((t for t in times if t is not None), default=None)
+
+    def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
+        """Return the status that a job should have and how soon, or None if it has it.
+
+        Numbers in a message and places in the queue change all the time; a change of these
+        alone is shown only so often.
+        """
+        job, known = self._state.jobs.get(uid), self._known.get(uid)
+        if job is None or known is None or known.plan is None:
+            return None
+        made = known.plan
+        partition = self._state.partitions.get(job.spec.partition)
+        cap = partition.spec.priority_cap(job.metadata.namespace) if partition else None
+        status = job_status(
+            job,
+            made,
+            now,
+            place=self._place(uid),
+            why=known.why if made.phase is Phase.QUEUED and made.wants_gpu else None,
+            position=known.position,
+            bypasses=known.bypasses,
+            priority_cap=cap,
+            readable=not self._state.unreadable.problem(uid),
+        )
+        if same_status(status, job.status):
+            if known.shown is None:
+                return None
+            if same_status(status, known.shown[0]):
+                known.shown = job.status, known.shown[1]  # once in memory, not twice
+                return None
+            known.shown = None  # and in place of what may not be written yet:
+            return status, within(job.status, status)
+        old, since = known.shown or (job.status, None)
+        fresh = known.told is not None and since is not None and now - since < REFRESH
+        if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
+            return None
+        known.shown = status, now
+        return status, within(job.status, status)
+
+    def _place(self, uid: str) -> AssignedPlace | None:
+        booked = self._state.booked(uid)
+        if not booked:
+            return None
+        servers = [self._state.servers[name] for name in booked]
+        return AssignedPlace(
+            booked=booked,
+            uuids=[s.status.uuid for s in servers],
+            node=servers[0].status.node,
+            beside=self._known[uid].beside,
+        )
+
+
+_NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
+"""What changes all the time while a job waits."""

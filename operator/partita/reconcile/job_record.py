@@ -1,0 +1,92 @@
+"""What is kept of one job beside what the state has."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from partita.models import Phase, SharedGPUJobStatus
+from partita.reconcile.attempts import Ending
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.reasons import Reason, Why
+
+__all__ = ["REFRESH", "JobRecord"]
+
+REFRESH = timedelta(seconds=15)
+"""Between two writes that only renew numbers in a message or a place in the queue."""
+_SHOWN_POSITIONS = 50
+"""Places at the head of a queue that are kept up to date in the statuses."""
+
+_TOLD_BY_CYCLES = frozenset(Reason) - {
+    Reason.SCHEDULING,
+    Reason.BACK_OFF,
+    Reason.ENDING,
+    Reason.SUSPENDED,
+    Reason.POD_FORBIDDEN,
+    Reason.WEBHOOK_FAILED,
+}
+"""Reasons for which a job waits in the queue, as long as no cycle says otherwise."""
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What is kept of one job beside what the state has."""
+
+    home: str = ""
+    """Its partition when it was looked at last."""
+    plan: Plan | None = None
+    why: Why | None = None
+    """Why it waits."""
+    position: int | None = None
+    bypasses: int = 0
+    told: tuple[Reason, datetime] | None = None
+    """The reason that a cycle gave last, and when its status was last renewed for it; None where
+    it waits for another cause."""
+    generation: int = 0
+    """That of its partition when a cycle told why it waits."""
+    shown: tuple[SharedGPUJobStatus, datetime] | None = None
+    """The status that was handed on to be written, and when."""
+    ending: Ending | None = None
+    """Somebody wants its attempt to end."""
+    not_created: str = ""
+    """Why the Pod of its allocation could not be created so far."""
+    first_attempt: int = 1
+    """Attempts below it have Pods of somebody else's."""
+    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    """When its Pods that are over were first seen to be, by attempt."""
+    beside: tuple[str, ...] = ()
+    """Jobs on the same GPUs when it was placed."""
+    unwritable: bool = False
+    """The API server never takes its status: nothing waits for that."""
+
+    def take_up(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
+        """Begin with what the operator before us told, until a cycle says otherwise.
+
+        Else whoever takes over a long queue would write all its statuses twice.
+        """
+        if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
+            self.why = Why(Reason(status.reason), status.message)
+            self.position, self.bypasses = status.queue_position, status.bypasses or 0
+            self.told, self.generation = (self.why.reason, now), generation
+        else:
+            self.why = Why(Reason.SCHEDULING, "it has just been queued")
+
+    def is_news(self, reason: Reason, generation: int, now: datetime) -> bool:
+        """Tell whether the reason that a cycle gives is to be shown, and note that it is.
+
+        Only at the head of a long queue are mere numbers renewed, but for those that somebody
+        changed in the partition.
+
+        Parameters
+        ----------
+        generation
+            That of the partition for which the cycle decided.
+        """
+        if self.told is not None and self.generation == generation:
+            before, at = self.told
+            near = self.position is not None and self.position <= _SHOWN_POSITIONS
+            if before is reason and not (near and now - at >= REFRESH):
+                return False
+        elif self.told is not None:
+            self.shown = None  # what was shown just now speaks of the partition as it was
+        self.told, self.generation = (reason, now), generation
+        return True

@@ -1,0 +1,242 @@
+"""The status of a SharedGPUJob, from its plan; and the smallest patch that brings it there."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from partita.models import (
+    Allocation,
+    Assignment,
+    Attempt,
+    Condition,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+    set_condition,
+)
+from partita.models.base import READABLE
+from partita.pods.job_pod import pod_name
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.reasons import Why, stalled
+
+__all__ = ["AssignedPlace", "job_status", "merge_diff", "same_status", "takes_back"]
+
+_MAX_MESSAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPlace:
+    """Where a job is booked."""
+
+    booked: Mapping[str, Allocation]
+    uuids: Sequence[str]
+    node: str
+    beside: Sequence[str]
+
+
+def job_status(
+    job: SharedGPUJob,
+    plan: Plan,
+    now: datetime,
+    *,
+    place: AssignedPlace | None = None,
+    why: Why | None = None,
+    position: int | None = None,
+    bypasses: int = 0,
+    readable: bool = True,
+    priority_cap: int | None = None,
+) -> SharedGPUJobStatus:
+    """Write down where a job stands.
+
+    Parameters
+    ----------
+    place
+        Where it is booked, if it is.
+    why
+        Why it waits, if it does.
+    position
+        Its place in the queue, if it waits.
+    bypasses
+        Cycles that passed it over.
+    readable
+        Whether the job, as it is now, could be read.
+    priority_cap
+        The highest priority that it may have; None when its partition is not known.
+    """
+    waiting = plan.phase is Phase.QUEUED
+    reason, message = plan.reason, plan.message
+    if waiting and why is not None:
+        reason, message = why.reason.value, why.message
+    assignment = None
+    if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
+        assignment = _assignment(job, place, plan.attempts)
+    elif plan.phase.finished:
+        # A short job may never have been seen to run.
+        assignment = job.status.assignment or (
+            _assignment(job, place, plan.attempts) if place else None
+        )
+    if readable:
+        kept = tuple(c for c in job.status.conditions if c.type != READABLE)
+        if len(kept) < len(job.status.conditions):
+            job = job.model_copy(
+                update={"status": job.status.model_copy(update={"conditions": kept})}
+            )
+    peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
+    message = message[:_MAX_MESSAGE]
+    effective = job.status.effective_priority
+    if priority_cap is not None and not plan.phase.finished:
+        effective = priority_cap if priority_cap < job.spec.priority else None
+    return SharedGPUJobStatus(
+        observed_generation=job.metadata.generation,
+        phase=plan.phase,
+        reason=reason,
+        message=message,
+        queue_position=position if waiting else None,
+        conditions=_with_cap(
+            job, effective, _conditions(job, plan.phase, reason, message, now), now
+        ),
+        assignment=assignment,
+        attempts=tuple(_cut(a) for a in plan.attempts),
+        start_time=plan.start_time,
+        completion_time=plan.completion_time,
+        peak_memory=max(peaks, default=None),
+        bypasses=bypasses or None if waiting else None,
+        retry=plan.retry,
+        retried_after=plan.retried_after,
+        effective_priority=effective,
+    )
+
+
+def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
+    first = next(iter(place.booked.values()))
+    # Its attempt says it even after the operator that placed it has gone.
+    beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
+    return Assignment(
+        servers=tuple(place.booked),
+        gpus=tuple(place.uuids),
+        node=place.node,
+        memory=first.memory,
+        thread_percent=first.thread_percent,
+        pod=pod_name(job.metadata.name, first.attempt),
+        attempt=first.attempt,
+        beside=tuple(beside),
+    )
+
+
+def _cut(attempt: Attempt) -> Attempt:
+    if len(attempt.message) <= _MAX_MESSAGE:
+        return attempt
+    # The end of a log says more than its beginning.
+    return attempt.model_copy(update={"message": attempt.message[-_MAX_MESSAGE:]})
+
+
+def _conditions(
+    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    conditions = job.status.conditions
+    present = {c.type for c in conditions}
+    generation = job.metadata.generation
+
+    def put(kind: str, *, holds: bool, why: str, said: str = "") -> None:
+        nonlocal conditions
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=why,
+            message=said,
+            observed_generation=generation,
+        )
+        conditions = set_condition(conditions, new, now)
+
+    placed = phase in {Phase.ASSIGNED, Phase.RUNNING}
+    if phase.finished:
+        kind = "Complete" if phase is Phase.SUCCEEDED else "Failed"
+        put(kind, holds=True, why=reason or phase.value, said=message)
+        put("Scheduled", holds=False, why=phase.value)
+    else:
+        put(
+            "Scheduled",
+            holds=placed,
+            why="Assigned" if placed else reason or "Scheduling",
+            said="" if placed else message,
+        )
+        if "Failed" in present:
+            put("Failed", holds=False, why="Retried")
+    blocked = phase is Phase.QUEUED and stalled(reason)
+    if blocked or "Stalled" in present:
+        put(
+            "Stalled",
+            holds=blocked,
+            why=reason if blocked else "NotStalled",
+            said=message if blocked else "",
+        )
+    return conditions
+
+
+def _with_cap(
+    job: SharedGPUJob, effective: int | None, conditions: tuple[Condition, ...], now: datetime
+) -> tuple[Condition, ...]:
+    """Say in the conditions whether the job asks for a higher priority than it may have."""
+    if effective is None and all(c.type != "PriorityCapped" for c in conditions):
+        return conditions
+    new = Condition(
+        type="PriorityCapped",
+        status="False" if effective is None else "True",
+        reason="WithinMaxPriority" if effective is None else "AboveMaxPriority",
+        message="" if effective is None else _capped(job, effective),
+        observed_generation=job.metadata.generation,
+    )
+    return set_condition(conditions, new, now)
+
+
+def _capped(job: SharedGPUJob, effective: int) -> str:
+    return (
+        f"spec.priority {job.spec.priority} counts as {effective}, the highest priority that "
+        f"partition {job.spec.partition} allows namespace {job.metadata.namespace}: write "
+        f"priority: {effective}, or have an administrator raise the partition's maxPriority or "
+        "the maxPriority of the namespace's quota"
+    )
+
+
+def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
+    """Tell whether a status lacks an end that stands, or says another.
+
+    It was then decided on before somebody else, another operator for a moment, wrote that end. Only
+    where there are many attempts some may be left out (`attempts.trim`).
+    """
+    ends = {attempt.number: attempt.outcome for attempt in new.attempts}
+    trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
+    stand = [a for a in old.attempts if a.outcome and not (trimmed and a.number not in ends)]
+    return any(ends.get(attempt.number) is not attempt.outcome for attempt in stand)
+
+
+def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch (RFC 7386) that turns one JSON object into another."""
+    patch: dict[str, Any] = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old:
+            patch[key] = value
+        elif isinstance(value, dict) and isinstance(old[key], dict):
+            inner = merge_diff(old[key], value)
+            if inner:
+                patch[key] = inner
+        elif old[key] != value:
+            patch[key] = value
+    return patch
+
+
+def same_status(
+    one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()
+) -> bool:
+    """Compare two statuses; when a GPU was first used is not worth a write of its own."""
+    if one == other:
+        return True
+    fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
+    changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
+    return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))
+
+
+def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
+    return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]

@@ -1,0 +1,393 @@
+"""What becomes of one job, from what is there: its spec, its attempts, its Pods, its bookings.
+
+Level-triggered: the same state gives the same plan, however it came about, so a crash between
+any two writes is taken up where it happened. The order of the writes makes that safe:
+
+1. the booking, with the number of the attempt, before the attempt's Pod, which only the process
+   that booked it creates (`creation`);
+2. the end of an attempt, in the job's status, before its booking is released, and before its
+   Pod is deleted where it is ended on purpose.
+
+A job that has come to its end stays there, whatever is edited afterwards; but for one that failed
+and gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits
+count from there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from partita.constants import ANNOTATION_RETRY
+from partita.informer.views import PodView
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models.base import later, seconds_since
+from partita.reconcile.attempts import (
+    Ending,
+    Surroundings,
+    back_off,
+    judged_at,
+    observe,
+    peak_of,
+    trim,
+    why_ended,
+)
+from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
+from partita.reconcile.start_timeout import (
+    create_deadline,
+    not_created,
+    not_started,
+    standing,
+    unconfirmed,
+)
+from partita.reconcile.system_failures import too_many
+
+__all__ = ["Plan", "plan"]
+
+_MAX_RETRY = 256
+"""Characters of a request to retry that count: a status has no room for an annotation's 256 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done for a job now."""
+
+    attempts: tuple[Attempt, ...] = ()
+    phase: Phase = Phase.QUEUED
+    reason: str = ""
+    """Why it ended as it did; empty while it waits for a GPU or runs."""
+    message: str = ""
+    wants_gpu: bool = False
+    """It is to be offered to the policy."""
+    next_attempt: int = 1
+    create_pod: int | None = None
+    """The attempt that is booked in full and whose Pod was not created yet."""
+    find_pod: int | None = None
+    """The attempt that is booked and of whose Pod nothing is known."""
+    delete_pods: tuple[PodView, ...] = ()
+    delete_now: bool = False
+    """Their node is gone: nobody will confirm the deletion."""
+    grace: int | None = None
+    """Seconds that they have to terminate; None for as long as they ask for themselves."""
+    release: bool = False
+    """Nothing of it needs its bookings any more."""
+    wake: datetime | None = None
+    """When to look again though nothing has changed."""
+    expire: bool = False
+    """Its time to live after its end is over."""
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    retry: str = ""
+    """The request to retry it that is dealt with herewith."""
+    retried_after: int | None = None
+    """The last attempt that the limits do not count."""
+
+
+def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
+    """Decide what becomes of a job."""
+    saved = {a.number: a for a in job.status.attempts}
+    attempts = observe(job, saved, around, now)
+    retried = _is_retried(job)
+    after = max(attempts, default=0) if retried else job.status.retried_after or 0
+    start_time = (None if retried else job.status.start_time) or next(
+        (a.start_time for n, a in sorted(attempts.items()) if n > after and a.start_time), None
+    )
+    attempts = _end_on_purpose(job, attempts, around, start_time, now)
+    if (unmade := not_created(attempts, around, now)) is not None:
+        attempts |= {unmade.number: unmade}
+    ordered = tuple(attempts[n] for n in sorted(attempts))
+    counted = tuple(a for a in ordered if a.number > after)
+    base = replace(
+        _tidy_up(attempts if around.status_refused else saved, around),
+        attempts=trim(ordered, after),
+        next_attempt=max([*attempts, _booked_attempt(around)]) + 1,
+        start_time=start_time,
+        wake=_deadline(job, start_time),
+        retry=_asked_retry(job),
+        retried_after=after or None,
+    )
+    if retried:
+        # Written down before anything is done: else the next attempt would not be counted either.
+        said = "it is tried again, as somebody asked"
+        return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
+    end = _end(job, counted, around.nothing_larger, start_time, now)
+    number = _booked_attempt(around)
+    if number and number not in attempts and around.creation is PodCreation.UNKNOWN:
+        base = replace(base, find_pod=number)
+    if end is not None:
+        return _finished(job, end, ordered, around=around, base=base, now=now)
+    return _unfinished(job, ordered, counted, around=around, base=base, now=now)
+
+
+def _asked_retry(job: SharedGPUJob) -> str:
+    return job.metadata.annotations.get(ANNOTATION_RETRY, "")[:_MAX_RETRY]
+
+
+def _is_retried(job: SharedGPUJob) -> bool:
+    """Tell whether somebody asks for another try of a job that failed."""
+    asked = _asked_retry(job)
+    return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
+
+
+def _booked_attempt(around: Surroundings) -> int:
+    """Return the attempt that is booked, 0 for none."""
+    return max((a.attempt for a in around.booked.values()), default=0)
+
+
+def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
+    """Find the Pods that are to go, and whether the bookings are needed any more.
+
+    Parameters
+    ----------
+    written
+        The attempts as the job's status has them: what is not yet written down as over keeps
+        its Pod and its booking.
+    """
+    over = {n for n, a in written.items() if a.outcome is not None}
+    alive = [p for p in around.pods if p.alive]
+    number = _booked_attempt(around)
+    needed = number and (number not in over or any(p.attempt == number for p in alive))
+
+    def stranded(pod: PodView) -> bool:
+        return bool(pod.node) and not around.node_exists(pod.node)
+
+    def too_slow(pod: PodView) -> bool:
+        preempted = written[pod.attempt].outcome is Outcome.PREEMPTED
+        return preempted and pod.grace > around.preemption_grace
+
+    doomed = [
+        p for p in alive if p.attempt in over and (not p.deleting or stranded(p) or too_slow(p))
+    ]
+    return Plan(
+        delete_pods=tuple(doomed),
+        delete_now=any(stranded(p) for p in doomed),
+        grace=around.preemption_grace if any(too_slow(p) for p in doomed) else None,
+        release=bool(around.booked) and not needed,
+    )
+
+
+def _unfinished(
+    job: SharedGPUJob,
+    attempts: Sequence[Attempt],
+    counted: Sequence[Attempt],
+    *,
+    around: Surroundings,
+    base: Plan,
+    now: datetime,
+) -> Plan:
+    last = attempts[-1] if attempts else None
+    alive = [p for p in around.pods if p.alive]
+    number = _booked_attempt(around)
+    if last is not None and last.outcome is None:
+        return _living(job, last, around, base)
+    if base.find_pod is not None:
+        return replace(base, phase=Phase.ASSIGNED)
+    if number and all(a.number != number for a in attempts):
+        base = replace(base, next_attempt=number)
+        if _startable(job, around):
+            return replace(
+                base,
+                phase=Phase.ASSIGNED,
+                reason="PodNotCreated" if around.not_created else "",
+                message=around.not_created,
+                create_pod=number,
+                wake=_earlier(base.wake, create_deadline(around)),
+            )
+        base = replace(base, release=True, reason="Ending", message=_GIVEN_BACK)
+    if job.spec.suspend:
+        return replace(
+            base, phase=Phase.SUSPENDED, reason="Suspended", message=_SUSPENDED, wake=None
+        )
+    if job.metadata.deletion_timestamp is not None:
+        return replace(base, reason="Deleting", message="it is being deleted", wake=None)
+    # One whose Pod was not found is booked anew in the write that releases what it has.
+    unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
+    again = unseen and base.release and not alive
+    if last is not None and not base.reason and (alive or around.booked) and not again:
+        said = f"attempt {last.number} is still ending: {why_ended(last)}"
+        said += unconfirmed(alive, around)
+        return replace(base, reason="Ending", message=said)
+    return base if base.reason else _queued(counted, base, now)
+
+
+def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
+    """Tell whether what is booked without a Pod gets its Pod."""
+    attempts = {a.attempt for a in around.booked.values()}
+    return (
+        around.creation is PodCreation.NOT_CREATED
+        and not any(p.alive for p in around.pods)
+        and len(around.booked) == job.spec.gpus
+        and len(attempts) == 1
+        and around.ending is None
+        and around.may_start
+        and not job.spec.suspend
+        and job.metadata.deletion_timestamp is None
+    )
+
+
+_GIVEN_BACK = "a booking without a Pod is given back"
+_SUSPENDED = "spec.suspend is true: set it to false to queue the job"
+
+
+def _living(job: SharedGPUJob, last: Attempt, around: Surroundings, base: Plan) -> Plan:
+    mine = next((p for p in around.pods if p.attempt == last.number), None)
+    if mine is not None and not mine.alive:
+        # It is over, and is not judged yet: nothing is said of that.
+        phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
+        return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, around)))
+    found = standing(mine, last, around)
+    return replace(
+        base,
+        phase=found.phase,
+        reason=found.reason,
+        message=found.message,
+        wake=_earlier(base.wake, found.wake),
+    )
+
+
+def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
+    return min((t for t in (a, b) if t is not None), default=None)
+
+
+def _queued(attempts: Sequence[Attempt], base: Plan, now: datetime) -> Plan:
+    until = back_off(attempts, now)
+    if until is None or until <= now:
+        return replace(base, wants_gpu=True)
+    said = f"{why_ended(attempts[-1])}; next attempt at {until:%H:%M:%S} UTC"
+    return replace(base, reason="BackOff", message=said, wake=_earlier(until, base.wake))
+
+
+def _end_on_purpose(
+    job: SharedGPUJob,
+    attempts: dict[int, Attempt],
+    around: Surroundings,
+    start_time: datetime | None,
+    now: datetime,
+) -> dict[int, Attempt]:
+    """End the attempt that runs where there is a reason to."""
+    live = [n for n, a in attempts.items() if a.outcome is None]
+    if not live:
+        return attempts
+    number = max(live)
+    attempt = attempts[number]
+    deadline = _deadline(job, start_time)
+    pod = next((p for p in around.pods if p.attempt == number), None)
+    if job.spec.suspend:
+        ending: Ending | None = Ending(Outcome.SUSPENDED, "spec.suspend was set")
+    elif deadline is not None and deadline <= now:
+        ending = Ending(Outcome.DEADLINE_EXCEEDED, _too_long(job))
+    elif attempt.node and not around.node_exists(attempt.node):
+        ending = Ending(Outcome.NODE_LOST, f"node {attempt.node} is gone")
+    elif sum(a.attempt == number for a in around.booked.values()) < max(1, len(attempt.servers)):
+        ending = Ending(Outcome.EVICTED, "its booking is gone from the ledger")
+    else:
+        ending = around.ending or not_started(pod, attempt, around, now)
+    if ending is None:
+        return attempts
+    ended = attempt.model_copy(
+        update={
+            "outcome": ending.outcome,
+            "reason": ending.reason,
+            "message": ending.message,
+            "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
+            "end_time": now,
+            "peak_memory": peak_of(pod, around),
+        }
+    )
+    return attempts | {number: ended}
+
+
+def _deadline(job: SharedGPUJob, start_time: datetime | None) -> datetime | None:
+    seconds = job.spec.active_deadline_seconds
+    if seconds is None or start_time is None:
+        return None
+    return later(start_time, seconds)
+
+
+def _too_long(job: SharedGPUJob) -> str:
+    return f"it ran longer than activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
+
+
+def _end(
+    job: SharedGPUJob,
+    attempts: Sequence[Attempt],
+    nothing_larger: str,
+    start_time: datetime | None,
+    now: datetime,
+) -> tuple[Phase, str, str] | None:
+    """Tell whether the job has come to its end: phase, reason, message."""
+    status = job.status
+    if status.phase is not None and status.phase.finished:
+        return status.phase, status.reason, status.message
+    if not attempts or attempts[-1].outcome is None:
+        return None
+    last = attempts[-1]
+    if last.outcome is Outcome.SUCCEEDED:
+        return Phase.SUCCEEDED, "Succeeded", ""
+    if last.outcome is Outcome.DEADLINE_EXCEEDED:
+        return Phase.FAILED, "DeadlineExceeded", last.message
+    found = _limit_reached(job, attempts)
+    if found is None and nothing_larger:
+        found = "OutOfMemory", f"{nothing_larger}; {why_ended(last)}"
+    deadline = _deadline(job, start_time)
+    if found is None and deadline is not None and deadline <= now and not job.spec.suspend:
+        found = "DeadlineExceeded", _too_long(job)
+    return (Phase.FAILED, *found) if found else None
+
+
+def _limit_reached(job: SharedGPUJob, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
+    """Tell whether its last attempt was its last chance: reason, message."""
+    last, retry = attempts[-1], job.spec.retry
+    times = sum(a.outcome is last.outcome for a in attempts)
+    if last.outcome is Outcome.FAILED and times > retry.limit:
+        said = f"it failed {times} times (retry.limit: {retry.limit}); {why_ended(last)}"
+        return "RetryLimitExceeded", said
+    if last.outcome is Outcome.OUT_OF_MEMORY and times > retry.out_of_memory.limit:
+        said = (
+            f"it ran out of GPU memory {times} times "
+            f"(retry.outOfMemory.limit: {retry.out_of_memory.limit}); {why_ended(last)}"
+        )
+        return "OutOfMemory", said
+    if last.outcome is Outcome.SYSTEM_FAILURE and too_many(attempts):
+        said = (
+            f"it had {times} system failures, which are not its own: see whether its GPU's server "
+            f"is healthy, then set the annotation partita.dev/retry; {why_ended(last)}"
+        )
+        return "SystemFailure", said
+    if last.outcome is Outcome.NOT_STARTED and times > retry.not_started.limit:
+        said = (
+            f"its Pod did not start {times} times "
+            f"(retry.notStarted.limit: {retry.not_started.limit}); {why_ended(last)}"
+        )
+        return "NotStarted", said
+    return None
+
+
+def _finished(
+    job: SharedGPUJob,
+    end: tuple[Phase, str, str],
+    attempts: Sequence[Attempt],
+    *,
+    around: Surroundings,
+    base: Plan,
+    now: datetime,
+) -> Plan:
+    alive = any(p.alive for p in around.pods)
+    phase, reason, message = end
+    written = job.status.phase is phase or around.status_refused
+    ended = attempts[-1].end_time if attempts else None
+    completed = job.status.completion_time or ended or now
+    expire, wake = False, None
+    ttl = job.spec.ttl_seconds_after_finished
+    if ttl is not None and job.metadata.deletion_timestamp is None:
+        expire = written and seconds_since(completed, now) >= ttl
+        wake = None if expire else later(completed, ttl)
+    return replace(
+        base,
+        phase=phase,
+        reason=reason,
+        message=message,
+        release=bool(around.booked) and written and not alive and base.find_pod is None,
+        completion_time=completed,
+        expire=expire,
+        wake=wake,
+    )

@@ -1,0 +1,70 @@
+"""Whether an attempt that has an allocation, and no Pod that is seen, may still get its Pod.
+
+The Pod is created only by the process that made the allocation, and only until a request to create
+it may have taken effect. Anybody else cannot tell a Pod that was never created from one that was
+created and deleted by force. So a Pod that is not there by then is never created: the attempt ends,
+and the next one has another number. Thus no attempt ever has two Pods.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum, auto
+
+from partita.models import Allocation
+
+__all__ = ["CREATION_UNKNOWN", "POD_NOT_FOUND", "PodCreation", "PodCreations"]
+
+POD_NOT_FOUND = "PodNotFound"
+"""Reason of an attempt that ended because another process may have created its Pod, which is not
+there. The next attempt starts at once."""
+CREATION_UNKNOWN = "PodCreationUnknown"
+"""Reason of an attempt that ended because a request to create its Pod got no clear answer, and the
+Pod is not there. The next attempt starts after a backoff."""
+
+
+class PodCreation(Enum):
+    """What is known of the Pod of an allocation."""
+
+    UNKNOWN = auto()
+    """A request to create it may have taken effect: it is to be read by its name."""
+    NOT_CREATED = auto()
+    """This process made the allocation, and no request to create the Pod took effect."""
+    NOT_FOUND = auto()
+    """A request to create it may have taken effect, and no Pod has its name."""
+
+
+class PodCreations:
+    """What this process knows of the Pods of allocations, by the UIDs of their jobs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[frozenset[tuple[int, datetime]], PodCreation]] = {}
+        """Each for the allocations of this attempt and time, and for no others."""
+
+    def of(self, uid: str, booked: Iterable[Allocation]) -> PodCreation:
+        """Return what is known of the Pod for which a job has these allocations."""
+        allocated, found = self._known.get(uid, (frozenset(), PodCreation.UNKNOWN))
+        return found if allocated == _keys(booked) else PodCreation.UNKNOWN
+
+    def allocating(self, uid: str, attempt: int, since: datetime) -> None:
+        """Note that this process is about to allocate for an attempt."""
+        self._known[uid] = frozenset({(attempt, since)}), PodCreation.NOT_CREATED
+
+    def requesting(self, uid: str) -> None:
+        """Note that a request to create the Pod is about to be sent."""
+        self._known[uid] = self._known[uid][0], PodCreation.UNKNOWN
+
+    def had_no_effect(self, uid: str) -> None:
+        """Note that this request had no effect."""
+        self._known[uid] = self._known[uid][0], PodCreation.NOT_CREATED
+
+    def not_found(self, uid: str, booked: Iterable[Allocation]) -> None:
+        """Note that there is no Pod for these allocations."""
+        self._known[uid] = _keys(booked), PodCreation.NOT_FOUND
+
+    def forget(self, uid: str) -> None:
+        """Forget a job."""
+        self._known.pop(uid, None)
+
+
+def _keys(booked: Iterable[Allocation]) -> frozenset[tuple[int, datetime]]:
+    return frozenset((a.attempt, a.since) for a in booked)

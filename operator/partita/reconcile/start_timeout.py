@@ -1,0 +1,159 @@
+"""When an attempt ends because its Pod does not start, or because its node does not answer.
+
+The start timeout counts from the allocation. It stops while an init container runs, for this is
+part of the program, and counts again from the end of the last one. A Pod that is being deleted on
+a node that is not ready ends its attempt as `NodeLost` after the same time.
+
+The end of an attempt releases nothing by itself: a kubelet that does not answer may still run the
+containers. The allocation stays, and the job does not start again, until the Pod object is gone.
+That is so once kubelet has confirmed it, or once the Node object is gone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from partita.informer.views import PodView
+from partita.models import Attempt, Outcome, Phase
+from partita.models.base import format_duration
+from partita.reconcile.attempts import Ending, Surroundings
+from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
+
+__all__ = [
+    "Standing",
+    "create_deadline",
+    "not_created",
+    "not_started",
+    "standing",
+    "unconfirmed",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an attempt's status says, and when that has to change."""
+
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+    wake: datetime | None = None
+
+
+def standing(pod: PodView | None, attempt: Attempt, around: Surroundings) -> Standing:
+    """Say where an attempt stands whose Pod is not over.
+
+    Parameters
+    ----------
+    pod
+        Its Pod, None as long as there is none.
+    """
+    if pod is None:
+        return Standing(Phase.ASSIGNED)
+    if (lost := _lost_at(pod, around)) is not None:
+        said = f"{_unreachable(pod)}; the attempt ends as NodeLost at {lost:%H:%M:%S} UTC"
+        return Standing(Phase.ASSIGNED, "NodeNotReady", said, lost)
+    node_fails = bool(pod.node) and not around.node_ready(pod.node)
+    startup = pod.startup
+    if startup is None:
+        if node_fails:
+            said = f"node {pod.node} is not ready: nobody knows whether the program still runs"
+            return Standing(Phase.RUNNING, "NodeNotReady", said)
+        return Standing(Phase.RUNNING if pod.outcome.running else Phase.ASSIGNED)
+    deadline = _start_deadline(pod, attempt, around)
+    reason, message = startup.reason, startup.message
+    if node_fails:
+        reason, message = "NodeNotReady", f"node {pod.node} is not ready; {message}"
+    if deadline is not None:
+        message = f"{message}. The attempt ends as NotStarted at {deadline:%H:%M:%S} UTC"
+    return Standing(Phase.ASSIGNED, reason, message, deadline)
+
+
+def not_started(
+    pod: PodView | None, attempt: Attempt, around: Surroundings, now: datetime
+) -> Ending | None:
+    """Tell whether an attempt is to be ended for its Pod or its node."""
+    if pod is None or not pod.alive:
+        return None
+    lost = _lost_at(pod, around)
+    if lost is not None and lost <= now:
+        return Ending(Outcome.NODE_LOST, _unreachable(pod))
+    deadline = _start_deadline(pod, attempt, around)
+    if deadline is None or deadline > now or pod.startup is None:
+        return None
+    found = standing(pod, attempt, around)
+    said = f"no container started within {format_duration(around.start_timeout)}"
+    why = f"node {pod.node} is not ready; " if found.reason == "NodeNotReady" else ""
+    message = f"{said}: {why}{pod.startup.message}"
+    return Ending(Outcome.NOT_STARTED, message, reason=found.reason)
+
+
+def not_created(
+    attempts: Mapping[int, Attempt], around: Surroundings, now: datetime
+) -> Attempt | None:
+    """Return the end of an attempt whose Pod was not created in time, or not found; else None.
+
+    Its number is used up: a request to create the Pod may still be on its way.
+    """
+    number = max((a.attempt for a in around.booked.values()), default=0)
+    mine = {s: a for s, a in around.booked.items() if a.attempt == number}
+    deadline = create_deadline(around)
+    if number in attempts or deadline is None:
+        return None
+    if around.creation is PodCreation.NOT_FOUND:
+        outcome = Outcome.EVICTED
+        reason = CREATION_UNKNOWN if around.not_created else POD_NOT_FOUND
+        said = "its Pod is not there, and it is not known whether it was ever created"
+    elif around.creation is PodCreation.NOT_CREATED and deadline <= now:
+        outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"
+        said = f"its Pod was not created within {format_duration(around.start_timeout)}"
+    else:
+        return None
+    first = next(iter(mine.values()))
+    return Attempt(
+        number=number,
+        servers=tuple(mine),
+        gpus=tuple(around.uuids[s] for s in mine),
+        memory=first.memory,
+        booked_time=first.since,
+        end_time=now,
+        outcome=outcome,
+        reason=reason,
+        message=f"{said}: {around.not_created}" if around.not_created else said,
+    )
+
+
+def create_deadline(around: Surroundings) -> datetime | None:
+    """Tell when an allocation without a Pod ends; None where there is no allocation."""
+    since = max((a.since for a in around.booked.values()), default=None)
+    return since + timedelta(seconds=around.start_timeout) if since else None
+
+
+def unconfirmed(pods: Sequence[PodView], around: Surroundings) -> str:
+    """Say which Pod keeps an allocation although its attempt has ended; empty if none does."""
+    for pod in pods:
+        if pod.node and around.node_exists(pod.node) and not around.node_ready(pod.node):
+            return (
+                f"; its GPU stays allocated, because {_unreachable(pod)} and its program may "
+                "still run. If the machine is off, delete the Node or taint it with "
+                "node.kubernetes.io/out-of-service"
+            )
+    return ""
+
+
+def _start_deadline(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime | None:
+    startup, allocated = pod.startup, attempt.booked_time
+    if startup is None or startup.running or allocated is None:
+        return None
+    begun = max(allocated, startup.since or allocated)
+    return begun + timedelta(seconds=around.start_timeout)
+
+
+def _lost_at(pod: PodView, around: Surroundings) -> datetime | None:
+    if pod.deletion_time is None or not pod.node or around.node_ready(pod.node):
+        return None
+    return pod.deletion_time + timedelta(seconds=around.start_timeout)
+
+
+def _unreachable(pod: PodView) -> str:
+    deleted = ", its Pod is being deleted" if pod.deleting else ""
+    return f"node {pod.node} is not ready{deleted}, and kubelet does not confirm that it has ended"

@@ -1,0 +1,177 @@
+"""Validation rules in CEL (`x-kubernetes-validations`), compiled once.
+
+The language is Google's C++ implementation (``cel-expr-python``) with its strings library and
+optionals; of what Kubernetes adds there are the comparisons of quantities:
+https://kubernetes.io/docs/reference/using-api/cel/.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_optional, ext_strings
+
+__all__ = ["CELRule", "RuleError", "activation", "compile_rule", "parse_quantity"]
+
+Activation = Any  # cel_expr_python has no types
+
+_T = cel.Type
+# Suffixes of a quantity; Kubernetes API reference, "Quantity".
+_SUFFIXES = {s.strip(): Decimal(1000) ** n for n, s in enumerate("num kMGTPE", -3)} | {
+    f"{s}i": Decimal(1024) ** n for n, s in enumerate("KMGTPE", 1)
+}
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?!\w))?)([numkMGTPE]|[KMGTPE]i|)", re.ASCII
+)
+# A quantity travels through CEL as a string no field can equal, its exact value behind the mark.
+_MARK = "\1quantity:"
+_STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
+# Fields selected from the value itself; what is called at the end is a function.
+_SELECTION = re.compile(r"(?<![.\w])(?:self|oldSelf)((?:\.[A-Za-z_]\w*)+)(?![\w(])")
+
+
+class RuleError(Exception):
+    """A rule that does not compile, or that failed while it was evaluated."""
+
+
+def parse_quantity(text: str) -> Decimal:
+    """Return the value of a quantity.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    if (match := _QUANTITY.fullmatch(text)) is None:
+        raise ValueError(
+            "quantities must match the regular expression "
+            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    return Decimal(match[1]) * _SUFFIXES[match[2]]
+
+
+def _wrap(text: str) -> str:
+    return f"{_MARK}{parse_quantity(text).normalize():f}"
+
+
+def _compare(*values: str) -> int:
+    if not all(value.startswith(_MARK) for value in values):
+        raise ValueError("no such overload: compare quantity(...) with quantity(...)")
+    left, right = (Decimal(value[len(_MARK) :]) for value in values)
+    return (left > right) - (left < right)
+
+
+def _function(name: str, result: Any, impl: Any, *others: Any) -> Any:
+    """Return a function on a string; one of two is called as a method of the first."""
+    overload = cel.Overload(
+        f"partita_{name}", result, [_T.STRING, *others], is_member=bool(others), impl=impl
+    )
+    return cel.FunctionDecl(name, [overload])
+
+
+@cache
+def _environment() -> Any:
+    return cel.NewEnv(
+        variables={"self": _T.DYN, "oldSelf": _T.DYN},
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
+        functions=[
+            _function("quantity", _T.STRING, _wrap),
+            _function("isQuantity", _T.BOOL, lambda s: _QUANTITY.fullmatch(s) is not None),
+            _function("isGreaterThan", _T.BOOL, lambda a, b: _compare(a, b) > 0, _T.STRING),
+            _function("isLessThan", _T.BOOL, lambda a, b: _compare(a, b) < 0, _T.STRING),
+            _function("compareTo", _T.INT, _compare, _T.STRING),
+        ],
+    )
+
+
+@cache
+def _compile(source: str) -> Any:
+    try:
+        return _environment().compile(source)
+    except RuntimeError as e:
+        raise RuleError(f"compilation failed: {e}") from e
+
+
+@dataclass(frozen=True, slots=True)
+class CELRule:
+    """One entry of `x-kubernetes-validations`, ready to be evaluated.
+
+    Attributes
+    ----------
+    selections
+        The fields of the value that the rule selects, such as ``(spec, gpus)``.
+    transition
+        It compares with `oldSelf`, so it holds where there is no old value.
+    """
+
+    source: str
+    message: str
+    message_program: Any
+    reason: str
+    selections: tuple[tuple[str, ...], ...]
+    field_path: tuple[str, ...]
+    transition: bool
+    program: Any
+
+    def failure(self, activation: Activation) -> str | None:
+        """Return why a value breaks the rule, `None` if it does not.
+
+        Raises
+        ------
+        RuleError
+            The rule could not be evaluated on this value.
+        """
+        result = self.program.eval(activation)
+        if result.type() != _T.BOOL:
+            raise RuleError(f"{result.value()} evaluating rule: {self.message or self.source}")
+        if result.value():
+            return None
+        if self.message_program is not None:
+            said = self.message_program.eval(activation)
+            if said.type() == _T.STRING and (text := str(said.value()).strip()):
+                return text
+        return self.message or f"failed rule: {self.source}"
+
+
+def activation(value: Any, old: Any) -> Activation:
+    """Return the variables of the rules on a value.
+
+    Parameters
+    ----------
+    value
+        The value the rules stand on (`self`).
+    old
+        Its former value (`oldSelf`); `Ellipsis` if there was none.
+    """
+    variables = {"self": value} if old is ... else {"self": value, "oldSelf": old}
+    return _environment().Activation(variables)
+
+
+def compile_rule(entry: dict[str, Any]) -> CELRule:
+    """Compile one entry of `x-kubernetes-validations`.
+
+    Raises
+    ------
+    RuleError
+        The rule is not CEL, or needs what this implementation lacks.
+    """
+    if entry.get("optionalOldSelf"):
+        raise RuleError("optionalOldSelf is not supported here")
+    source = entry["rule"].strip()
+    expression = entry.get("messageExpression")
+    bare = _STRING.sub("''", source)
+    return CELRule(
+        source=source,
+        message=entry.get("message", "").strip(),
+        message_program=_compile(expression) if expression else None,
+        reason=entry.get("reason", "FieldValueInvalid"),
+        selections=tuple(tuple(m[1].split(".")[1:]) for m in _SELECTION.finditer(bare)),
+        field_path=tuple(p for p in entry.get("fieldPath", "").split(".") if p),
+        transition="oldSelf" in bare,
+        program=_compile(source),
+    )

@@ -1,0 +1,81 @@
+"""One violation at one field, in the API server's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from typing_extensions import override
+
+__all__ = ["FieldError", "Key", "Path", "text_path"]
+
+
+class Key(str):
+    """A key of a map in a field path, which the API server writes in brackets."""
+
+    __slots__ = ()
+
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the root of an object or schema."""
+
+_REASONS = {
+    "Invalid value": "FieldValueInvalid",
+    "Required value": "FieldValueRequired",
+    "Unsupported value": "FieldValueNotSupported",
+    "Duplicate value": "FieldValueDuplicate",
+    "Forbidden": "FieldValueForbidden",
+    "Too long": "FieldValueTooLong",
+    "Too many": "FieldValueTooMany",
+    "Invalid type": "FieldValueTypeInvalid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One violation, at one field.
+
+    Attributes
+    ----------
+    path
+        Keys and indices from the object's root; empty for the object itself.
+    type
+        One of the API server's kinds of error, such as ``Invalid value``.
+    detail
+        What is wrong, in words.
+    value
+        The offending value; `Ellipsis` where the message names none.
+    """
+
+    path: Path
+    type: str
+    detail: str = ""
+    value: Any = ...
+
+    @property
+    def field(self) -> str:
+        """The path as the API server writes it, such as ``spec.slices[0].name``."""
+        parts = (f"[{p}]" if isinstance(p, (int, Key)) else f".{p}" for p in self.path)
+        return "".join(parts).removeprefix(".") or "<nil>"
+
+    @property
+    def message(self) -> str:
+        """The kind of error, the value and the detail, without the field."""
+        text = "Invalid value" if self.type == "Invalid type" else self.type
+        if self.value is not ... and self.type not in ("Required value", "Forbidden", "Too long"):
+            text += f": {orjson.dumps(self.value).decode()}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+    def cause(self) -> dict[str, str]:
+        """Return it as an entry of a `Status`'s ``details.causes``."""
+        return {"reason": _REASONS[self.type], "message": self.message, "field": self.field}
+
+
+def text_path(path: Path) -> str:
+    """Return ``spec.slices[0].name`` of its parts, keys of maps written like fields."""
+    return FieldError(tuple(str(p) if isinstance(p, Key) else p for p in path), "").field

@@ -1,0 +1,321 @@
+"""What a CRD says about its objects, without a server: its schema, defaulting and pruning.
+
+It does not have: `x-kubernetes-embedded-resource`, string formats but ``date-time``, limits on
+the cost of CEL rules, and types of the values in rules: that a field a rule names exists is
+checked, not that it fits what is done with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import orjson
+
+from partita.validation.cel import CELRule, RuleError, compile_rule
+from partita.validation.field_errors import FieldError, Key, Path
+from partita.validation.values import Check, validate, value_checks
+
+__all__ = ["UNTYPED", "CRDValidator", "Compiler", "Schema", "SchemaError", "with_type_meta"]
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "array": (list,), "object": (dict,), "": (object,), "integer,string": (int, str),
+}  # fmt: skip
+_JUNCTOR = Key("")  # in a path: below it only values are constrained, and types may be left out
+_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+_OWNER = {
+    **{k: {"type": "string"} for k in ("apiVersion", "kind", "name", "uid")},
+    **{k: {"type": "boolean"} for k in ("controller", "blockOwnerDeletion")},
+}
+# ObjectMeta as far as validation and field ownership need it (apimachinery, meta/v1/types.go).
+_META = {
+    "type": "object",
+    "properties": {
+        **{k: {"type": "string"} for k in ("name", "namespace", "generateName", "uid",
+                                           "resourceVersion", "selfLink")},
+        **{k: {"type": "integer"} for k in ("generation", "deletionGracePeriodSeconds")},
+        **{k: {"type": "string", "format": "date-time", "nullable": True}
+           for k in ("creationTimestamp", "deletionTimestamp")},
+        "labels": _STRINGS,
+        "annotations": _STRINGS,
+        "finalizers": {"type": "array", "items": {"type": "string"},
+                       "x-kubernetes-list-type": "set"},
+        "ownerReferences": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
+            "items": {"type": "object", "properties": _OWNER, "x-kubernetes-map-type": "atomic"}},
+        "managedFields": {"type": "array", "items": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    },
+}  # fmt: skip
+
+
+def with_type_meta(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object's schema with the fields every object has."""
+    fixed = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}
+    return {**raw, "properties": {**raw.get("properties", {}), **fixed}}
+
+
+class Schema:
+    """One node of a structural schema, compiled.
+
+    Attributes
+    ----------
+    raw
+        What it was compiled from.
+    type, classes
+        Its type in OpenAPI, and the Python types a value may have.
+    preserve
+        Fields it does not know are kept.
+    properties, additional, items
+        The nodes below; `additional` is of the values of a map.
+    defaults
+        The values of fields that are left out.
+    list_type
+        ``atomic``, ``set`` or ``map`` (then `list_keys` are the fields that tell items apart).
+    unique
+        Items of a set or list map may not repeat.
+    atomic_map
+        The object is owned and replaced as a whole.
+    checks, junctors, rules
+        What validation asks of a value: keywords, ``allOf`` and its like, CEL.
+    rules_below
+        There are rules here or deeper.
+    """
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        free = raw.get("x-kubernetes-int-or-string", False)
+        self.type: str = "integer,string" if free else raw.get("type", "")
+        self.classes = _TYPES[self.type]
+        self.nullable: bool = raw.get("nullable", False)
+        self.preserve: bool = (
+            raw.get("x-kubernetes-preserve-unknown-fields", False)
+            or raw.get("additionalProperties") is True
+        )
+        self.required: list[str] = raw.get("required", [])
+        self.list_type: str = raw.get("x-kubernetes-list-type", "atomic")
+        self.list_keys: list[str] = raw.get("x-kubernetes-list-map-keys", [])
+        self.atomic_map = raw.get("x-kubernetes-map-type") == "atomic"
+        self.unique = True
+        self.properties: dict[str, Schema] = {}
+        self.additional: Schema | None = None
+        self.items: Schema | None = None
+        self.defaults: dict[str, Any] = {}
+        self.checks: list[Check] = []
+        self.junctors: list[tuple[str, list[Schema]]] = []
+        self.rules: list[CELRule] = []
+        self.rules_below = False
+
+    def known(self, key: str) -> Schema | None:
+        """Return the node of one field or key of an object, `None` if it may not be there."""
+        return self.properties.get(key) or self.additional
+
+    def child(self, key: str) -> Schema:
+        """Return the node of one field or key of an object."""
+        return self.known(key) or UNTYPED
+
+    def item_key(self, item: Any) -> tuple[Any, ...] | None:
+        """Return the keys that tell an item of this list map; `None` if one is missing."""
+        if not isinstance(item, dict):
+            return None
+        defaults = self.items.defaults if self.items else {}
+        key = tuple(item.get(k, defaults.get(k)) for k in self.list_keys)
+        return None if None in key else key
+
+    def default(self, value: Any) -> Any:
+        """Fill in defaults, and drop nulls where null is not allowed; changes `value`."""
+        if isinstance(value, dict):
+            for key in [k for k, v in value.items() if v is None]:
+                if (field := self.properties.get(key)) and not field.nullable:
+                    del value[key]
+            for key, default in self.defaults.items():
+                if key not in value:
+                    value[key] = orjson.loads(orjson.dumps(default))
+            for key, item in value.items():
+                if isinstance(item, (dict, list)) and (below := self.known(key)) is not None:
+                    below.default(item)
+        elif isinstance(value, list) and self.items:
+            for item in value:
+                self.items.default(item)
+        return value
+
+    def prune(self, value: Any, path: Path = ()) -> list[Path]:
+        """Remove the fields the schema does not know; return their paths. Changes `value`."""
+        unknown: list[Path] = []
+        if isinstance(value, dict):
+            for key in list(value):
+                if (below := self.known(key)) is not None:
+                    if isinstance(value[key], (dict, list)):
+                        unknown += below.prune(value[key], (*path, key))
+                elif not self.preserve:
+                    del value[key]
+                    unknown.append((*path, key))
+        elif isinstance(value, list) and self.items:
+            for i, item in enumerate(value):
+                unknown += self.items.prune(item, (*path, i))
+        return unknown
+
+
+UNTYPED = Schema({"nullable": True, "x-kubernetes-preserve-unknown-fields": True})
+
+
+class SchemaError(Exception):
+    """A schema that is not structural, or in which a rule, pattern or default is wrong.
+
+    Attributes
+    ----------
+    problems
+        What is wrong where in the schema.
+    """
+
+    def __init__(self, problems: list[FieldError]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class Compiler:
+    """Makes nodes of OpenAPI schemas.
+
+    Parameters
+    ----------
+    models
+        For the built-in kinds: what ``$ref`` may name, by the last part of the reference.
+
+    Attributes
+    ----------
+    problems
+        What was found wrong.
+    """
+
+    def __init__(self, models: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self.problems: list[FieldError] = []
+        self._models = models or {}
+        self._done: dict[str, Schema] = {}
+
+    def compile(self, raw: Mapping[str, Any], path: Path = ()) -> Schema:
+        """Return the node of a schema."""
+        name = raw.get("$ref", "").rpartition("/")[2]
+        if name in self._done:
+            return self._done[name]
+        node = Schema(self._models[name] if name else raw)
+        node.unique = not self._models  # the built-in kinds differ in what may repeat
+        if name:
+            self._done[name] = node  # before its inside is compiled: types may be recursive
+        if not (node.type or node.preserve or _JUNCTOR in path):
+            detail = "must not be empty for specified object fields"
+            self.problems.append(FieldError((*path, "type"), "Required value", detail))
+        self._compile_below(node, path)
+        try:
+            node.checks = list(value_checks(node.raw))
+        except re.error as e:
+            self._refuse((*path, "pattern"), f"must be a valid regular expression: {e}", node.raw)
+        self._compile_rules(node, path)
+        return node
+
+    def _refuse(self, path: Path, why: str, raw: Mapping[str, Any]) -> None:
+        self.problems.append(FieldError(path, "Invalid value", why, raw[str(path[-1])]))
+
+    def _compile_below(self, node: Schema, path: Path) -> None:
+        raw = node.raw
+        for key, below in raw.get("properties", {}).items():
+            where = (*path, "properties", Key(key))
+            child = node.properties[key] = self.compile(below, where)
+            if "default" in below:
+                value = child.default(orjson.loads(orjson.dumps(below["default"])))
+                node.defaults[key] = value
+                self.problems += validate(child, value, path=(*where, "default"))
+        if isinstance(below := raw.get("additionalProperties"), dict):
+            node.additional = self.compile(below, (*path, "additionalProperties"))
+        if "items" in raw:
+            node.items = self.compile(raw["items"], (*path, "items"))
+        for word in ("allOf", "anyOf", "oneOf", "not"):
+            # Of an integer or string, anyOf only says again that it is one of them.
+            if word in raw and node.type != "integer,string":
+                schemas = [raw[word]] if word == "not" else raw[word]
+                where = (*path, word, _JUNCTOR)
+                node.junctors.append((word, [self.compile(s, where) for s in schemas]))
+
+    def _compile_rules(self, node: Schema, path: Path) -> None:
+        for i, entry in enumerate(node.raw.get("x-kubernetes-validations", ())):
+            where = (*path, "x-kubernetes-validations", i, "rule")
+            try:
+                rule = compile_rule(entry)
+            except RuleError as e:
+                self._refuse(where, str(e), entry)
+                continue
+            node.rules.append(rule)
+            if unknown := [s for s in rule.selections if _lacks(node, s)]:
+                why = f"compilation failed: undefined field {'.'.join(unknown[0])!r}"
+                self._refuse(where, why, entry)
+        below = (*node.properties.values(), node.additional, node.items)
+        node.rules_below = bool(node.rules) or any(n is not None and n.rules_below for n in below)
+
+
+def _lacks(node: Schema, selection: Iterable[str]) -> bool:
+    """Return whether a rule that selects these fields in turn names one there is not."""
+    for name in selection:
+        if node.preserve or node.additional or node.type != "object":
+            return False
+        if name not in node.properties:
+            return True
+        node = node.properties[name]
+    return False
+
+
+class CRDValidator:
+    """What one version of a CRD says about its objects.
+
+    Attributes
+    ----------
+    schema
+        The compiled schema, with the fields every object has.
+
+    Raises
+    ------
+    SchemaError
+        The schema cannot be used.
+    """
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        compiler = Compiler()
+        self.schema = compiler.compile(with_type_meta(raw))
+        if compiler.problems:
+            raise SchemaError(compiler.problems)
+
+    @classmethod
+    def from_crd(cls, crd: Mapping[str, Any], version: str = "v1alpha1") -> Self:
+        """Compile the schema of one version of a CustomResourceDefinition.
+
+        Raises
+        ------
+        SchemaError
+            The schema cannot be used.
+        KeyError
+            The CRD has no such version, or it has no schema.
+        """
+        versions = {entry["name"]: entry for entry in crd["spec"]["versions"]}
+        return cls(versions[version]["schema"]["openAPIV3Schema"])
+
+    def validate(
+        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None
+    ) -> list[FieldError]:
+        """Return every violation of the schema and of its rules.
+
+        Parameters
+        ----------
+        obj
+            The object, pruned and with defaults.
+        old
+            The object it replaces, for rules that read `oldSelf`.
+        """
+        return validate(self.schema, obj, ... if old is None else old)
+
+    def default(self, obj: dict[str, Any]) -> None:
+        """Fill in the schema's defaults."""
+        self.schema.default(obj)
+
+    def prune(self, obj: dict[str, Any]) -> list[Path]:
+        """Remove unknown fields and return their paths."""
+        return self.schema.prune(obj)

@@ -1,0 +1,260 @@
+"""Validation of a value against a compiled schema: every violation, in kube-apiserver's words."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from partita.validation.cel import RuleError, activation
+from partita.validation.field_errors import FieldError, Key, Path, text_path
+
+if TYPE_CHECKING:
+    from partita.validation.schema import Schema
+
+__all__ = ["Check", "validate", "value_checks"]
+
+Errors = list[FieldError]
+Check = Callable[[Any, Path], FieldError | None]
+
+_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array",
+          dict: "object", type(None): "null"}  # fmt: skip
+# With one of these among the errors, CEL rules would be read wrongly and are not run
+# (apiextensions-apiserver, registry/customresource/strategy.go, hasBlockingErr).
+_BLOCKING = frozenset(
+    {"Unsupported value", "Required value", "Too long", "Too many", "Invalid type"}
+)
+_BLOCKED = FieldError((), "Invalid value", (
+    "some validation rules were not checked because the object was invalid; correct the existing "
+    "errors to complete validation"), None)  # fmt: skip
+_RULE_REASONS = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+
+
+# -- keywords ---------------------------------------------------------------------------------
+
+
+def _is_time(value: Any, _format: str) -> bool:
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None and "T" in value
+    except (TypeError, ValueError):
+        return False
+
+
+def _matches(value: str, pattern: str) -> bool:
+    # In Go "$" is the very end; in Python it would let a last newline pass.
+    return re.search(re.sub(r"\$$", r"\\Z", pattern), value) is not None
+
+
+def _long_enough(value: Any, limit: int) -> bool:
+    return len(value) >= limit
+
+
+def _short_enough(value: Any, limit: int) -> bool:
+    return len(value) <= limit
+
+
+_NUMBER = (int, float)
+_BODY, _LONG, _MANY, _TYPE = "Invalid value", "Too long", "Too many", "Invalid type"
+_Keyword = tuple[Any, Callable[[Any, Any], bool], str, str]
+# Of each keyword: of which values it speaks, what must hold, the kind of error and its words.
+_KEYWORDS: dict[str, _Keyword] = {
+    "enum": (object, lambda v, allowed: v in allowed, "Unsupported value", "supported values: {}"),
+    "minimum": (_NUMBER, operator.ge, _BODY, "should be greater than or equal to {}"),
+    "exclusiveMinimum": (_NUMBER, operator.gt, _BODY, "should be greater than {}"),
+    "maximum": (_NUMBER, operator.le, _BODY, "should be less than or equal to {}"),
+    "exclusiveMaximum": (_NUMBER, operator.lt, _BODY, "should be less than {}"),
+    "multipleOf": (_NUMBER, lambda v, n: v % n == 0, _BODY, "should be a multiple of {}"),
+    "pattern": (str, _matches, _BODY, "should match '{}'"),
+    "format": (object, _is_time, _TYPE, "must be of type {}"),
+    "minLength": (str, _long_enough, _BODY, "should be at least {} chars long"),
+    "minItems": (list, _long_enough, _BODY, "should have at least {} items"),
+    "minProperties": (dict, _long_enough, _BODY, "should have at least {} properties"),
+    "maxLength": (str, _short_enough, _LONG, "may not be more than {} byte"),
+    "maxItems": (list, _short_enough, _MANY, "must have at most {} item"),
+    "maxProperties": (dict, _short_enough, _MANY, "must have at most {} item"),
+}
+
+
+def value_checks(raw: Mapping[str, Any]) -> Iterator[Check]:
+    """Yield a check for each keyword of a schema that constrains a value by itself.
+
+    Raises
+    ------
+    re.error
+        Its pattern is no regular expression.
+    """
+    re.compile(raw.get("pattern", ""))
+    for keyword in _KEYWORDS:
+        limit, exclusive = raw.get(keyword), f"exclusive{keyword.capitalize()}"
+        if limit is None or limit is True or (keyword == "format" and limit != "date-time"):
+            continue  # as in Kubernetes an unknown format is no constraint
+        yield _check(_KEYWORDS[exclusive if raw.get(exclusive) else keyword], limit)
+
+
+def _check(keyword: _Keyword, limit: Any) -> Check:
+    kind, holds, problem, words = keyword
+    shown = ", ".join(f'"{_plain(v)}"' for v in limit) if isinstance(limit, list) else _plain(limit)
+    plural = "s" if problem in (_LONG, _MANY) and limit != 1 else ""
+    detail = words.format(shown) + plural
+
+    def check(value: Any, path: Path) -> FieldError | None:
+        if not isinstance(value, kind) or holds(value, limit):
+            return None
+        said = f"{text_path(path)} in body {detail}" if problem in (_BODY, _TYPE) else detail
+        if problem == _TYPE:
+            said += f': "{value}"'
+        return FieldError(path, problem, said, len(value) if problem == _MANY else value)
+
+    return check
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+# -- values -----------------------------------------------------------------------------------
+
+
+def validate(schema: Schema, value: Any, old: Any = ..., path: Path = ()) -> Errors:
+    """Return every violation, CEL rules included.
+
+    Parameters
+    ----------
+    value
+        The value, with defaults.
+    old
+        The value it replaces, `Ellipsis` if none. What did not change is not looked at (as since
+        Kubernetes 1.33), and rules that read `oldSelf` are run.
+    path
+        Where the value stands in its object.
+    """
+    walk = _Walk()
+    walk.visit(schema, value, old, path)
+    # Of the API server's two validators only that of rules writes keys of maps in brackets.
+    errors = [replace(e, path=(*path, *_without_keys(e.path[len(path) :]))) for e in walk.errors]
+    if schema.rules_below and any(e.type in _BLOCKING for e in errors):
+        return [*errors, _BLOCKED]
+    return errors + [e for found in walk.ruled for e in _broken_rules(*found)]
+
+
+def _without_keys(path: Path) -> Path:
+    return tuple(str(p) if isinstance(p, Key) else p for p in path)
+
+
+class _Walk:
+    """One walk over a value and its schema.
+
+    Attributes
+    ----------
+    errors
+        What it finds.
+    ruled
+        Where rules are to be run: node, value, old value and path.
+    """
+
+    def __init__(self) -> None:
+        self.errors: Errors = []
+        self.ruled: list[tuple[Schema, Any, Any, Path]] = []
+
+    def visit(self, schema: Schema, value: Any, old: Any, path: Path) -> None:
+        if (old is not ... and value == old) or (value is None and schema.nullable):
+            return
+        if not _is_of_type(schema, value):
+            self.errors.append(_wrong_type(schema, value, path))
+            return
+        self.errors.extend(e for check in schema.checks if (e := check(value, path)))
+        for word, schemas in schema.junctors:
+            self._visit_junctor(word, schemas, value, path)
+        if schema.rules:
+            self.ruled.append((schema, value, old, path))
+        if isinstance(value, dict):
+            missing = [key for key in schema.required if key not in value]
+            self.errors.extend(FieldError((*path, key), "Required value") for key in missing)
+            former = old if isinstance(old, dict) and not schema.atomic_map else {}
+            for key, item in value.items():
+                if (below := schema.known(key)) is not None:
+                    step = key if key in schema.properties else Key(key)
+                    self.visit(below, item, former.get(key, ...), (*path, step))
+        elif isinstance(value, list) and schema.items:
+            self._check_uniqueness(schema, value, path)
+            of_map = schema.list_type == "map" and isinstance(old, list)
+            before = {schema.item_key(item): item for item in old} if of_map else {}
+            for i, item in enumerate(value):
+                previous = before.get(schema.item_key(item), ...) if of_map else ...
+                self.visit(schema.items, item, previous, (*path, i))
+
+    def _visit_junctor(self, word: str, schemas: list[Schema], value: Any, path: Path) -> None:
+        results = []
+        for schema in schemas:
+            walk = _Walk()
+            walk.visit(schema, value, ..., path)
+            results.append(walk.errors)
+        matching = sum(not r for r in results)
+        detail = ""
+        if word == "allOf":
+            self.errors.extend(e for r in results for e in r)
+        elif word == "anyOf" and not matching:
+            detail = "must validate at least one schema (anyOf)"
+        elif word == "oneOf" and matching != 1:
+            found = f"{matching} valid alternatives" if matching else "none valid"
+            detail = f"must validate one and only one schema (oneOf). Found {found}"
+        elif word == "not" and matching:
+            detail = "must not validate the schema (not)"
+        if detail:
+            said = f'"{text_path(path)}" {detail}'
+            self.errors.append(FieldError(path, "Invalid value", said, ""))
+
+    def _check_uniqueness(self, schema: Schema, value: list[Any], path: Path) -> None:
+        if schema.list_type == "atomic" or not schema.unique:
+            return
+        seen: set[Any] = set()
+        for i, item in enumerate(value):
+            key: Any = orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+            shown = item
+            if schema.list_type == "map":
+                if (key := schema.item_key(item)) is None:
+                    continue
+                shown = dict(zip(schema.list_keys, key, strict=True))
+            if key in seen:
+                self.errors.append(FieldError((*path, i), "Duplicate value", "", shown))
+            seen.add(key)
+
+
+def _is_of_type(schema: Schema, value: Any) -> bool:
+    if type(value) is bool:  # which Python takes for an integer
+        return bool in schema.classes or object in schema.classes
+    return isinstance(value, schema.classes)
+
+
+def _wrong_type(schema: Schema, value: Any, path: Path) -> FieldError:
+    actual = _NAMES[type(value)]
+    shown = actual if value is None or isinstance(value, (dict, list)) else value
+    detail = f'{text_path(path)} in body must be of type {schema.type}: "{actual}"'
+    return FieldError(path, "Invalid type", detail, shown)
+
+
+def _broken_rules(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[FieldError]:
+    variables = activation(value, old)
+    for rule in schema.rules:
+        if rule.transition and old is ...:
+            continue
+        try:
+            why = rule.failure(variables)
+        except RuleError as e:
+            yield FieldError(path, "Invalid value", str(e), schema.type)
+            continue
+        if why is not None:
+            shown = ... if isinstance(value, (dict, list)) else value
+            yield FieldError((*path, *rule.field_path), _RULE_REASONS[rule.reason], why, shown)

@@ -1,0 +1,1 @@
+"""A cluster without machines, for demo and tests: an API server and simulated GPU nodes."""

@@ -1,0 +1,116 @@
+"""What deletion means: preconditions, finalizers, propagation, grace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from partita_testcluster.apiserver.errors import object_error
+from partita_testcluster.apiserver.meta import now, timestamp
+from partita_testcluster.apiserver.resources import ServedResource, Target
+from partita_testcluster.apiserver.store import Record, Store
+
+__all__ = ["CRD_FINALIZER", "DeleteOptions", "delete"]
+
+CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Keeps a CRD until the objects of its kind are gone."""
+
+_FINALIZER_OF_POLICY = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How to delete.
+
+    Attributes
+    ----------
+    policy
+        ``Foreground``, ``Background``, ``Orphan``, or empty for what the object already says.
+    grace
+        How long a Pod may take to end, in seconds; `None` for what the Pod says.
+    uid, resource_version
+        Preconditions.
+    """
+
+    policy: str = ""
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record, bool]:
+    """Delete an object, or mark it for deletion.
+
+    Returns
+    -------
+    tuple
+        Its last version, and whether it is gone.
+
+    Raises
+    ------
+    APIError
+        404, or 409 where a precondition does not hold.
+    """
+    resource, record = target.resource, target.existing()
+    preconditions = (
+        ("UID", options.uid, record.uid),
+        ("ResourceVersion", options.resource_version, str(record.rv)),
+    )
+    for name, wanted, actual in preconditions:
+        if wanted and wanted != actual:
+            why = f"Precondition failed: {name} in precondition: {wanted}, in object meta: {actual}"
+            # Here alone kube-apiserver names the kind where else it names the resource.
+            raise object_error("Conflict", resource.group, resource.kind, target.name, why)
+    obj = record.obj
+    meta = obj["metadata"]
+    grace = _grace(resource, obj, options.grace)
+    finalizers = _finalizers(resource, meta, options.policy)
+    if not (finalizers or grace or resource.plural == "namespaces"):
+        return (record if options.dry_run else store.remove(resource.collection, record)), True
+    if finalizers:
+        meta["finalizers"] = finalizers
+    _mark(resource, obj, grace)
+    if obj == record.obj:
+        return record, False
+    return store.put(resource.collection, obj, dry_run=options.dry_run), False
+
+
+def _grace(resource: ServedResource, obj: dict[str, Any], asked: int | None) -> int:
+    """Return how long the object's deletion waits for its kubelet, in seconds."""
+    if resource.group or resource.plural != "pods" or not obj["spec"].get("nodeName"):
+        return 0
+    if obj["status"].get("phase") in ("Succeeded", "Failed"):
+        return 0
+    wanted: int = obj["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    left: int = obj["metadata"].get("deletionGracePeriodSeconds", wanted)
+    return min(wanted, left)
+
+
+def _finalizers(resource: ServedResource, meta: dict[str, Any], policy: str) -> list[str]:
+    """Return the finalizers that a deletion under this policy leaves on the object."""
+    out = list(meta.get("finalizers") or ())
+    wanted = _FINALIZER_OF_POLICY.get(policy)
+    if wanted and wanted not in out:
+        out.append(wanted)
+    if resource.plural == "customresourcedefinitions" and "deletionTimestamp" not in meta:
+        out.append(CRD_FINALIZER)
+    return out
+
+
+def _mark(resource: ServedResource, obj: dict[str, Any], grace: int) -> None:
+    """Write into an object that it is being deleted, or that it is to go sooner."""
+    meta = obj["metadata"]
+    if "deletionTimestamp" not in meta:
+        meta["deletionTimestamp"] = now(grace)
+        if "generation" in meta:
+            meta["generation"] += 1
+        if resource.plural == "namespaces":
+            obj["status"]["phase"] = "Terminating"
+        else:
+            meta["deletionGracePeriodSeconds"] = grace
+    elif (left := meta.get("deletionGracePeriodSeconds", 0)) > grace:
+        sooner = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - left + grace
+        meta["deletionTimestamp"] = timestamp(sooner)
+        meta["deletionGracePeriodSeconds"] = grace

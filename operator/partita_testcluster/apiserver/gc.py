@@ -1,0 +1,178 @@
+"""What Kubernetes' controllers clean up: dependents, namespaces' contents, CRDs' objects.
+
+Level-triggered: each change marks the UIDs it may concern, and a task looks at each marked
+object as it then is. It does not have: the cluster-wide rescan of Kubernetes' collector, so an
+owner reference is looked at when its object or its owner changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from partita_testcluster.apiserver.deletions import CRD_FINALIZER, DeleteOptions, delete
+from partita_testcluster.apiserver.resources import ServedResource, Target
+from partita_testcluster.apiserver.store import Record, Store, WatchEvent
+from partita_testcluster.apiserver.writes import Writer
+
+__all__ = ["Collector"]
+
+_BATCH = 50  # objects looked at before other tasks get their turn
+
+
+class Collector:
+    """Looks after what deletions leave behind.
+
+    Parameters
+    ----------
+    resources
+        Returns all resources.
+    """
+
+    def __init__(
+        self, store: Store, writer: Writer, resources: Callable[[], list[ServedResource]]
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._resources = resources
+        self._marked: dict[str, None] = {}  # UIDs, in order
+        self._wake = asyncio.Event()
+        self._emptying: set[str] = set()  # UIDs of namespaces and CRDs whose contents go first
+
+    async def run(self) -> None:
+        """Look at marked objects, for ever."""
+        done = 0
+        while True:
+            while not self._marked:
+                self._wake.clear()
+                await self._wake.wait()
+            uid = next(iter(self._marked))
+            del self._marked[uid]
+            self._look(uid)
+            done += 1
+            if done % _BATCH == 0:
+                await asyncio.sleep(0)
+
+    def observe(self, event: WatchEvent) -> None:
+        """Mark whom a change may concern."""
+        record = event.record
+        if event.type == "DELETED":
+            self._emptying.discard(record.uid)
+            self._mark(*self._store.dependents.get(record.uid, ()))
+            self._mark(*record.owners, *self._emptying)
+        elif record.deleting or any(o not in self._store.by_uid for o in record.owners):
+            self._mark(record.uid)
+
+    def _mark(self, *uids: str) -> None:
+        self._marked |= dict.fromkeys(uids)
+        self._wake.set()
+
+    # -- one object -----------------------------------------------------------------------
+
+    def _look(self, uid: str) -> None:
+        if (found := self._found(uid)) is None:
+            return
+        resource, record = found
+        if record.deleting:
+            self._finish_deletion(resource, record)
+        elif record.owners:
+            self._check_owners(resource, record)
+
+    def _found(self, uid: str) -> tuple[ServedResource, Record] | None:
+        if uid not in self._store.by_uid:
+            return None
+        collection, record = self._store.by_uid[uid]
+        return next(r for r in self._resources() if r.collection is collection), record
+
+    def _check_owners(self, resource: ServedResource, record: Record) -> None:
+        """Delete an object none of whose owners lives or wants to."""
+        references = record.obj["metadata"]["ownerReferences"]
+        living = [r for r in references if self._lives(r["uid"], record.namespace)]
+        if not living:
+            waited_for = any(owner in self._store.by_uid for owner in record.owners)
+            has_dependents = record.uid in self._store.dependents
+            self._delete(resource, record, "Foreground" if waited_for and has_dependents else "")
+        elif len(living) < len(references):
+            self._edit(resource, record, "ownerReferences", living)
+
+    def _lives(self, uid: str, namespace: str) -> bool:
+        """Return whether an owner may own something in `namespace`, and means to go on."""
+        if (found := self._store.by_uid.get(uid)) is None:
+            return False
+        goes_last = found[1].deleting and "foregroundDeletion" in _finalizers(found[1])
+        return found[1].namespace in ("", namespace) and not goes_last
+
+    def _finish_deletion(self, resource: ServedResource, record: Record) -> None:
+        finalizers = _finalizers(record)
+        if "foregroundDeletion" in finalizers:
+            self._delete_dependents(resource, record)
+        elif "orphan" in finalizers:
+            for other, child in self._dependents(record):
+                owners = child.obj["metadata"]["ownerReferences"]
+                kept = [o for o in owners if o["uid"] != record.uid]
+                self._edit(other, child, "ownerReferences", kept)
+            self._release(resource, record, "orphan")
+        elif resource.plural == "namespaces" or CRD_FINALIZER in finalizers:
+            self._empty(resource, record)
+
+    def _dependents(self, record: Record) -> list[tuple[ServedResource, Record]]:
+        found = map(self._found, list(self._store.dependents.get(record.uid, ())))
+        return [f for f in found if f is not None]
+
+    def _delete_dependents(self, resource: ServedResource, record: Record) -> None:
+        for other, child in self._dependents(record):
+            if not child.deleting:
+                self._check_owners(other, child)
+        if not any(
+            o["uid"] == record.uid and o.get("blockOwnerDeletion")
+            for _, child in self._dependents(record)
+            for o in child.obj["metadata"]["ownerReferences"]
+        ):
+            self._release(resource, record, "foregroundDeletion")
+
+    def _empty(self, resource: ServedResource, record: Record) -> None:
+        """Delete what is in a namespace, or of the kind of a CRD; then the object itself."""
+        self._emptying.add(record.uid)
+        for other, child in self._contents(resource, record):
+            if not child.deleting:
+                self._delete(other, child, "Background")
+        if self._contents(resource, record):
+            return
+        if resource.plural != "namespaces":
+            self._release(resource, record, CRD_FINALIZER)
+        elif not _finalizers(record):
+            self._store.remove(resource.collection, record)
+
+    def _contents(
+        self, resource: ServedResource, record: Record
+    ) -> list[tuple[ServedResource, Record]]:
+        in_namespace = resource.plural == "namespaces"
+        return [
+            (r, child)
+            for r in self._resources()
+            if (r.namespaced if in_namespace else f"{r.plural}.{r.group}" == record.name)
+            for child in r.collection.records(record.name if in_namespace else None)
+        ]
+
+    # -- writes ---------------------------------------------------------------------------
+
+    def _delete(self, resource: ServedResource, record: Record, policy: str) -> None:
+        target = Target(resource, record.namespace, record.name)
+        delete(self._store, target, DeleteOptions(policy=policy))
+
+    def _release(self, resource: ServedResource, record: Record, finalizer: str) -> None:
+        kept = [f for f in _finalizers(record) if f != finalizer]
+        self._edit(resource, record, "finalizers", kept)
+
+    def _edit(self, resource: ServedResource, record: Record, key: str, value: list[Any]) -> None:
+        """Set a list in an object's metadata; an object deleted but for it is removed."""
+        obj = record.obj
+        obj["metadata"].pop(key, None)
+        if value:
+            obj["metadata"][key] = value
+        self._writer.write(resource, record, obj)
+
+
+def _finalizers(record: Record) -> list[str]:
+    return list(record.obj["metadata"].get("finalizers") or ())

@@ -1,0 +1,224 @@
+"""Requests and answers: bodies, queries, and the form in which a client wants objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import yaml
+from aiohttp import web
+
+from partita.validation.field_errors import FieldError
+from partita_testcluster.apiserver import protobuf
+from partita_testcluster.apiserver.deletions import DeleteOptions
+from partita_testcluster.apiserver.errors import APIError, bad_request, invalid
+from partita_testcluster.apiserver.reads import Page
+from partita_testcluster.apiserver.resources import ServedResource
+from partita_testcluster.apiserver.store import Record, WatchEvent, watch_line
+from partita_testcluster.apiserver.tables import partial, table
+from partita_testcluster.apiserver.writes import WriteOptions
+
+__all__ = ["JSON", "MAX_BODY", "Form", "answer", "body_of", "check_query", "delete_options",
+           "patch_kind", "write_options"]  # fmt: skip
+
+JSON = "application/json"
+MAX_BODY = 3 * 1024 * 1024  # bytes, kube-apiserver's limit of a request
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+_PATCHES = {
+    "application/json-patch+json": "json-patch",
+    "application/merge-patch+json": "merge-patch",
+    "application/strategic-merge-patch+json": "strategic-merge-patch",
+    "application/apply-patch+yaml": "apply-patch",
+}
+_QUERY = frozenset({
+    "pretty", "timeout", "includeObject", "labelSelector", "fieldSelector", "resourceVersion",
+    "resourceVersionMatch", "limit", "continue", "watch", "allowWatchBookmarks", "timeoutSeconds",
+    "sendInitialEvents", "dryRun", "fieldManager", "fieldValidation", "force",
+    "gracePeriodSeconds", "propagationPolicy", "orphanDependents",
+})  # fmt: skip
+_POLICIES = ("Foreground", "Background", "Orphan")
+
+
+def check_query(request: web.BaseRequest) -> None:
+    """Refuse a parameter that would be silently ignored.
+
+    Raises
+    ------
+    APIError
+        400 that names the parameter.
+    """
+    if unknown := set(request.query) - _QUERY:
+        raise bad_request(f"query parameter not supported here: {', '.join(sorted(unknown))}")
+
+
+async def body_of(request: web.BaseRequest) -> Any:
+    """Return the parsed body, `None` if it is empty.
+
+    Raises
+    ------
+    APIError
+        400 where it cannot be parsed, 413 where it is too large, 415 where its type is unknown.
+    """
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge as e:
+        message = f"Request entity too large: limit is {MAX_BODY}"
+        raise APIError(413, "RequestEntityTooLarge", message) from e
+    kind = request.content_type
+    if not data:
+        return None
+    if kind == _PROTOBUF:
+        return protobuf.decode(data)
+    if not any(word in kind for word in ("json", "yaml", "octet-stream")):
+        raise _unknown_format(kind, (JSON, "application/yaml", _PROTOBUF))
+    try:
+        if "yaml" in kind and data[:1] != b"{":
+            # Through JSON, so that times are text as in any request.
+            data = orjson.dumps(yaml.safe_load(data))
+        return orjson.loads(data)
+    except (ValueError, TypeError, yaml.YAMLError) as e:
+        raise bad_request(f"the object provided is unrecognized: {e}") from e
+
+
+def _unknown_format(kind: str, known: Sequence[str]) -> APIError:
+    message = (
+        f"the body of the request was in an unknown format ({kind}) - accepted media types "
+        f"include: {', '.join(known)}"
+    )
+    return APIError(415, "UnsupportedMediaType", message)
+
+
+def patch_kind(request: web.BaseRequest, resource: ServedResource) -> str:
+    """Return which of the patch languages the body is in.
+
+    Raises
+    ------
+    APIError
+        415 for one that this kind does not take.
+    """
+    kind = _PATCHES.get(request.content_type)
+    if kind is None or (resource.custom and kind == "strategic-merge-patch"):
+        raise _unknown_format(request.content_type, list(_PATCHES))
+    return kind
+
+
+def write_options(request: web.BaseRequest, *, apply: bool = False) -> WriteOptions:
+    """Read the query of a write.
+
+    Raises
+    ------
+    APIError
+        400 or 422 where it is malformed.
+    """
+    query = request.query
+    manager = query.get("fieldManager", "")
+    if apply and not manager:
+        problem = FieldError(("fieldManager",), "Required value", "is required for apply patch")
+        raise invalid("meta.k8s.io", "PatchOptions", "", [problem])
+    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
+    return WriteOptions(
+        manager=manager or agent[:128],
+        dry_run=_dry_run(query.get("dryRun", "")),
+        validation=query.get("fieldValidation", "Warn"),
+        force=query.get("force", "").lower() == "true",
+    )
+
+
+def _dry_run(asked: str) -> bool:
+    if asked not in ("", "All"):
+        raise bad_request(f'dryRun: Unsupported value: "{asked}": supported values: "All"')
+    return bool(asked)
+
+
+async def delete_options(request: web.BaseRequest) -> DeleteOptions:
+    """Read the query and the body of a deletion.
+
+    Raises
+    ------
+    APIError
+        400 or 422 where they are malformed.
+    """
+    body = await body_of(request) or {}
+    asked = body | {"dryRun": "".join(body.get("dryRun") or ())} | dict(request.query)
+    grace, policy = asked.get("gracePeriodSeconds"), asked.get("propagationPolicy") or ""
+    if not policy and (orphan := asked.get("orphanDependents")) is not None:
+        policy = "Orphan" if orphan in (True, "true") else "Background"
+    if policy and policy not in _POLICIES:
+        detail = "supported values: " + ", ".join(f'"{p}"' for p in _POLICIES)
+        problem = FieldError(("propagationPolicy",), "Unsupported value", detail, policy)
+        raise invalid("meta.k8s.io", "DeleteOptions", "", [problem])
+    if grace is not None and not str(grace).isdecimal():
+        raise bad_request(f"gracePeriodSeconds must be a number of seconds, not {grace!r}")
+    preconditions = body.get("preconditions") or {}
+    return DeleteOptions(
+        policy=policy,
+        grace=None if grace is None else int(grace),
+        uid=preconditions.get("uid") or "",
+        resource_version=preconditions.get("resourceVersion") or "",
+        dry_run=_dry_run(asked["dryRun"]),
+    )
+
+
+def answer(value: Any, code: int = 200, warnings: Sequence[str] = ()) -> web.Response:
+    """Return a JSON value, or bytes that are one, with warnings as headers (RFC 7234, 5.5)."""
+    body = value if isinstance(value, bytes) else orjson.dumps(value)
+    response = web.Response(body=body, status=code, headers={"Content-Type": JSON})
+    for warning in warnings:
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
+
+
+class Form:
+    """The form in which a request wants objects: as they are, as a `Table`, or their metadata."""
+
+    def __init__(self, request: web.BaseRequest, resource: ServedResource) -> None:
+        self._resource = resource
+        self._kind = _form_of(request)
+        self._include = request.query.get("includeObject", "Metadata")
+        self._headers = True  # only the first table of a watch describes the columns
+
+    def one(self, record: Record) -> bytes:
+        """Return one object."""
+        if not self._kind:
+            return record.raw
+        if self._kind == "Table":
+            return self._table([record], {"resourceVersion": str(record.rv)})
+        return orjson.dumps(partial(record.obj))
+
+    def many(self, page: Page) -> bytes:
+        """Return a list of objects."""
+        if self._kind == "Table":
+            return self._table(page.records, page.meta)
+        kind, version = self._resource.list_kind, self._resource.api_version
+        if self._kind:
+            kind, version = f"{self._kind}List", "meta.k8s.io/v1"
+        head = orjson.dumps({"kind": kind, "apiVersion": version, "metadata": page.meta})
+        return head[:-1] + b',"items":[' + b",".join(map(self.one, page.records)) + b"]}"
+
+    def event(self, event: WatchEvent) -> bytes:
+        """Return a line of a watch."""
+        if not self._kind or event.type == "BOOKMARK":
+            return event.line
+        line = watch_line(event.type, self.one(event.record))
+        self._headers = False
+        return line
+
+    def _table(self, records: Sequence[Record], meta: dict[str, Any]) -> bytes:
+        objects, columns = [r.obj for r in records], self._resource.columns
+        return orjson.dumps(
+            table(columns, objects, meta, include=self._include, headers=self._headers)
+        )
+
+
+def _form_of(request: web.BaseRequest) -> str:
+    for clause in request.headers.get("Accept", "").split(","):
+        kind, *parameters = (p.strip() for p in clause.split(";"))
+        wanted = dict(p.partition("=")[::2] for p in parameters)
+        form = wanted.get("as", "").removesuffix("List")
+        if not form and kind in (JSON, "*/*"):
+            return ""
+        if form in ("Table", "PartialObjectMetadata") and wanted.get("v") == "v1":
+            return form
+    return ""

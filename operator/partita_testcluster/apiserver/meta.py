@@ -1,0 +1,63 @@
+"""The parts of metadata that the server itself writes, and amounts."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from partita.validation.cel import parse_quantity
+from partita_testcluster.apiserver.errors import bad_request
+
+__all__ = ["amounts", "dig", "generated_name", "new_uid", "now",
+           "timestamp"]  # fmt: skip
+
+# Without vowels and look-alikes (apimachinery, util/rand).
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time since the epoch as Kubernetes writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def now(plus: float = 0) -> str:
+    """Return the time as Kubernetes writes it, `plus` seconds from now."""
+    return timestamp(time.time() + plus)
+
+
+def new_uid() -> str:
+    """Return a UID for a new object."""
+    return str(uuid.uuid4())
+
+
+def generated_name(prefix: str) -> str:
+    """Return a name for ``generateName``."""
+    return prefix[:58] + "".join(random.choices(_ALPHABET, k=5))  # noqa: S311 - not a secret
+
+
+def dig(value: Any, path: str) -> Any:
+    """Return what stands at a path such as ``.spec.gpus``, `None` if nothing does."""
+    for part in path.lstrip(".").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
+    """Return quantities as text; a number is one as well.
+
+    Raises
+    ------
+    APIError
+        400 where one is none: in Kubernetes such a body cannot even be decoded.
+    """
+    out = {name: str(value) for name, value in quantities.items()}
+    for value in out.values():
+        try:
+            parse_quantity(value)
+        except ValueError as e:
+            raise bad_request(str(e)) from e
+    return out

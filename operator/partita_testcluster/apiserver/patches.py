@@ -1,0 +1,144 @@
+"""The three patch languages that are not server-side apply.
+
+JSON merge patch (RFC 7386), JSON patch (RFC 6902) and, for built-in kinds, the part of
+Kubernetes' strategic merge patch that kubectl sends: lists merged by key, items deleted by
+``$patch``, ``$setElementOrder`` and ``$deleteFromPrimitiveList``
+(https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md).
+
+Nothing given to a function here is changed; results share no part with what was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from partita.validation.schema import Schema
+from partita_testcluster.apiserver.errors import APIError, bad_request
+
+__all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch: objects are merged, null deletes, all else replaces."""
+    if not isinstance(patch, dict):
+        return _copy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+def json_patch(target: Any, patch: Any) -> Any:
+    """Apply a JSON patch.
+
+    Raises
+    ------
+    APIError
+        400 where the patch is malformed, 422 where an operation cannot be done.
+    """
+    if not isinstance(patch, list):
+        raise bad_request("a JSON patch must be a list of operations")
+    root = {"": _copy(target)}  # what a pointer's empty first part leads to
+    for operation in patch:
+        try:
+            _operate(root, operation)
+        except (KeyError, IndexError, ValueError, TypeError) as e:
+            text = orjson.dumps(operation).decode()
+            raise APIError(
+                422, "Invalid", f"the server rejected our request due to an error in our request: "
+                f"operation {text} cannot be done: {e}"
+            ) from e  # fmt: skip
+    return root.get("")
+
+
+def _operate(root: dict[str, Any], operation: dict[str, Any]) -> None:
+    op = operation["op"]
+    value = operation["value"] if op in ("add", "replace", "test") else None
+    if op in ("move", "copy"):
+        source, key = _place(root, operation["from"])
+        value = source[key]
+        if op == "move":
+            del source[key]
+        op = "add"
+    parent, key = _place(root, operation["path"])
+    before = ... if op == "add" else parent[key]
+    if op == "test":
+        if before != value:
+            raise ValueError("testing value failed")
+    elif op == "remove":
+        del parent[key]
+    elif op == "add" and isinstance(parent, list):
+        if key > len(parent):
+            raise IndexError(f"no place {key}")
+        parent.insert(key, _copy(value))
+    elif op in ("add", "replace"):
+        parent[key] = _copy(value)
+    else:
+        raise ValueError(f"unknown operation {op!r}")
+
+
+def _place(root: dict[str, Any], pointer: str) -> tuple[Any, Any]:
+    """Return the object or list that a pointer leads into, and the key or index there."""
+    if pointer[:1] not in ("", "/"):
+        raise ValueError(f"a path starts with '/': {pointer!r}")
+    node: Any = None
+    key: Any = None
+    for part in pointer.split("/"):
+        node = root if node is None else node[key]
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            if not (key == "-" or key.isdecimal()):
+                raise ValueError(f"{part!r} is no index")
+            key = len(node) if key == "-" else int(key)
+        elif not isinstance(node, dict):
+            raise TypeError(f"{part!r} is in neither an object nor a list")
+    return node, key
+
+
+def strategic_merge_patch(target: Any, patch: Any, schema: Schema) -> Any:
+    """Apply a strategic merge patch; `schema` says which lists are merged, and by which keys."""
+    if not isinstance(patch, dict):
+        return _copy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        directive, _, name = key.partition("/")
+        if directive == "$deleteFromPrimitiveList":
+            result[name] = [i for i in result.get(name, ()) if i not in value]
+        elif key.startswith("$"):
+            continue
+        elif value is None:
+            result.pop(key, None)
+        elif isinstance(value, list):
+            order = patch.get(f"$setElementOrder/{key}") or []
+            result[key] = _merge_list(result.get(key) or [], value, schema.child(key), order)
+        else:
+            result[key] = strategic_merge_patch(result.get(key), value, schema.child(key))
+    return result
+
+
+def _merge_list(old: list[Any], new: list[Any], schema: Schema, order: list[Any]) -> list[Any]:
+    if schema.list_type == "atomic" or schema.items is None:
+        return list(_copy(new))
+    if schema.list_type == "set":
+        return [*old, *(i for i in new if i not in old)]
+    # A strategic merge goes by one key, the first; only server-side apply knows several.
+    key = schema.list_keys[0]
+    result = {i[key]: i for i in old}
+    for item in new:
+        if key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        if item.get("$patch") == "delete":
+            result.pop(item[key], None)
+        else:
+            result[item[key]] = strategic_merge_patch(result.get(item[key]), item, schema.items)
+    ranks = {i[key]: n for n, i in enumerate(order)}
+    return sorted(result.values(), key=lambda i: ranks.get(i[key], len(ranks)))
+
+
+def _copy(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))

@@ -1,0 +1,78 @@
+"""`partita apiserver`: the embedded API server by itself."""
+
+from pathlib import Path
+
+import click
+
+from partita.cli import terminal
+
+__all__ = ["command"]
+
+
+@click.command("apiserver", short_help="Run the embedded API server.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port to listen on; by default a free one.",
+)
+@click.option(
+    "--kubeconfig-out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write its kubeconfig; by default a temporary file that goes with it.",
+)
+@click.option("--crds/--no-crds", default=True, help="Whether to install Partita's kinds.")
+def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool) -> None:
+    """Run an API server in this process, until Ctrl-C.
+
+    It is for development and demonstrations: real enough for kubectl and the operator, in memory,
+    and open to everybody who reaches its port. It runs no Pods; `partita nodes` simulates nodes
+    that do.
+
+    \b
+    Example:
+      partita apiserver --kubeconfig-out /tmp/kubeconfig
+      kubectl --kubeconfig /tmp/kubeconfig api-resources --categories partita
+    """  # noqa: D301
+    import asyncio
+
+    terminal.quiet_logs()
+    asyncio.run(_serve(host, port, kubeconfig_out, crds=crds))
+
+
+async def _serve(host: str, port: int, out: Path | None, *, crds: bool) -> None:
+    from tempfile import TemporaryDirectory
+
+    import yaml
+
+    from partita.cli.cluster import open_cluster
+    from partita.cli.install import install_crds
+    from partita.cli.run_until_stopped import stop_on_signals
+    from partita_testcluster.apiserver.server import EmbeddedAPIServer
+
+    stop = stop_on_signals()
+    server = EmbeddedAPIServer(host, port)
+    try:
+        await server.start()
+    except OSError as error:
+        raise terminal.UserError(
+            f"port {port} of {host} cannot be had: {error.strerror}; name another --port or --host"
+        ) from error
+    try:
+        with TemporaryDirectory(prefix="partita-") as folder:
+            path = (out or Path(folder, "kubeconfig")).absolute()
+            try:
+                path.write_text(yaml.safe_dump(server.kubeconfig()), encoding="utf-8")
+            except OSError as error:
+                raise terminal.UserError(
+                    f"{path} cannot be written: {error.strerror}; name another --kubeconfig-out"
+                ) from error
+            if crds:
+                async with open_cluster(str(path)) as kube:
+                    await install_crds(kube)
+            terminal.say(f"Serving on {server.url} until Ctrl-C. In another shell:")
+            terminal.data(f"export KUBECONFIG={path}")
+            await stop.wait()
+    finally:
+        await server.stop()

@@ -1,0 +1,97 @@
+"""Where the demo is seen: a live picture in a terminal, plain lines everywhere else."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from partita.cli import terminal
+from partita.cli.partition_view import Colours, duration, partition_view
+from partita.console.view import PartitionView
+from partita_testcluster.cli.demo_events import DemoEvent
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["DemoDisplay", "demo_display"]
+
+_FEED = 30
+"""Events kept; as many are shown as the terminal has lines for."""
+
+
+class DemoDisplay:
+    """Shows how things stand and what has happened."""
+
+    def __init__(self, live: "Live | None") -> None:
+        self._live = live
+        self._colours = Colours()
+        self._feed: deque[DemoEvent] = deque(maxlen=_FEED)
+        self._head = ""
+
+    def step(self, what: str) -> None:
+        """Tell what is done next."""
+        self._head = what
+        if self._live is None:
+            terminal.say(what)
+        else:
+            self._live.update(Text(what, style="dim"), refresh=True)
+
+    def close(self) -> None:
+        """Take the live picture away; what is printed from now on stays."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def show(
+        self, partitions: Sequence[PartitionView], events: Sequence[DemoEvent], at: float
+    ) -> None:
+        """Show the GPUs and queues of now, and what is new.
+
+        Parameters
+        ----------
+        at
+            Simulated seconds since the beginning.
+        """
+        self._feed.extend(events)
+        if self._live is None:
+            for event in events:
+                terminal.say(f"{duration(event.at):>6}  {event.subject} {event.what}")
+            return
+        height = self._live.console.size.height
+        self._live.update(self._picture(partitions, at, height), refresh=True)
+
+    def _picture(
+        self, partitions: Sequence[PartitionView], at: float, height: int
+    ) -> RenderableType:
+        head = Text(no_wrap=True, overflow="ellipsis")
+        head.append("Partita demo", style="bold")
+        head.append(f"  {self._head} · {duration(at)}", style="dim")
+        bars = sum(1 + 2 * len(p.gpus) + bool(p.trouble) for p in partitions)
+        free = max(6, height - bars - 4)
+        queue = min(sum(len(p.queue) for p in partitions), max(3, free // 2))
+        parts: list[RenderableType] = [head, Text()]
+        parts += [partition_view(p, self._colours, queue_rows=queue) for p in partitions]
+        parts.append(Text())
+        lines = max(2, free - queue - 2)
+        parts += [_line(event) for event in list(self._feed)[-lines:]]
+        return Group(*parts)
+
+
+def _line(event: DemoEvent) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{duration(event.at):>6}  ", style="dim")
+    line.append(event.subject, style="bold")
+    return line.append(f" {event.what}", style=event.style or "default")
+
+
+@contextmanager
+def demo_display() -> Iterator[DemoDisplay]:
+    """Open the stage; what was live on it is gone at the end."""
+    if not terminal.interactive():
+        yield DemoDisplay(None)
+        return
+    with terminal.live() as live:
+        yield DemoDisplay(live)

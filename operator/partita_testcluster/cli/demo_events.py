@@ -1,0 +1,127 @@
+"""What happens in a cluster, told in short sentences: a look at the state, compared with the last.
+
+Pure. All that is told stands in the statuses, so nothing is lost between two looks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from partita.cli.number_format import gib
+from partita.cli.partition_view import duration
+from partita.constants import OTHERS_JOB
+from partita.informer.state import State
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.reconcile.gpu_state import server_state
+from partita.reconcile.reasons import stalled
+
+__all__ = ["DemoEvent", "DemoEvents", "finished_at", "settled"]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEvent:
+    """Something that happened: about whom, what, and how good it is."""
+
+    at: float
+    """Simulated seconds since the story began."""
+    subject: str
+    what: str
+    style: str = ""
+
+
+def settled(job: SharedGPUJob) -> bool:
+    """Tell whether nothing more happens to a job unless somebody changes YAML."""
+    status = job.status
+    if status.phase is None:
+        return False
+    waits_for_ever = status.phase is Phase.QUEUED and stalled(status.reason)
+    return status.phase.finished or status.phase is Phase.SUSPENDED or waits_for_ever
+
+
+class DemoEvents:
+    """Tells what is new since the last look.
+
+    Parameters
+    ----------
+    speed
+        Simulated seconds in a second.
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self.began: datetime | None = None
+        """When the first job was submitted."""
+        self._told: set[tuple[str, str]] = set()
+
+    def look(self, state: State, now: datetime) -> list[DemoEvent]:
+        """Compare the state with what was told, and return what is new."""
+        at = self.seconds(self.began, now) if self.began else 0.0
+        events = []
+        for key, event in self._all(state, at):
+            if key not in self._told:
+                self._told.add(key)
+                events.append(event)
+        return events
+
+    def seconds(self, start: datetime | None, end: datetime | None) -> float:
+        """Return the simulated seconds between two moments; 0 where one is missing."""
+        if start is None or end is None:
+            return 0.0
+        return max(0.0, (end - start).total_seconds()) * self._speed
+
+    def _all(self, state: State, at: float) -> Iterator[tuple[tuple[str, str], DemoEvent]]:
+        for name, server in sorted(state.servers.items()):
+            partition = state.partitions.get(server.spec.partition)
+            if partition is None:
+                continue
+            found = server_state(server, partition, state)
+            if found == "Ready":
+                what = f"is ready: {server.status.product} on {server.status.node}"
+                yield (name, "ready"), DemoEvent(at, name, what)
+            elif found not in {"Starting", "Draining"}:
+                yield (name, found), DemoEvent(at, name, f"is {found.lower()}", "red")
+        for uid, job in state.jobs.items():
+            for what, event in self._job(job, at):
+                yield (uid, what), event
+
+    def _job(self, job: SharedGPUJob, at: float) -> Iterator[tuple[str, DemoEvent]]:
+        name, status = job.metadata.name, job.status
+        for attempt in status.attempts:
+            yield f"{attempt.number} starts", DemoEvent(at, name, _start(attempt))
+            if attempt.outcome is not None and attempt.outcome is not Outcome.SUCCEEDED:
+                yield f"{attempt.number} ends", DemoEvent(at, name, _end(attempt), "yellow")
+        if status.phase is Phase.SUCCEEDED:
+            last = status.attempts[-1]
+            ran = self.seconds(last.booked_time, finished_at(job))
+            yield "end", DemoEvent(at, name, f"has succeeded after {duration(ran)}", "green")
+        elif status.phase is Phase.FAILED:
+            yield "end", DemoEvent(at, name, f"has failed: {status.reason}", "red")
+        elif status.phase is Phase.SUSPENDED:
+            yield "suspended", DemoEvent(at, name, "is suspended until somebody resumes it", "dim")
+        elif status.phase is Phase.QUEUED and stalled(status.reason):
+            said = f"waits: {status.message.partition(':')[0]}"
+            yield f"waits {status.reason}", DemoEvent(at, name, said, "yellow")
+
+
+def finished_at(job: SharedGPUJob) -> datetime | None:
+    """Return when a job ended; to the microsecond, which a Pod's own times are not."""
+    ends = [c for c in job.status.conditions if c.type in {"Complete", "Failed"}]
+    return next((c.last_transition_time for c in ends if c.status == "True"), None)
+
+
+def _start(attempt: Attempt) -> str:
+    where = ", ".join(attempt.servers)
+    names = [key.rpartition("/")[2] for key in attempt.beside if key != OTHERS_JOB]
+    hidden = len(attempt.beside) - len(names)
+    if hidden:
+        names.append(OTHERS_JOB if hidden == 1 else f"{hidden} jobs of other namespaces")
+    beside = f" beside {', '.join(names)}" if names else ""
+    if attempt.number > 1:
+        return f"starts again on {where} with {gib(attempt.memory)} GiB{beside}"
+    return f"starts on {where}{beside}"
+
+
+def _end(attempt: Attempt) -> str:
+    if attempt.outcome is Outcome.OUT_OF_MEMORY:
+        return f"ran out of GPU memory at {gib(attempt.memory)} GiB: queued again for more"
+    return f"attempt {attempt.number} ended: {attempt.outcome}"

@@ -1,0 +1,222 @@
+"""The demo's result: one line a job, and how long it took against one job per GPU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.number_format import gib
+from partita.cli.partition_view import duration
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models.partition import ShadowStatus
+from partita_testcluster.cli.demo_events import DemoEvents, finished_at
+from partita_testcluster.cli.examples import ExpectedEnding
+
+__all__ = ["ResultRow", "makespan", "rows", "summary", "unexpected"]
+
+_APPLICATION_FROM = 100
+"""Columns from which the applications are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """What became of one job; times in simulated seconds."""
+
+    namespace: str
+    name: str
+    application: str
+    where: str
+    beside: tuple[str, ...]
+    waited: float | None
+    ran: float | None
+    attempts: tuple[Attempt, ...]
+    result: str
+    style: str
+
+
+def rows(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> list[ResultRow]:
+    """Sum up each job, by namespace and start."""
+
+    def place(job: SharedGPUJob) -> tuple[str, bool, float, str]:
+        booked = job.status.attempts[0].booked_time if job.status.attempts else None
+        return (
+            job.metadata.namespace,
+            booked is None,
+            booked.timestamp() if booked else 0.0,
+            job.metadata.name,
+        )
+
+    return [_row(job, jobs, story) for job in sorted(jobs, key=place)]
+
+
+def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], story: DemoEvents) -> ResultRow:
+    attempts = job.status.attempts
+    last = attempts[-1] if attempts else None
+    result, style = _result(job)
+    return ResultRow(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        application=job.spec.application or "",
+        where=", ".join(dict.fromkeys(s for a in attempts for s in a.servers)),
+        beside=tuple(_beside(job, jobs)),
+        waited=story.seconds(story.began, attempts[0].booked_time) if last else None,
+        ran=story.seconds(last.booked_time, finished_at(job)) if last else None,
+        attempts=attempts,
+        result=result,
+        style=style,
+    )
+
+
+def _result(job: SharedGPUJob) -> tuple[str, str]:
+    status = job.status
+    match status.phase:
+        case Phase.SUCCEEDED:
+            return "succeeded", "green"
+        case Phase.FAILED:
+            return f"failed: {status.reason}", "red"
+        case Phase.SUSPENDED:
+            return "suspended", "dim"
+        case Phase.QUEUED:
+            return f"waits: {status.reason}", "yellow"
+        case _:
+            return (status.phase.value.lower() if status.phase else "new"), "yellow"
+
+
+def _beside(job: SharedGPUJob, jobs: Sequence[SharedGPUJob]) -> list[str]:
+    """Name the jobs that shared a GPU with one at any time."""
+    return [
+        other.metadata.name
+        for other in jobs
+        if other is not job
+        and any(
+            _together(mine, finished_at(job), its, finished_at(other))
+            for mine in job.status.attempts
+            for its in other.status.attempts
+        )
+    ]
+
+
+def _together(
+    one: Attempt, one_end: datetime | None, other: Attempt, other_end: datetime | None
+) -> bool:
+    if not set(one.servers) & set(other.servers) or not one.booked_time or not other.booked_time:
+        return False
+    # A Pod's own end is in whole seconds; that of the job is exact where the attempt was its last.
+    ends = [_end(one, one_end), _end(other, other_end)]
+    if ends[1] is not None and one.booked_time >= ends[1]:
+        return False
+    return ends[0] is None or other.booked_time < ends[0]
+
+
+def _end(attempt: Attempt, job_end: datetime | None) -> datetime | None:
+    return job_end if attempt.outcome is Outcome.SUCCEEDED and job_end else attempt.end_time
+
+
+def makespan(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> float:
+    """Return the simulated seconds from the first submission to the end of the last job."""
+    ends = [end for job in jobs if (end := finished_at(job)) is not None]
+    return max((story.seconds(story.began, end) for end in ends), default=0.0)
+
+
+def unexpected(
+    jobs: Sequence[SharedGPUJob], endings: Mapping[str, ExpectedEnding]
+) -> list[tuple[SharedGPUJob, ExpectedEnding]]:
+    """Return the jobs that did not end as their YAML says they should."""
+    wrong = []
+    for job in jobs:
+        ending = endings[job.key]
+        same = job.status.phase is ending.phase
+        if not same or (ending.reason and job.status.reason != ending.reason):
+            wrong.append((job, ending))
+    return wrong
+
+
+def summary(
+    table: Sequence[ResultRow],
+    *,
+    width: int,
+    taken: float,
+    alone: float,
+    gpus: int,
+    speed: float,
+    shadows: Sequence[ShadowStatus],
+) -> RenderableType:
+    """Draw the result.
+
+    Parameters
+    ----------
+    width
+        Columns of the screen.
+    taken, alone
+        Makespan as it was, and with one job per GPU.
+    """
+    parts: list[RenderableType] = [_table(table, width), Text()]
+    share = f", {alone / taken:.1f} times as long" if taken else ""
+    parts.append(
+        Text.assemble(
+            ("Makespan ", ""),
+            (duration(taken), "bold green"),
+            (f" shared; {duration(alone)} with one job per GPU{share}.", ""),
+        )
+    )
+    resized = [r.name for r in table if any(a.outcome is Outcome.OUT_OF_MEMORY for a in r.attempts)]
+    exempt = f" Alone on a GPU, {', '.join(resized)} does not run out of memory." if resized else ""
+    parts.append(
+        Text(
+            "The latter is computed, not run: the same jobs in order of submission, each as fast "
+            f"as alone on the first of {gpus} GPUs that is free, with nothing lost in between."
+            f"{exempt} Times are simulated; {speed:g} seconds of them are one of yours.",
+            style="dim",
+        )
+    )
+    parts += [
+        Text(
+            f"Policy {shadow.name}, in the shadow, agreed in {shadow.agreed} of "
+            f"{shadow.cycles} decisions.",
+            style="dim",
+        )
+        for shadow in shadows
+    ]
+    return Group(*parts)
+
+
+def _table(rows: Sequence[ResultRow], width: int) -> Table:
+    wide = width >= _APPLICATION_FROM
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("Job", no_wrap=True)
+    if wide:
+        table.add_column("Application", no_wrap=True)
+    table.add_column("Ran on", no_wrap=True)
+    table.add_column("Beside", style="dim", ratio=1)
+    table.add_column("Waited", justify="right", no_wrap=True)
+    table.add_column("Ran", justify="right", no_wrap=True)
+    table.add_column("Result", max_width=max(20, width // 4))
+    namespace = ""
+    for row in rows:
+        if row.namespace != namespace:
+            namespace = row.namespace
+            table.add_row(Text(namespace, style="bold"))
+        cells: list[RenderableType] = [f"  {row.name}"]
+        if wide:
+            cells.append(row.application)
+        cells += [
+            row.where or "-",
+            ", ".join(row.beside) or "-",
+            "-" if row.waited is None else duration(row.waited),
+            "-" if row.ran is None else duration(row.ran),
+            Text(row.result, style=row.style).append(_retries(row.attempts), style="default"),
+        ]
+        table.add_row(*cells)
+    return table
+
+
+def _retries(attempts: Sequence[Attempt]) -> str:
+    """Say how it came to its last attempt."""
+    if len(attempts) < 2:
+        return ""
+    amounts = [gib(a.memory) for a in attempts]
+    resized = f", resized {' → '.join(amounts)} GiB" if len(set(amounts)) > 1 else ""
+    return f" in attempt {len(attempts)}{resized}"

@@ -1,0 +1,99 @@
+"""The examples that ship with Partita, and how each of their jobs is to end."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import partita
+from partita.cli.terminal import UserError
+from partita.models import GPUPartition, Phase, SharedGPUJob
+from partita.reconcile.job_request import bookable
+from partita_testcluster.nodes.gpu import Work
+from partita_testcluster.nodes.simulated_pods import parse_pod
+
+__all__ = ["Examples", "ExpectedEnding", "expected_ending", "load_examples", "work_of"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The objects of the example files, in the order in which to apply them."""
+
+    before: tuple[Json, ...]
+    """Namespaces, partitions and whatever else is no job."""
+    jobs: tuple[Json, ...]
+    partition: GPUPartition
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedEnding:
+    """How a job is to end, or why it is to wait for ever."""
+
+    phase: Phase
+    reason: str = ""
+
+
+def load_examples(policy: str | None = None) -> Examples:
+    """Read the examples, from the source tree or from the installed package.
+
+    Parameters
+    ----------
+    policy
+        Put in charge instead of the one that the partition names, without its parameters.
+    """
+    package = Path(partita.__file__).parent
+    folder = next(
+        (f for f in (package / "examples", package.parents[1] / "examples") if f.is_dir()), None
+    )
+    if folder is None:
+        raise UserError(f"there are no examples beside {package}: install Partita again")
+    objects = [
+        obj
+        for file in sorted(folder.glob("*.yaml"))
+        for obj in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if obj
+    ]
+    before = [o for o in objects if o["kind"] != "SharedGPUJob"]
+    partitions = [o for o in before if o["kind"] == "GPUPartition"]
+    if policy is not None:
+        for body in partitions:
+            old = body["spec"].get("policy") or {}
+            body["spec"]["policy"] = {"name": policy, "shadow": old.get("shadow", [])}
+    jobs = [o for o in objects if o["kind"] == "SharedGPUJob"]
+    return Examples(tuple(before), tuple(jobs), GPUPartition.parse(partitions[0]))
+
+
+def work_of(job: SharedGPUJob) -> Work:
+    """Return what a job does when it has a GPU to itself: what simulated nodes read."""
+    template = job.spec.template.unpack()
+    pod = {
+        "metadata": {
+            "uid": job.key,
+            "namespace": job.metadata.namespace,
+            "name": job.metadata.name,
+            "annotations": template.annotations,
+        },
+        "spec": template.spec,
+    }
+    return parse_pod(pod).task("Exclusive", 1).work
+
+
+def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int) -> ExpectedEnding:
+    """Tell how a job ends if all goes well, from what its YAML says.
+
+    Parameters
+    ----------
+    gpu_memory
+        Bytes of a GPU of the partition.
+    """
+    memory = job.spec.gpu_memory or 0
+    if job.spec.suspend:
+        return ExpectedEnding(Phase.SUSPENDED)
+    if memory > bookable(gpu_memory, partition):
+        return ExpectedEnding(Phase.QUEUED, "NeverFits")
+    if job.spec.template.unpack().annotations.get("sim.partita.dev/exit-code", "0") != "0":
+        return ExpectedEnding(Phase.FAILED)
+    return ExpectedEnding(Phase.SUCCEEDED)

@@ -1,0 +1,307 @@
+"""Pretends to schedule and run the Pods of all simulated machines, and follows their Nodes."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.constants import GPU_RESOURCE
+from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.gpu import Mode
+from partita_testcluster.nodes.node import Machine, SimulatedDevice
+from partita_testcluster.nodes.scheduler import Wants, place, why_not
+from partita_testcluster.nodes.simulated_agent import Cluster, SimulatedAgent
+from partita_testcluster.nodes.simulated_pods import (
+    GATED,
+    BadPodError,
+    Exit,
+    SimulatedPod,
+    owner_of,
+    parse_pod,
+    pod_status,
+    unschedulable,
+    waiting_status,
+)
+
+__all__ = ["PODS", "Kubelets"]
+
+log = structlog.get_logger(__name__)
+
+PODS: Final = "/api/v1/pods"
+_LOST: Final = Exit(137, "The node was restarted", "ContainerStatusUnknown")
+"""What kubelet finds after its machine's restart."""
+
+Body = dict[str, Any]
+
+
+class _NoDeviceError(Exception):
+    """A Pod is bound to a machine that does not have what it asks for."""
+
+
+@dataclass(eq=False)
+class _PodRun:
+    """A Pod that a machine was chosen for, and the task that lives its life."""
+
+    pod: SimulatedPod
+    machine: Machine
+    devices: list[SimulatedDevice] = field(default_factory=list)
+    agent: SimulatedAgent | None = None
+    holds: bool = True
+    leaving: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class Kubelets:
+    """The scheduler, and the kubelets of all machines.
+
+    Parameters
+    ----------
+    cluster
+        What they are part of.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._runs: dict[str, _PodRun] = {}
+        self._waiting: dict[str, SimulatedPod] = {}
+
+    def observe_server(self, kind: str, body: Body) -> None:
+        """Take in a change of a GPUServer."""
+        name = body["metadata"]["name"]
+        self._cluster.servers[name] = body
+        if kind == "DELETED":
+            del self._cluster.servers[name]
+        if name in self._cluster.agents:
+            self._cluster.agents[name].look()
+
+    def observe_node(self, kind: str, node: Body) -> None:
+        """Take in a change of a Node: one that is deleted takes all along that ran on it."""
+        machine = self._cluster.machines.get(node["metadata"]["name"])
+        if machine is None:
+            return
+        if kind == "DELETED":
+            self._lose(machine)
+        elif not machine.up:  # somebody wants it back
+            log.info("node back", node=machine.spec.name)
+            machine.up = True
+            self._cluster.tasks.create_task(self._start_again(machine))
+        else:
+            machine.observe(node)
+            self._retry()
+
+    def order(self, body: Body) -> int:
+        """Sort Pods: jobs need the GPUs of server Pods, and those the GPU that they had before."""
+        server = owner_of(body, "GPUServer").get("name", "")
+        return 2 - bool(server) - bool(self._cluster.uuid(server))
+
+    def observe_pod(self, kind: str, body: Body) -> None:
+        """Take in a change of a Pod."""
+        pod = parse_pod(body)
+        run = self._runs.get(pod.uid)
+        self._waiting.pop(pod.uid, None)
+        if kind == "DELETED":
+            self._forget(pod.uid)
+        elif pod.ended and run is not None:
+            self._forget(pod.uid)  # as was written, or by somebody else
+            if pod.deleted and not run.leaving:
+                self._consider(pod)  # both was heard of at once, after a watch had broken
+        elif run is None:
+            self._consider(pod)
+        else:
+            run.pod = pod
+            if pod.deleted and not run.leaving:
+                run.leaving = True
+                self._drop(run)
+                run.task = self._cluster.tasks.create_task(self._remove(pod, run.agent))
+
+    def close(self) -> None:
+        """Stop here: Pods and GPUs stay, in the API, as they are."""
+        self._waiting.clear()
+        for machine in self._cluster.machines.values():
+            for device in machine.devices:
+                device.stop_all("")
+
+    def _consider(self, pod: SimulatedPod) -> None:
+        """Schedule, run or remove a Pod, if that is for us to do."""
+        machine = self._cluster.machines.get(pod.node)
+        if pod.deleted:
+            if machine is not None and machine.up:
+                self._cluster.tasks.create_task(self._remove(pod))
+        elif pod.ended or not pod.wants.devices:
+            pass
+        elif machine is not None and machine.up:
+            self._admit(pod, machine)
+        elif not pod.node and pod.for_default_scheduler:
+            self._waiting[pod.uid] = pod
+            self._place(pod)
+
+    # The scheduler.
+
+    def _place(self, pod: SimulatedPod) -> bool:
+        rooms = [machine.room for machine in self._cluster.machines.values() if machine.up]
+        room = None if pod.gated else place(pod.wants, rooms)
+        if room is not None:
+            del self._waiting[pod.uid]
+            self._admit(pod, self._cluster.machines[room.name])
+        elif (why := GATED if pod.gated else why_not(pod.wants, rooms)) != pod.unschedulable:
+            pod.unschedulable = why
+            self._cluster.tasks.create_task(self._write_status(pod, unschedulable(pod, why)))
+        return room is not None
+
+    def _retry(self) -> None:
+        """Try the waiting Pods again: there is more room."""
+        refused: list[Wants] = []
+        for pod in list(self._waiting.values()):
+            if pod.wants not in refused and not self._place(pod):
+                refused.append(pod.wants)
+
+    # Pods' lives.
+
+    def _admit(self, pod: SimulatedPod, machine: Machine) -> None:
+        machine.room.used.update(pod.wants.resources)
+        run = self._runs[pod.uid] = _PodRun(pod, machine)
+        run.task = self._cluster.tasks.create_task(self._live(run))
+
+    async def _live(self, run: _PodRun) -> None:
+        """Bind a Pod, run it, and write what happens."""
+        pod = run.pod
+        meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+        if not pod.node and not await self._call("POST", f"{pod.path}/binding", binding):
+            await asyncio.sleep(1)  # gone, or bound by somebody else: the watch tells meanwhile
+            self._free(run)
+            del self._runs[pod.uid]
+            self._consider(run.pod)
+            return
+        started = run.pod.started or datetime.now(UTC)
+        end = await self._execute(run, started)
+        self._free(run)
+        await self._write(run.pod, started, end)
+
+    async def _execute(self, run: _PodRun, started: datetime) -> Exit:
+        pod, machine = run.pod, run.machine
+        if pod.started and machine.rebooted and not pod.server_name:
+            return _LOST
+        ends: list[asyncio.Future[str]] = []
+        finish = _LOST
+        try:
+            if pod.server_name:
+                server = pod.server()
+                self._allocate(run, server.mode, self._cluster.uuid(server.name))
+                run.agent = SimulatedAgent(server, run.devices[0], machine, self._cluster)
+            elif pod.not_starting:
+                self._allocate(run)
+                await self._write_status(pod, waiting_status(pod))
+                await asyncio.get_running_loop().create_future()  # until it is deleted
+            else:
+                self._allocate(run)
+                task = pod.task(run.devices[0].gpu.mode, len(run.devices))
+                finish = task.exit
+                # What it met before a restart of this program is unknown: as if it had been alone.
+                done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
+                done = max(0.0, done * self._cluster.clock.speed)
+                ends = [d.run(task.work, pod.job_uid, task.processes, done) for d in run.devices]
+        except BadPodError as error:
+            return Exit(1, str(error))
+        except _NoDeviceError as error:
+            return Exit(1, str(error), "UnexpectedAdmissionError", admitted=False)
+        if not pod.started:
+            await self._write(pod, started)
+        if run.agent is not None:
+            await run.agent.serve()
+        for end in asyncio.as_completed(ends):
+            if failure := await end:
+                return Exit(1, failure)
+        return finish
+
+    def _allocate(self, run: _PodRun, mode: Mode = "Exclusive", uuid: str = "") -> None:
+        """Give a Pod its slices and whole GPUs, if possible this one."""
+        machine = run.machine
+        for resource, count in run.pod.wants.devices.items():
+            needed = 1
+            if resource == GPU_RESOURCE:
+                needed = count
+                free = [device for device in machine.devices if not device.owner]
+                devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
+                for device in devices:
+                    device.claim(run.pod.uid, mode)
+            elif machine.room.capacity.get(resource):
+                devices = [device for device in machine.devices if device.resource == resource]
+            else:
+                devices = []
+            run.devices += devices
+            if len(devices) < needed:
+                raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
+
+    async def _write_status(self, pod: SimulatedPod, patch: Body) -> None:
+        await self._call("PATCH", f"{pod.path}/status", patch)
+
+    async def _write(self, pod: SimulatedPod, started: datetime, end: Exit | None = None) -> None:
+        await self._write_status(pod, pod_status(pod, started, end))
+
+    async def _call(self, method: str, path: str, body: Body) -> bool:
+        """Call about a Pod; what is refused (it is gone, as a rule) is left to the watch."""
+        try:
+            await self._cluster.api.call(method, path, body)
+        except ApiError as error:
+            log.info("refused", method=method, path=path, error=str(error))
+            return False
+        return True
+
+    def _forget(self, uid: str) -> None:
+        run = self._runs.pop(uid, None)
+        if run is not None and not run.leaving:
+            self._drop(run)
+            if run.agent is not None:
+                self._cluster.tasks.create_task(run.agent.farewell())
+
+    def _drop(self, run: _PodRun) -> None:
+        if run.task is not None:
+            run.task.cancel()
+        self._free(run)
+
+    def _free(self, run: _PodRun) -> None:
+        """Give back what a Pod holds."""
+        if not run.holds:
+            return
+        run.holds = False
+        if run.agent is not None:
+            run.agent.close()
+        for device in run.devices:
+            if device.owner == run.pod.uid:
+                device.stop_all("")
+                device.claim("", "Exclusive")
+            else:
+                device.stop(run.pod.uid)
+        run.machine.room.used.subtract(run.pod.wants.resources)
+        self._retry()
+
+    async def _remove(self, pod: SimulatedPod, agent: SimulatedAgent | None = None) -> None:
+        """Let a Pod go that is being deleted."""
+        if agent is not None:
+            await agent.farewell()
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        await self._call("DELETE", pod.path, options)
+
+    # Machines' lives.
+
+    def _lose(self, machine: Machine) -> None:
+        """Forget what ran on a machine that is no more; nobody is told."""
+        log.warning("node gone", node=machine.spec.name)
+        machine.up = False  # first of all: from now on it is silent
+        machine.rebooted = True
+        for uid, run in list(self._runs.items()):
+            if run.machine is machine:
+                del self._runs[uid]
+                self._drop(run)
+                if not run.pod.node:
+                    self._waiting[uid] = run.pod
+
+    async def _start_again(self, machine: Machine) -> None:
+        await machine.register()
+        for pod in sorted((await self._cluster.api.call("GET", PODS))["items"], key=self.order):
+            if pod["spec"].get("nodeName") == machine.spec.name:
+                self.observe_pod("MODIFIED", pod)

@@ -1,0 +1,272 @@
+"""A simulated machine: its GPUs, and the Node object that tells the cluster of them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import NAMESPACE_DNS, uuid5
+
+from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
+from partita.models.base import format_time, mebibytes
+from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.gpu import GIB, Ended, Mode, SimulatedGPU, Work
+from partita_testcluster.nodes.scheduler import COMMON, CORDON, NodeCapacity, counted
+
+__all__ = [
+    "NODES",
+    "Clock",
+    "Machine",
+    "NodeSpec",
+    "SimulatedDevice",
+    "Tenant",
+    "Used",
+    "node_specs",
+]
+
+NODES: Final = "/api/v1/nodes"
+PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
+"""What a simulated node has beside its GPUs, if nothing else is said."""
+_PRODUCTS: Final = {
+    40: ("NVIDIA A100-SXM4-40GB", 108),
+    80: ("NVIDIA A100-SXM4-80GB", 108),
+    141: ("NVIDIA H200", 132),
+}
+"""Product and SM count by gibibytes: NVIDIA A100 and H100/H200 architecture white papers."""
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A machine to simulate.
+
+    Parameters
+    ----------
+    name
+        Name of its Node.
+    gpus
+        How many GPUs it has.
+    gpu_memory
+        Bytes of memory of each.
+    product
+        What NVML calls them.
+    sm_count
+        Streaming multiprocessors of each.
+    allocatable
+        CPU, memory and so on that Pods may request of it, as quantities.
+    """
+
+    name: str
+    gpus: int = 2
+    gpu_memory: int = 40 * GIB
+    product: str = "NVIDIA A100-SXM4-40GB"
+    sm_count: int = 108
+    allocatable: Mapping[str, str] = field(default_factory=PLENTY.copy)
+
+
+def node_specs(
+    gpus: int = 4, gpu_memory: int = 40 * GIB, *, gpus_per_node: int = 2
+) -> list[NodeSpec]:
+    """Spread GPUs over machines named `sim-0`, `sim-1`, ...; the last may have fewer."""
+    product, sm_count = _PRODUCTS.get(gpu_memory // GIB, ("NVIDIA Simulated GPU", 108))
+    counts = [min(gpus_per_node, gpus - first) for first in range(0, gpus, gpus_per_node)]
+    return [NodeSpec(f"sim-{i}", n, gpu_memory, product, sm_count) for i, n in enumerate(counts)]
+
+
+class Clock:
+    """Virtual time, which runs `speed` times as fast as the event loop's."""
+
+    def __init__(self, speed: float) -> None:
+        self.speed = speed
+
+    def now(self) -> float:
+        """Virtual seconds since some time in the past."""
+        return asyncio.get_running_loop().time() * self.speed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for virtual seconds."""
+        await asyncio.sleep(seconds / self.speed)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A job on a GPU: its UID, its client processes, and, at its end, its error or nothing."""
+
+    job_uid: str
+    processes: int
+    end: asyncio.Future[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a job used of a GPU: most bytes, now and in all, and since when, if ever."""
+
+    memory: int = 0
+    peak: int = 0
+    first_use: datetime | None = None
+
+    def dump(self) -> Body:
+        """Write it as in a GPUServer's status."""
+        first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
+        memory = mebibytes(self.memory) if self.memory else "0"
+        return {"memory": memory, "peakMemory": mebibytes(self.peak), **first}
+
+
+class SimulatedDevice:
+    """One GPU, driven by the clock.
+
+    Attributes
+    ----------
+    owner
+        UID of the Pod that holds the whole GPU: a server Pod, or a Pod that shares with nobody.
+    tenants
+        The jobs on it by their Pods' UID.
+    first_uses
+        When the jobs on it used it first, by their Pods' UID.
+    ended
+        Use of jobs that have ended, by job UID, for the agent to report once.
+    changed
+        Set when its use has changed.
+    """
+
+    def __init__(self, uuid: str, spec: NodeSpec, clock: Clock) -> None:
+        self.uuid = uuid
+        self.spec = spec
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.tenants: dict[str, Tenant] = {}
+        self.changed = asyncio.Event()
+        self.claim("", "Exclusive")
+
+    @property
+    def resource(self) -> str:
+        """Resource under which its slices are offered."""
+        return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
+
+    def claim(self, owner: str, mode: Mode) -> None:
+        """Give the whole GPU, which is idle, to a Pod; or take it back, for nobody."""
+        self.owner = owner
+        self.gpu = SimulatedGPU(self.spec.gpu_memory, mode, self._clock.now())
+        self.first_uses: dict[str, datetime] = {}
+        self.ended: dict[str, Used] = {}
+
+    def run(self, work: Work, job_uid: str, processes: int, done: float) -> asyncio.Future[str]:
+        """Start a job, of which some seconds may be done; returns its error or nothing."""
+        self._advance()
+        end = asyncio.get_running_loop().create_future()
+        self.tenants[work.key] = Tenant(job_uid, processes, end)
+        ended = self.gpu.start(work, done=done)
+        self._settle([ended] if ended else [])
+        return end
+
+    def stop(self, key: str, error: str = "") -> None:
+        """End a job with an error; no effect if it does not run."""
+        self._advance()
+        if key in self.tenants:
+            self._settle([self.gpu.stop(key, error)])
+
+    def stop_all(self, error: str) -> None:
+        """End all jobs with an error."""
+        for key in list(self.tenants):
+            self.stop(key, error)
+
+    def _advance(self) -> None:
+        self._settle(self.gpu.advance(self._clock.now()))
+
+    def _settle(self, ended: Sequence[Ended]) -> None:
+        for key, job in self.gpu.jobs.items():
+            if job.memory or job.demand:
+                self.first_uses.setdefault(key, datetime.now(UTC))
+        for end in ended:
+            tenant = self.tenants.pop(end.key)
+            first_use = self.first_uses.pop(end.key, datetime.now(UTC) if end.peak else None)
+            self.ended[tenant.job_uid] = Used(peak=end.peak, first_use=first_use)
+            if not tenant.end.done():
+                tenant.end.set_result(end.error)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.gpu.jobs:
+            at = self.gpu.next_event() / self._clock.speed
+            self._timer = asyncio.get_running_loop().call_at(at, self._advance)
+        self.changed.set()
+
+
+class Machine:
+    """One simulated machine and its Node object.
+
+    Attributes
+    ----------
+    up
+        Whether it runs; one that does not is silent.
+    rebooted
+        Whether it was off since the simulation began, so that nothing from before still runs.
+    room
+        What it has, and what of it is taken.
+    """
+
+    def __init__(self, spec: NodeSpec, api: APIServer, clock: Clock) -> None:
+        self.spec = spec
+        self.up = True
+        self.rebooted = False
+        self.devices = [
+            SimulatedDevice(
+                f"GPU-{uuid5(NAMESPACE_DNS, f'{i}.{spec.name}.sim.partita.dev')}", spec, clock
+            )
+            for i in range(spec.gpus)
+        ]
+        # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
+        slices = {device.resource: 0 for device in self.devices}
+        own = {name: counted(name, spec.allocatable[name]) for name in COMMON}
+        self.room = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
+        # Labels as kubelet and GPU feature discovery set them.
+        # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
+        self._labels = {
+            "kubernetes.io/hostname": spec.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "nvidia.com/gpu.present": "true",
+            "nvidia.com/gpu.count": str(spec.gpus),
+            "nvidia.com/gpu.product": spec.product.replace(" ", "-"),
+            "nvidia.com/gpu.memory": str(spec.gpu_memory >> 20),
+        }
+        self._api = api
+        self._writing = asyncio.Lock()
+
+    @property
+    def path(self) -> str:
+        """Path of its Node in the API."""
+        return f"{NODES}/{self.spec.name}"
+
+    def observe(self, node: Body) -> None:
+        """Take over what people set on its Node."""
+        spec = node.get("spec") or {}
+        self.room.labels = node["metadata"].get("labels") or {}
+        cordon = [CORDON] if spec.get("unschedulable") else []
+        self.room.taints = [*(spec.get("taints") or ()), *cordon]
+
+    async def register(self) -> None:
+        """Create its Node, or take over the one of its name."""
+        meta = {"name": self.spec.name, "labels": self._labels}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
+        try:
+            await self._api.call("POST", NODES, node)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            await self._api.call("PATCH", self.path, {"metadata": meta})
+        await self.publish()
+
+    async def publish(self) -> None:
+        """Write what it offers, and that it is alive."""
+        async with self._writing:
+            devices = {n: str(c) for n, c in self.room.capacity.items() if n not in COMMON}
+            has = {**self.spec.allocatable, **devices}
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+            ready["lastHeartbeatTime"] = format_time(datetime.now(UTC))
+            status = {"capacity": has, "allocatable": has, "conditions": [ready]}
+            try:
+                await self._api.call("PATCH", f"{self.path}/status", {"status": status})
+            except ApiError as error:
+                if error.status != 404:  # the Node was deleted: the watch tells
+                    raise

@@ -1,0 +1,120 @@
+"""Runs simulated nodes against an API server: wires scheduler, kubelets, agents and faults."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import load_kube_config
+
+from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.faults import Fault, inject, parse_faults
+from partita_testcluster.nodes.kubelet import PODS, Kubelets
+from partita_testcluster.nodes.node import NODES, Clock, Machine, NodeSpec
+from partita_testcluster.nodes.simulated_agent import GPU_SERVERS, Cluster
+
+__all__ = ["run_nodes"]
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT: Final = 10.0
+"""Seconds between two writes of a healthy Node's status: a node controller gives a node up after
+40 s without one (https://kubernetes.io/docs/concepts/architecture/nodes/, "Node heartbeats")."""
+
+
+async def run_nodes(
+    cluster: str | os.PathLike[str] | Configuration,
+    *,
+    nodes: Sequence[NodeSpec],
+    stop: asyncio.Event,
+    speed: float = 1.0,
+    faults: str = "",
+    started: asyncio.Event | None = None,
+) -> None:
+    """Simulate GPU nodes until told to stop.
+
+    What they were doing before goes on: Pods that run keep running, server Pods keep their GPUs.
+    On stopping nothing is taken back, as when kubelets are stopped.
+
+    Parameters
+    ----------
+    cluster
+        Path of a kubeconfig, or the official client's configuration.
+    nodes
+        The machines.
+    stop
+        Ends the simulation.
+    speed
+        Virtual seconds in a second: at 10, a job of 20 s runs for 2 s.
+    faults
+        What is to fail and when (virtual time), as in `parse_faults`.
+    started
+        Set when the nodes are registered and Pods are looked after.
+
+    Raises
+    ------
+    ValueError
+        If `speed` or `faults` make no sense.
+    ApiError
+        If the API server refuses what nodes must do.
+    """
+    if speed <= 0:
+        raise ValueError(f"speed {speed} makes no sense: write a number above 0, such as 10")
+    plan = parse_faults(faults)
+    if not isinstance(cluster, Configuration):
+        path, cluster = os.fspath(cluster), Configuration()
+        await load_kube_config(path, client_configuration=cluster, persist_config=False)  # type: ignore[no-untyped-call]
+    api = APIServer(cluster)
+    stopped = asyncio.create_task(stop.wait())
+    work = asyncio.create_task(
+        _simulate(api, nodes, Clock(speed), plan, started or asyncio.Event())
+    )
+    try:
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            await work
+    except ExceptionGroup as group:
+        refused = group.subgroup(ApiError)
+        raise (refused.exceptions[0] if refused else group) from None
+    finally:
+        for task in (work, stopped):
+            task.cancel()
+        await asyncio.wait({work, stopped})
+        await api.close()
+
+
+async def _simulate(
+    api: APIServer,
+    nodes: Sequence[NodeSpec],
+    clock: Clock,
+    faults: Sequence[Fault],
+    started: asyncio.Event,
+) -> None:
+    """Take over what there is, in the order in which it depends on each other; then serve."""
+    machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
+    async with asyncio.TaskGroup() as tasks:
+        cluster = Cluster(api, clock, machines, tasks)
+        kubelets = Kubelets(cluster)
+        try:
+            await asyncio.gather(*(machine.register() for machine in machines.values()))
+            for path, observe in (
+                (GPU_SERVERS, kubelets.observe_server),
+                (NODES, kubelets.observe_node),
+                (PODS, kubelets.observe_pod),
+            ):
+                listed = asyncio.Event()
+                tasks.create_task(api.follow(path, observe, listed, kubelets.order))
+                await listed.wait()
+            for fault in faults:
+                tasks.create_task(inject(fault, api, clock, cluster.agents))
+            log.info("nodes ready", nodes=len(machines), speed=clock.speed)
+            started.set()
+            while True:
+                await asyncio.sleep(HEARTBEAT)
+                for machine in machines.values():
+                    if machine.up:
+                        await machine.publish()
+        finally:
+            kubelets.close()

@@ -1,0 +1,128 @@
+"""Which node has room for a Pod: the part of kube-scheduler that GPU Pods need, without I/O.
+
+Looked at: CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity, taints
+and tolerations, cordoning. No node has the Pods that a required Pod affinity asks for. Not looked
+at: everything else about other Pods (anti-affinity, spreading, preemption).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+from partita.models.quantities import parse_quantity
+
+__all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "counted", "place", "why_not"]
+
+CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""What cordoning a node means to Pods."""
+_NEW: Final = "node.kubernetes.io/not-ready"
+"""Put on new Nodes by the API server and taken off by the node controller; without a controller
+(an API server by itself) it would stay for ever, and these nodes are ready when they say so."""
+
+
+COMMON: Final = ("cpu", "memory", "ephemeral-storage")
+"""What every node has, and every Pod may ask for."""
+
+
+def counted(resource: str, quantity: object) -> int:
+    """Read an amount of a resource: thousandths of CPUs, bytes or a number."""
+    amount = parse_quantity(str(quantity))
+    return ceil(amount * 1000 if resource == "cpu" else amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a Pod asks of a node: amounts of resources (of CPUs thousandths), and its rules."""
+
+    resources: Mapping[str, int] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, Any]] = ()
+    affinity: Sequence[Mapping[str, Any]] = ()
+    """Terms of which one must hold: `requiredDuringSchedulingIgnoredDuringExecution`."""
+    company: bool = False
+    """It must run beside other Pods: a required Pod affinity."""
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Numbers of GPUs and slices; a Pod that wants none is not simulated."""
+        return {name: count for name, count in self.resources.items() if name not in COMMON}
+
+
+@dataclass(slots=True)
+class NodeCapacity:
+    """What of a node decides about Pods."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Mapping[str, Any]] = ()
+    capacity: dict[str, int] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+
+    def free(self, resource: str) -> int:
+        """Tell how many of a resource are left."""
+        return self.capacity.get(resource, 0) - self.used[resource]
+
+    def takes(self, wants: Wants) -> bool:
+        """Tell whether a Pod may run here now."""
+        return not self.refuses(wants)
+
+    def refuses(self, wants: Wants) -> str:
+        """Say why a Pod cannot run here now, in kube-scheduler's words; empty where it can."""
+        for taint in self.taints:
+            if not _tolerated(taint, wants.tolerations):
+                if taint["key"] == CORDON["key"]:
+                    return "node(s) were unschedulable"
+                return f"node(s) had untolerated taint(s) {{{taint['key']}}}"
+        if not all(self.labels.get(k) == v for k, v in wants.node_selector.items()) or (
+            wants.affinity and not any(_holds(t, self.labels) for t in wants.affinity)
+        ):
+            return "node(s) didn't match Pod's node affinity/selector"
+        if wants.company:
+            return "node(s) didn't match pod affinity rules"
+        lacking = (name for name, count in wants.resources.items() if self.free(name) < count)
+        return next((f"Insufficient {name}" for name in lacking), "")
+
+
+def place(wants: Wants, rooms: Iterable[NodeCapacity]) -> NodeCapacity | None:
+    """Choose the node with the most devices left that a Pod wants; None when none takes it."""
+    fitting = [room for room in rooms if room.takes(wants)]
+    return min(fitting, key=lambda r: (-sum(map(r.free, wants.devices)), r.name), default=None)
+
+
+def why_not(wants: Wants, rooms: Iterable[NodeCapacity]) -> str:
+    """Say why no node takes a Pod, as kube-scheduler does in the condition PodScheduled."""
+    reasons = Counter(room.refuses(wants) for room in rooms)
+    told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{reasons.total()} nodes are available: {told}."
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    return (
+        taint["key"] == _NEW
+        or taint["effect"] == "PreferNoSchedule"
+        or any(
+            t.get("key") in (taint["key"], None)
+            and t.get("effect") in (taint["effect"], None, "")
+            and (t.get("operator") == "Exists" or t.get("value", "") == taint.get("value", ""))
+            for t in tolerations
+        )
+    )
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: value is not None and int(value) > int(values[0]),
+    "Lt": lambda value, values: value is not None and int(value) < int(values[0]),
+}
+
+
+def _holds(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    return all(
+        _OPERATORS[e["operator"]](labels.get(e["key"]), e.get("values") or ())
+        for e in term.get("matchExpressions") or ()
+    )

@@ -1,0 +1,271 @@
+"""Pretends to be the agent in a server Pod: reports, offers slices, lives through faults."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NoReturn
+
+import structlog
+
+from partita.constants import GROUP, VERSION
+from partita.models.base import Condition, mebibytes, set_condition
+from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used
+from partita_testcluster.nodes.simulated_pods import Server
+
+__all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "Cluster", "SimulatedAgent"]
+
+log = structlog.get_logger(__name__)
+
+GPU_SERVERS: Final = f"/apis/{GROUP}/{VERSION}/gpuservers"
+FAULT_ANNOTATION: Final = "sim.partita.dev/fault"
+"""On a GPUServer: which of `FAULTS` its GPU is to have; the agent takes it off when it is over."""
+
+DRIVER_VERSION: Final = "580.95.05"
+PCIE_BANDWIDTH: Final = "31500M"
+"""Bytes per second of PCIe 4.0 x16: 16 GT/s on 16 lanes, 128 of 130 bits."""
+USAGE_INTERVAL: Final = 1.0
+"""Least seconds between two reports of one GPU's use."""
+USAGE_RATE: Final = 25.0
+"""Most reports of use a second, of all GPUs: each is a write that the operator sees, too."""
+JOBS_LEAVE: Final = 1.0
+"""Seconds after a fault until the programs on the GPU have died of it."""
+OPERATOR_RELEASES: Final = 30.0
+"""Seconds to wait, before recovering, for the operator to release what the fault took."""
+
+_STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What a GPU can suffer; `recovery` is the virtual seconds until it is healthy again."""
+
+    reason: str
+    message: str
+    error: str
+    recovery: float
+
+
+# Errors: cudaError_t in the CUDA Runtime API. Xids: NVIDIA's catalogue.
+FAULTS: Final[Mapping[str, _Fault]] = {
+    "mps": _Fault("MPSFault", "The MPS server has failed", "cudaErrorMpsClientTerminated", 2),
+    "gpu-lost": _Fault("GPULost", "Xid 79: off the bus", "cudaErrorDevicesUnavailable", 10),
+    "xid": _Fault("XidError", "Xid 48: double-bit ECC error", "cudaErrorECCUncorrectable", 5),
+}
+
+
+class SimulatedAgent:
+    """The agent of one GPU, which offers it from now on.
+
+    Parameters
+    ----------
+    server
+        What its Pod is told.
+    device
+        The GPU.
+    machine
+        Where the GPU is.
+    cluster
+        What it is part of.
+    """
+
+    def __init__(
+        self, server: Server, device: SimulatedDevice, machine: Machine, cluster: "Cluster"
+    ) -> None:
+        self._server = server
+        self._device = device
+        self._machine = machine
+        self._cluster = cluster
+        self._path = f"{GPU_SERVERS}/{server.name}"
+        self._log = log.bind(server=server.name, node=machine.spec.name, gpu=device.uuid)
+        self._asked = ""
+        self._fault: _Fault | None = None
+        self._faulted = asyncio.Event()
+        self._reported: Body = {}
+        self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
+        self._offer(server.max_jobs)
+        cluster.agents[server.name] = self
+        self.look()
+
+    @property
+    def _body(self) -> Body:
+        return self._cluster.servers.get(self._server.name, {"metadata": {}})
+
+    @property
+    def _status(self) -> Body:
+        return self._body.get("status") or {}
+
+    def _offer(self, slices: int) -> None:
+        self._machine.room.capacity[self._device.resource] = slices
+
+    def look(self) -> None:
+        """Take in that its GPUServer has changed; what an annotation asks for is done once."""
+        asked = (self._body["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION, "")
+        if asked != self._asked:
+            self._asked = asked
+            fault = FAULTS.get(asked)
+            if fault is not None and (asked != "mps" or self._server.mode == "MPS"):
+                self._fault = fault
+                self._faulted.set()
+            elif asked:
+                self._log.warning("no such fault", fault=asked, mode=self._server.mode)
+        self._forget_released()
+        self._device.changed.set()
+
+    def _forget_released(self) -> None:
+        """Forget what an ended job used once it is reported and the operator has released it."""
+        allocations, ended = self._status.get("allocations") or {}, self._device.ended
+        for uid in [u for u in ended if u in self._reported_jobs and u not in allocations]:
+            del ended[uid]
+
+    async def serve(self) -> NoReturn:
+        """Report the GPU until cancelled."""
+        await self._machine.publish()
+        spec = self._device.spec
+        await self._report(
+            {
+                "node": spec.name,
+                "uuid": self._device.uuid,
+                "product": spec.product,
+                "memory": mebibytes(spec.gpu_memory),
+                "smCount": spec.sm_count,
+                "pcieBandwidth": PCIE_BANDWIDTH,
+                "driverVersion": DRIVER_VERSION,
+            },
+            Ready=(True, "AgentReporting"),
+            Faulted=(False, "Healthy"),
+        )
+        self._log.info("serving", mode=self._server.mode, max_jobs=self._server.max_jobs)
+        while True:
+            await self._device.changed.wait()
+            self._device.changed.clear()
+            if self._fault is not None:
+                await self._suffer(self._fault)
+            elif self._usage() != self._reported:
+                await self._report({})
+                pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._faulted.wait()
+
+    def close(self) -> None:
+        """Stop serving: MPS goes, and takes its clients with it."""
+        del self._cluster.agents[self._server.name]
+        self._offer(0)
+        self._device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
+
+    async def farewell(self) -> None:
+        """Say that the GPU is no longer served, unless another agent serves by now."""
+        leaving = "deletionTimestamp" in self._body["metadata"]
+        if leaving or not self._machine.up or self._server.name in self._cluster.agents:
+            return
+        await self._machine.publish()
+        usage = {"memory": "0", "gpuUtilization": 0, "jobs": dict.fromkeys(self._reported_jobs)}
+        mps = {"mps": {"state": "Stopped", "clients": 0}} if self._server.mode == "MPS" else {}
+        await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped"))
+
+    async def _suffer(self, fault: _Fault) -> None:
+        """Report a fault, lose the clients, wait until they are released, recover."""
+        self._log.warning("faulted", reason=fault.reason)
+        self._offer(0)
+        reason = fault.reason
+        await self._report({}, fault.message, Ready=(False, reason), Faulted=(True, reason))
+        await self._machine.publish()
+        await self._until(lambda: not self._device.tenants, JOBS_LEAVE)
+        self._device.stop_all(f"CUDA error: {fault.error}")
+        await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
+        await self._cluster.clock.sleep(fault.recovery)
+        self._device.stop_all(f"CUDA error: {fault.error}")  # those that were bound meanwhile
+        with suppress(ApiError):  # deleted meanwhile
+            patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
+            await self._cluster.api.call("PATCH", self._path, patch)
+        self._fault = None
+        self._faulted.clear()
+        self._offer(self._server.max_jobs)
+        await self._machine.publish()
+        await self._report({}, Ready=(True, "Recovered"), Faulted=(False, "Recovered"))
+        self._log.info("recovered", reason=fault.reason)
+
+    async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
+        """Wait for something to hold; not for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    self._device.changed.clear()
+                    await self._device.changed.wait()
+
+    def _usage(self) -> Body:
+        """Measure. A job that has ended keeps its peak and its first use until it is released."""
+        gpu, tenants = self._device.gpu, self._device.tenants
+        jobs = {uid: used.dump() for uid, used in self._device.ended.items()}
+        for key, job in gpu.jobs.items():
+            used = Used(job.memory, job.peak, self._device.first_uses.get(key))
+            jobs[tenants[key].job_uid] = used.dump()
+        utilisation = round(gpu.utilisation)
+        usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
+        if self._server.mode != "MPS":
+            return {"usage": usage}
+        clients = sum(tenant.processes for tenant in tenants.values())
+        state = "Faulted" if self._fault is not None else "Ready"
+        return {"usage": usage, "mps": {"state": state, "clients": clients}}
+
+    async def _report(
+        self, status: Body, message: str = "", **conditions: tuple[bool, str]
+    ) -> None:
+        """Write the use, and what else is new."""
+        self._reported = self._usage()
+        usage = self._reported["usage"]
+        left = self._reported_jobs - usage["jobs"].keys()
+        self._reported_jobs = set(usage["jobs"])
+        self._forget_released()
+        usage = usage | {"jobs": usage["jobs"] | dict.fromkeys(left)}
+        await self._send(status | self._reported | {"usage": usage}, message, **conditions)
+
+    async def _send(self, status: Body, message: str = "", **new: tuple[bool, str]) -> None:
+        """Write a part of the GPUServer's status, conditions beside those of others."""
+        conditions = tuple(map(Condition.model_validate, self._status.get("conditions") or ()))
+        for kind, (holds, reason) in new.items():
+            condition = Condition(type=kind, status=_STATUS[holds], reason=reason, message=message)
+            conditions = set_condition(conditions, condition, datetime.now(UTC))
+        if new:
+            status = status | {"conditions": [condition.dump() for condition in conditions]}
+        try:
+            await self._cluster.api.call("PATCH", f"{self._path}/status", {"status": status})
+        except ApiError as error:
+            self._log.warning("not reported", error=str(error))
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What all parts of the simulation share.
+
+    Parameters
+    ----------
+    api
+        The API server.
+    clock
+        Virtual time.
+    machines
+        The machines by name.
+    tasks
+        Runs what takes time.
+    servers
+        All GPUServers by name, as they are in the API.
+    agents
+        Those that serve now, by their GPUServer.
+    """
+
+    api: APIServer
+    clock: Clock
+    machines: Mapping[str, Machine]
+    tasks: asyncio.TaskGroup
+    servers: dict[str, Body] = field(default_factory=dict)
+    agents: dict[str, SimulatedAgent] = field(default_factory=dict)
+
+    def uuid(self, server: str) -> str:
+        """Return the GPU that a GPUServer had last; empty when it had none."""
+        return str((self.servers.get(server, {}).get("status") or {}).get("uuid", ""))

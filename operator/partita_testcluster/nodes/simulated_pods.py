@@ -1,0 +1,314 @@
+"""Pods as a simulated node sees them: what they ask for and do, and what it writes of them.
+
+Annotations that a Pod's author writes (all optional):
+
+- `sim.partita.dev/duration`: how long it runs alone on a GPU, such as `20s` (10s).
+- `sim.partita.dev/memory`: GPU memory that it really uses, an amount such as `2Gi` or amounts
+  over equal parts of its run such as `1Gi,6Gi,6Gi` (half of what is booked, 1Gi without booking).
+- `sim.partita.dev/gpu`: percent of the GPU that it uses alone, or such a list (30).
+- `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends.
+- `sim.partita.dev/not-starting`: it never starts, for this reason of kubelet's, such as
+  `ImagePullBackOff`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, get_args
+
+from partita.constants import (
+    ANNOTATION_JOB_UID,
+    ANNOTATION_MEMORY,
+    ANNOTATION_PROCESSES,
+    DEVICE_RESOURCE_PREFIX,
+    GPU_RESOURCE,
+)
+from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
+from partita_testcluster.nodes.gpu import GIB, Mode, Work
+from partita_testcluster.nodes.scheduler import COMMON, Wants, counted
+
+__all__ = [
+    "GATED",
+    "BadPodError",
+    "Exit",
+    "PodTask",
+    "Server",
+    "SimulatedPod",
+    "owner_of",
+    "parse_pod",
+    "pod_status",
+    "unschedulable",
+    "waiting_status",
+]
+
+T = TypeVar("T")
+Body = dict[str, Any]
+
+_SIM: Final = "sim.partita.dev/"
+GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
+"""As the API server says it of a new Pod (pkg/registry/core/pod/strategy.go)."""
+_SCHEDULER: Final = "default-scheduler"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class BadPodError(ValueError):
+    """An annotation or variable of a Pod cannot be read; the text says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What makes a Pod a server Pod: its GPUServer's name, how jobs share, and how many may."""
+
+    name: str
+    mode: Mode
+    max_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a Pod ended; where its node did not let it in (`admitted`), nothing was started."""
+
+    code: int
+    message: str
+    reason: str = ""
+    admitted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PodTask:
+    """What a job's Pod does: its work on each of its GPUs, its clients, and how it ends."""
+
+    work: Work
+    processes: int
+    exit: Exit
+
+
+def owner_of(body: Mapping[str, Any], kind: str) -> Mapping[str, str]:
+    """Return the owner reference of a Pod's controller; empty unless it is of this kind."""
+    owners = body["metadata"].get("ownerReferences") or ()
+    return next((o for o in owners if o.get("controller") and o["kind"] == kind), {})
+
+
+class SimulatedPod:
+    """A Pod of the API server, as far as a node that only pretends to run it needs it.
+
+    Attributes
+    ----------
+    version
+        Its resource version.
+    node
+        Node that it is bound to; empty if none.
+    for_default_scheduler
+        Whether it is kube-scheduler that is to bind it.
+    job_uid
+        UID under which its use is reported: the job's, else its own.
+    server_name
+        Its GPUServer, if it is a server Pod, which runs until it is deleted; else empty.
+    wants
+        What it asks of a node.
+    gated
+        Whether it has scheduling gates.
+    not_starting
+        Why it never starts; empty if it does.
+    deleted
+        Whether somebody wants it gone.
+    ended
+        Whether it has ended.
+    unschedulable
+        Why no node took it, as was written last; empty if nothing was.
+    started
+        When its containers started, if they run already.
+    """
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+        self.uid: str = meta["uid"]
+        self.version: str = meta.get("resourceVersion", "")
+        self.namespace: str = meta["namespace"]
+        self.name: str = meta["name"]
+        self.annotations: Mapping[str, str] = meta.get("annotations") or {}
+        self.containers: Sequence[Mapping[str, Any]] = spec["containers"]
+        self.node: str = spec.get("nodeName") or ""
+        self.for_default_scheduler = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER
+        self.server_name = owner_of(body, "GPUServer").get("name", "")
+        self.job_uid = owner_of(body, "SharedGPUJob").get("uid") or self.annotations.get(
+            ANNOTATION_JOB_UID, self.uid
+        )
+        self.wants = _wants(spec)
+        self.gated = bool(spec.get("schedulingGates"))
+        self.not_starting: str = self.annotations.get(_SIM + "not-starting", "")
+        self.deleted = "deletionTimestamp" in meta
+        self.ended = status.get("phase") in {"Succeeded", "Failed"}
+        self.unschedulable: str = next(
+            (
+                condition.get("message", "")
+                for condition in status.get("conditions") or ()
+                if (condition["type"], condition["status"]) == ("PodScheduled", "False")
+            ),
+            "",
+        )
+        running = status.get("phase") == "Running" and status.get("startTime")
+        self.started = parse_time(status["startTime"]) if running else None
+
+    @property
+    def path(self) -> str:
+        """Path of the Pod in the API."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+    @property
+    def _env(self) -> dict[str, str]:
+        """The plain variables of all containers; the first to set one wins."""
+        return {
+            variable["name"]: variable.get("value", "")
+            for container in reversed(self.containers)
+            for variable in container.get("env") or ()
+        }
+
+    def server(self) -> Server:
+        """Read what a server Pod's containers are told.
+
+        Raises
+        ------
+        BadPodError
+            If a variable is wrong.
+        """
+        env, modes = self._env, {mode: mode for mode in get_args(Mode)}
+        mode = env.get("PARTITA_MODE", "MPS")
+        if mode not in modes:
+            raise BadPodError(f"PARTITA_MODE: {mode!r}; write one of {', '.join(modes)}")
+        count = env.get("PARTITA_MAX_JOBS", "16")
+        max_jobs = _read("PARTITA_MAX_JOBS", count, _between(1, 1000), "a number above 0")
+        return Server(self.server_name, modes[mode], int(max_jobs))
+
+    def task(self, mode: Mode, gpus: int) -> PodTask:
+        """Read what a job's Pod does.
+
+        Parameters
+        ----------
+        mode
+            How its GPUs are shared; the limit in its environment holds under MPS only.
+        gpus
+            How many GPUs its memory is spread over.
+
+        Raises
+        ------
+        BadPodError
+            If an annotation cannot be read.
+        """
+
+        def read(name: str, parse: Callable[[str], T], default: str, expected: str) -> T:
+            return _read(f"annotation {name}", self.annotations.get(name, default), parse, expected)
+
+        amounts = "an amount such as 2Gi, or amounts over equal parts of the run: 1Gi,6Gi,6Gi"
+        percents = "a percentage from 0 to 100 such as 40, or a list such as 20,80"
+        time = "a duration such as 20s or 1m30s"
+        booked = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
+        processes = int(read(ANNOTATION_PROCESSES, _between(1, 999), "1", "a number above 0"))
+        memory = read(_SIM + "memory", _list_of(parse_memory), str(booked // 2), amounts)
+        utilisation = read(_SIM + "gpu", _list_of(_between(0, 100)), "30", percents)
+        duration = read(_SIM + "duration", parse_duration, "10s", time)
+        code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))
+        # Per process, in the form that the operator writes.
+        # https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
+        limit = re.fullmatch(r"0=(\d+)M", self._env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
+        allowed = int(limit[1]) * MEBI * processes if limit and mode == "MPS" else None
+        each = tuple(amount // gpus for amount in memory)
+        work = Work(self.uid, duration, each, utilisation, allowed)
+        return PodTask(work, processes, Exit(code, self.annotations.get(_SIM + "message", "")))
+
+
+def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
+    """Read a Pod, which the API server has validated."""
+    return SimulatedPod(body)
+
+
+def _wants(spec: Mapping[str, Any]) -> Wants:
+    resources: Counter[str] = Counter()
+    for container in spec["containers"]:
+        asked = container.get("resources") or {}
+        # What has a limit and no request requests its limit.
+        for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
+            if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
+                resources[name] += counted(name, value)
+    selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
+    affinity = spec.get("affinity") or {}
+    nodes, pods = (affinity.get(kind) or {} for kind in ("nodeAffinity", "podAffinity"))
+    terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    return Wants(dict(resources), selector, tolerations, terms, bool(pods.get(_REQUIRED)))
+
+
+def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:
+    """Patch of a Pod whose containers all run, or have ended now."""
+    since, now = _second(started), _second(datetime.now(UTC))
+    status: Body = {"phase": "Running", "startTime": since}
+    state: Body = {"running": {"startedAt": since}}
+    if end is not None:
+        status["phase"] = "Failed" if end.code else "Succeeded"
+        reason = end.reason or ("Error" if end.code else "Completed")
+        told = {"reason": reason, "message": end.message}
+        if not end.admitted:
+            return {"metadata": {"uid": pod.uid}, "status": status | told}
+        times = {"startedAt": since, "finishedAt": now}
+        state = {"terminated": {"exitCode": end.code} | told | times}
+    ready = end is None
+    status["conditions"] = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}]
+    status["containerStatuses"] = [
+        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
+        | {"ready": ready, "restartCount": 0, "state": state}
+        for c in pod.containers
+    ]
+    return {"metadata": {"uid": pod.uid}, "status": status}
+
+
+def unschedulable(pod: SimulatedPod, why: str) -> Body:
+    """Patch of a Pod that no node takes; refused where it has changed, as when it was bound."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "SchedulingGated" if pod.gated else "Unschedulable",
+        "message": why,
+        "lastTransitionTime": _second(datetime.now(UTC)),
+    }
+    meta = {"uid": pod.uid, "resourceVersion": pod.version}
+    return {"metadata": meta, "status": {"conditions": [condition]}}
+
+
+def waiting_status(pod: SimulatedPod) -> Body:
+    """Patch of a Pod whose containers do not start."""
+    waiting = {"waiting": {"reason": pod.not_starting, "message": "as its annotation asks"}}
+    statuses = [
+        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
+        | {"ready": False, "restartCount": 0, "state": waiting}
+        for c in pod.containers
+    ]
+    since = _second(datetime.now(UTC))
+    status = {"phase": "Pending", "startTime": since, "containerStatuses": statuses}
+    return {"metadata": {"uid": pod.uid}, "status": status}
+
+
+def _second(time: datetime) -> str:
+    """Write a time as Kubernetes' Time is: whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _read(what: str, text: str, parse: Callable[[str], T], expected: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadPodError(f"{what}: {text!r}; write {expected}") from error
+
+
+def _list_of(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    return lambda text: tuple(parse(part.strip()) for part in text.split(","))
+
+
+def _between(low: int, high: int) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError(f"not from {low} to {high}")
+        return value
+
+    return parse

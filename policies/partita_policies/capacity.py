@@ -1,0 +1,383 @@
+"""The free room of the GPUs of one snapshot: what may be placed where.
+
+Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
+memory booked <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
+alone is alone, a job on several GPUs has that many different ones on one node, a job runs only on
+nodes that it may use, and where a node's CPU, memory and ephemeral storage are known, no more of
+them is taken than it has.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from partita_policies.segment_tree import NONE, SegmentTree
+from partita_policies.types import GPU, Booking, Job, Node
+
+if TYPE_CHECKING:
+    from partita_policies.hosts import Hosts
+
+__all__ = ["Capacity", "CapacityError", "CapacityShortage", "Free"]
+
+
+_Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
+_Size = tuple[int, int, int, int]
+_REMEMBERED = 16
+"""Sizes of one shape of job that are remembered to fit nowhere."""
+
+
+class CapacityError(ValueError):
+    """Something was to be taken that there is no room for, or given back that nobody holds."""
+
+
+class CapacityShortage(StrEnum):
+    """Why a job cannot have a GPU, or a set of them."""
+
+    UNKNOWN = "Unknown"
+    """There is no such GPU among those that may take jobs."""
+    COUNT = "Count"
+    """Not as many different GPUs as the job asks for."""
+    NODE = "Node"
+    """The GPUs are not all on one node."""
+    BOOKED = "Booked"
+    """The job holds a GPU already."""
+    ALONE = "Alone"
+    """Somebody is alone on the GPU, or this job must be and somebody else is there."""
+    MEMORY = "Memory"
+    """Not enough memory is free."""
+    JOBS = "Jobs"
+    """Too few of the GPU's `max_jobs` slots are free."""
+    CLIENTS = "Clients"
+    """Too few of the GPU's MPS clients are free."""
+    PRODUCT = "Product"
+    """The GPU is none of the products that the job may have."""
+    NOT_ELIGIBLE = "NotEligible"
+    """The job may not run on the GPU's node."""
+    HOST = "Host"
+    """Too little CPU, memory or ephemeral storage of the GPU's node is free."""
+
+
+@dataclass(slots=True)
+class Free:
+    """What is left of one GPU. To be read; only `Capacity` changes it."""
+
+    gpu: GPU
+    memory: int
+    """Bytes; below zero when more is booked than the GPU (now) has."""
+    slots: int
+    clients: int
+    alone: bool = False
+    """Somebody on it must be alone."""
+    holders: dict[str, Booking | Job] = field(default_factory=dict)
+    """Who is on it, by job id."""
+
+
+class Capacity:
+    """The room left on some GPUs, and who takes it, in one decision.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs with what is booked on them. Bookings that already exceed a GPU are taken as
+        they are: nothing more fits there until enough is given back.
+    nodes
+        CPU, memory and ephemeral storage of the GPUs' nodes; a node that is not among them is not
+        checked.
+
+    Notes
+    -----
+    `first_fit` stays fast with thousands of GPUs and jobs: an index over free memory, and for
+    each kind of job the smallest that are known to fit nowhere any more.
+    """
+
+    def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
+        self._free: dict[str, Free] = {}
+        self._where: dict[str, list[str]] = {}
+        self._hosts = _hosts_of(nodes) if nodes else None
+        for gpu in gpus:
+            free = Free(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
+            self._free[gpu.id] = free
+            for booking in gpu.bookings:
+                self._hold(free, booking.job, booking)
+        self._rows = list(self._free.values())
+        self._index = {gpu_id: index for index, gpu_id in enumerate(self._free)}
+        self._nodes: dict[str, list[int]] = {}
+        for index, free in enumerate(self._rows):
+            self._nodes.setdefault(free.gpu.node, []).append(index)
+        self._heights: tuple[SegmentTree, SegmentTree] | None = None
+        self._too_big: dict[_Shape, list[_Size]] = {}
+
+    def __getitem__(self, gpu_id: str) -> Free:
+        return self._free[gpu_id]
+
+    def __contains__(self, gpu_id: object) -> bool:
+        return gpu_id in self._free
+
+    @property
+    def full(self) -> bool:
+        """Whether no GPU takes another job, however small."""
+        return self._index_of(alone=False).highest == NONE
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether some GPU has nobody on it."""
+        return self._index_of(alone=True).highest != NONE
+
+    @property
+    def hosts(self) -> "Hosts | None":
+        """What is left of the nodes' own resources; None when no node's are known."""
+        return self._hosts
+
+    def holds(self, job_id: str) -> bool:
+        """Say whether a job has a GPU, taken here or booked before."""
+        return job_id in self._where
+
+    def why_not(self, job: Job, gpu_id: str) -> CapacityShortage | None:
+        """Say what keeps a job from one GPU, or None when it may have it."""
+        free = self._free.get(gpu_id)
+        refusal: CapacityShortage | None = None
+        if free is None:
+            refusal = CapacityShortage.UNKNOWN
+        elif job.id in free.holders:
+            refusal = CapacityShortage.BOOKED
+        elif job.products and free.gpu.product not in job.products:
+            refusal = CapacityShortage.PRODUCT
+        elif job.nodes and free.gpu.node not in job.nodes:
+            refusal = CapacityShortage.NOT_ELIGIBLE
+        elif job.memory > free.gpu.memory:
+            refusal = CapacityShortage.MEMORY
+        elif free.alone or (job.alone and free.holders):
+            refusal = CapacityShortage.ALONE
+        elif job.memory > free.memory:
+            refusal = CapacityShortage.MEMORY
+        elif job.slots > free.slots:
+            refusal = CapacityShortage.JOBS
+        elif job.clients > free.clients:
+            refusal = CapacityShortage.CLIENTS
+        elif self._hosts is not None and not self._hosts.has(free.gpu.node, job):
+            refusal = CapacityShortage.HOST
+        return refusal
+
+    def why_not_together(self, job: Job, gpu_ids: Sequence[str]) -> CapacityShortage | None:
+        """Say what keeps a job from starting on exactly these GPUs, or None when it may."""
+        if job.id in self._where:
+            return CapacityShortage.BOOKED
+        if len(gpu_ids) == 1 and job.gpus == 1:
+            return self.why_not(job, gpu_ids[0])
+        for gpu_id in gpu_ids:
+            refusal = self.why_not(job, gpu_id)
+            if refusal is not None:
+                return refusal
+        if not len(gpu_ids) == len(set(gpu_ids)) == job.gpus:
+            return CapacityShortage.COUNT
+        if job.gpus > 1 and len({self._free[gpu_id].gpu.node for gpu_id in gpu_ids}) > 1:
+            return CapacityShortage.NODE
+        return None
+
+    def first_fit(self, job: Job, node: str | None = None) -> tuple[str, ...] | None:
+        """Find the first GPUs, in the snapshot's order, that the job may have now.
+
+        Parameters
+        ----------
+        job
+            A job that holds nothing.
+        node
+            Look on this node alone.
+
+        Returns
+        -------
+        tuple of str or None
+            As many GPU ids as the job asks for, all on one node; None when it does not fit.
+        """
+        if job.id in self._where:
+            return None
+        if node is not None:
+            return self._on_node(job, self._nodes.get(node, ()))
+        if self.is_hopeless(job):
+            return None
+        found = self._first_one(job) if job.gpus == 1 else self._first_node(job)
+        if found is None:
+            self._remember(job)
+        return found
+
+    def is_hopeless(self, job: Job) -> bool:
+        """Say whether `first_fit` found no place for such a job, or a smaller one, already."""
+        known = self._too_big.get(_shape(job))
+        if known is None:
+            return False
+        size = _size(job)
+        return any(not _is_below(size, least) for least in known)
+
+    def reach(self, job: Job, gpu_id: str) -> int:
+        """Return how much memory such a job may ask of a GPU, and of enough others beside it.
+
+        Returns
+        -------
+        int
+            Bytes; -1 when it cannot have the GPU, or not as many of the node as it asks for,
+            however little memory it asks.
+        """
+        free = self._free[gpu_id]
+        here = self._reach(job, free)
+        if self._hosts is not None and not self._hosts.has(free.gpu.node, job):
+            here = NONE
+        if job.gpus == 1 or here == NONE:
+            return here
+        members = self._nodes[self._free[gpu_id].gpu.node]
+        reaches = sorted((self._reach(job, self._rows[i]) for i in members), reverse=True)
+        return min(here, reaches[job.gpus - 1]) if len(reaches) >= job.gpus else NONE
+
+    def take(self, job: Job, gpu_ids: Sequence[str]) -> None:
+        """Give a job these GPUs.
+
+        Raises
+        ------
+        RoomError
+            It may not have them; nothing has changed.
+        """
+        refusal = self.why_not_together(job, gpu_ids)
+        if refusal is not None:
+            raise CapacityError(f"job {job.id} cannot have {', '.join(gpu_ids)}: {refusal}")
+        for gpu_id in gpu_ids:
+            free = self._free[gpu_id]
+            self._hold(free, job.id, job)
+            self._reindex(gpu_id, free)
+
+    def give_back(self, job_id: str) -> None:
+        """Free all that a job holds, whether it took it here or was booked before.
+
+        Raises
+        ------
+        RoomError
+            It holds nothing.
+        """
+        gpu_ids = self._where.pop(job_id, None)
+        if gpu_ids is None:
+            raise CapacityError(f"job {job_id} holds no GPU")
+        for gpu_id in gpu_ids:
+            free = self._free[gpu_id]
+            holder = free.holders.pop(job_id)
+            free.memory += free.gpu.memory if holder.alone else holder.memory
+            free.slots += holder.slots
+            free.clients += holder.clients
+            free.alone = any(other.alone for other in free.holders.values())
+            self._reindex(gpu_id, free)
+        if self._hosts is not None:
+            self._hosts.give_back(free.gpu.node, holder)
+        self._too_big.clear()
+
+    def _remember(self, job: Job) -> None:
+        """Keep in mind that a job fits nowhere, instead of larger ones."""
+        shape, least = _shape(job), _size(job)
+        known = self._too_big.get(shape, ())
+        smaller = [other for other in known if _is_below(other, least)]
+        self._too_big[shape] = [least, *smaller[: _REMEMBERED - 1]]
+
+    def _hold(self, free: Free, job_id: str, holder: Booking | Job) -> None:
+        if self._hosts is not None and job_id not in self._where:
+            self._hosts.take(free.gpu.node, holder)
+        free.holders[job_id] = holder
+        if holder.alone:
+            free.memory -= free.gpu.memory
+            free.alone = True
+        else:
+            free.memory -= holder.memory
+        free.slots -= holder.slots
+        free.clients -= holder.clients
+        where = self._where.get(job_id)
+        if where is None:
+            self._where[job_id] = [free.gpu.id]
+        else:
+            where.append(free.gpu.id)
+
+    def _reindex(self, gpu_id: str, free: Free) -> None:
+        if self._heights is not None:
+            shared, idle = self._heights
+            index = self._index[gpu_id]
+            high, high_idle = self._shared_height(free), self._idle_height(free)
+            shared.set(index, high)
+            idle.set(index, high_idle)
+            if self._hosts is not None:
+                self._hosts.set_heights(index, high, high_idle)
+
+    def _index_of(self, *, alone: bool) -> SegmentTree:
+        if self._heights is None:
+            high = [self._shared_height(free) for free in self._rows]
+            high_idle = [self._idle_height(free) for free in self._rows]
+            self._heights = (SegmentTree(high), SegmentTree(high_idle))
+            if self._hosts is not None:
+                self._hosts.arrange([free.gpu.node for free in self._rows], high, high_idle)
+        return self._heights[alone]
+
+    @staticmethod
+    def _reach(job: Job, free: Free) -> int:
+        gpu = free.gpu
+        wrong = (job.products and gpu.product not in job.products) or (
+            job.nodes and gpu.node not in job.nodes
+        )
+        taken = free.alone or (job.alone and free.holders)
+        if wrong or taken or job.slots > free.slots or job.clients > free.clients:
+            return NONE
+        return max(free.memory, NONE)
+
+    @staticmethod
+    def _shared_height(free: Free) -> int:
+        taken = free.alone or free.slots < 1 or free.clients < 1
+        return NONE if taken else max(free.memory, NONE)
+
+    @staticmethod
+    def _idle_height(free: Free) -> int:
+        return NONE if free.holders else free.gpu.memory
+
+    def _first_one(self, job: Job) -> tuple[str, ...] | None:
+        heights = self._index_of(alone=job.alone)
+        if self._hosts is not None and any(_size(job)[1:]):
+            for index in self._hosts.places(job):
+                gpu_id = self._rows[index].gpu.id
+                if self.why_not(job, gpu_id) is None:
+                    return (gpu_id,)
+            return None
+        index = heights.first(job.memory)
+        while index != NONE:
+            gpu_id = self._rows[index].gpu.id
+            if self.why_not(job, gpu_id) is None:
+                return (gpu_id,)
+            index = heights.first(job.memory, index + 1)
+        return None
+
+    def _first_node(self, job: Job) -> tuple[str, ...] | None:
+        if self._index_of(alone=job.alone).highest < job.memory:
+            return None
+        for members in self._nodes.values():
+            found = self._on_node(job, members)
+            if found is not None:
+                return found
+        return None
+
+    def _on_node(self, job: Job, members: Sequence[int]) -> tuple[str, ...] | None:
+        if len(members) < job.gpus:
+            return None
+        heights = self._index_of(alone=job.alone)
+        high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
+        fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
+        return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
+
+
+def _shape(job: Job) -> _Shape:
+    return (job.alone, job.gpus, job.slots, job.clients, job.products, job.nodes)
+
+
+def _size(job: Job) -> _Size:
+    return (job.memory, job.cpu, job.host_memory, job.host_storage)
+
+
+def _is_below(one: _Size, other: _Size) -> bool:
+    """Tell whether a size is less than another in any of its amounts."""
+    return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]
+
+
+def _hosts_of(nodes: Sequence[Node]) -> "Hosts":
+    from partita_policies.hosts import Hosts  # noqa: PLC0415 - loads numpy, which few need
+
+    return Hosts(nodes)

@@ -1,0 +1,101 @@
+"""What the work of each offer's jobs is worth, by all that waits and runs."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partita_policies.dqn.demand import PCIE, Demands, Floats, Integers
+from partita_policies.dqn.job_arrays import JobArrays
+from partita_policies.dqn.offers import Offer
+from partita_policies.dqn.prices import Groups, Paces, group, prices
+from partita_policies.types import Sharing
+
+__all__ = ["WorkValues", "values_of"]
+
+_UNPRICED = np.float32(-1)
+
+
+class WorkValues(NamedTuple):
+    """What work is worth."""
+
+    price: Floats
+    """(P, G): of a second of each job's work."""
+    bound: Floats
+    """(G): what all that is left is worth, seconds."""
+
+
+class _Work(NamedTuple):
+    """All the work that one GPU has before it."""
+
+    demands: Integers
+    seconds: Floats
+    memory: Floats
+    """GiB booked."""
+
+
+def values_of(
+    offers: Sequence[Offer], seats: JobArrays, sharing: Sharing, paces: Paces
+) -> WorkValues:
+    """Price the work of each offer's jobs, by all that waits and what runs on the GPUs offered to.
+
+    Parameters
+    ----------
+    offers, seats
+        The offers, and their jobs side by side.
+    sharing
+        How jobs share a GPU.
+    paces
+        Where the paces of sets of jobs are kept.
+    """
+    alike: dict[tuple[int, float, float], list[int]] = {}
+    gpus = zip(offers, seats.capacity.tolist(), seats.link.tolist(), strict=True)
+    for row, (offer, *gpu) in enumerate(gpus):
+        alike.setdefault((id(offer.backlog), *gpu), []).append(row)
+    price = np.zeros_like(seats.pool.remaining)
+    bound = np.zeros(len(offers), np.float32)
+    for (_, *gpu), rows in alike.items():
+        capacity, link = gpu
+        priced = offers[rows[0]].backlog.priced
+        demand = seats.demand[:, rows]
+        known = priced.get((capacity, link))
+        # A GPU that had no room before may be offered now, with jobs on it that nobody else runs.
+        if known is None or bool((known[0][demand] == _UNPRICED).any()):
+            work = _work([offers[row] for row in rows], seats, rows, capacity)
+            groups, of = _grouped(work, seats.demands, link)
+            of_groups = prices(groups.work, paces.of(groups, capacity, sharing))
+            each = np.where(of < 0, _UNPRICED, of_groups[of])
+            known = priced[capacity, link] = each, float(of_groups @ groups.work)
+        each, bound[rows] = known
+        price[:, rows] = each[demand]
+    return WorkValues(price * seats.there, bound)
+
+
+def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Integers]:
+    """Put the work into groups; return them, and the group of each demand, -1 for no work."""
+    known, of = np.unique(work.demands, return_inverse=True)
+    total = np.bincount(of, work.seconds)
+    booked = np.bincount(of, work.seconds * work.memory) / total
+    # Prices need not be unique: those found must not hang on the order of the jobs.
+    order = np.lexsort((total, booked, *demands.rests[known, 0].T))
+    known, total, booked = known[order], total[order], booked[order]
+    loads = demands.rests[known, 0]
+    loads[:, PCIE] = np.minimum(loads[:, PCIE] / link, 1)
+    limits = demands.limits[known]
+    groups = group(loads, limits, booked.astype(np.float32), total.astype(np.float32))
+    places = np.full(len(demands.durations), -1, np.int64)
+    places[known] = groups.of
+    return groups, places
+
+
+def _work(offers: Sequence[Offer], seats: JobArrays, rows: Sequence[int], capacity: float) -> _Work:
+    """Return what waits, for each GPU, and what runs on those offered to, in the mean."""
+    backlog, r = offers[0].backlog, seats.running
+    there = seats.there[:r, rows].T
+    left = seats.pool.remaining[:r, rows].T[there] / len(rows)
+    held = np.array([memory for offer in offers for memory in offer.booked], np.float32)
+    booked = np.where(backlog.alone, np.float32(capacity), backlog.memory)
+    work = seats.demands.durations[backlog.demands] * backlog.counts / backlog.gpus
+    demands = np.concatenate((backlog.demands, seats.demand[:r, rows].T[there]))
+    seconds = np.maximum(np.concatenate((work, left)), 1e-3)
+    return _Work(demands, seconds, np.concatenate((booked, held)))

@@ -1,0 +1,179 @@
+"""Which jobs keep each other good company on a GPU, and by which rule it takes one more.
+
+Jobs go well together when they do more work in a second than without the last of them, and all
+have finished sooner than if the last had come after the others.
+"""
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from partita_policies.forecast import Forecast, JobForecast, outlook_of
+from partita_policies.types import GPU, Booking, Job, Sharing
+
+__all__ = ["Colocation", "JoinRule", "Value"]
+
+_GAIN = 0.02
+"""Work in a second that a job must add to those it joins: less is within any model's error."""
+
+
+class JoinRule(IntEnum):
+    """Which of the jobs that go well together with those on a GPU it takes next."""
+
+    LONGEST = 0
+    FULLEST = 1
+    FASTEST = 2
+
+
+class Value(NamedTuple):
+    """What a job adds to others on a GPU."""
+
+    work: float
+    """Work in a second, over all of them."""
+    use: float
+    """The same, each weighed by the share that it takes of its scarcest resource."""
+
+
+class Colocation:
+    """Tells which jobs go well together on GPUs of one sort.
+
+    Parameters
+    ----------
+    jobs
+        One of each kind; a kind is known by its place here.
+    typical
+        Seconds of a job of unknown duration.
+    window
+        Kinds that fit which are weighed for a GPU, from the front of the queue.
+    """
+
+    def __init__(
+        self,
+        gpu: GPU,
+        sharing: Sharing,
+        jobs: Sequence[Job | Booking],
+        *,
+        typical: float,
+        window: int,
+    ) -> None:
+        self.gpu = gpu
+        self.forecast = Forecast(sharing, [outlook_of(job, gpu, typical) for job in jobs])
+        self.exclusive = sharing is Sharing.EXCLUSIVE
+        self._window = window
+        self._allowed = sum(
+            1 << kind
+            for kind, job in enumerate(jobs)
+            if not isinstance(job, Job) or not job.products or gpu.product in job.products
+        )
+        self._scarce = [_scarcest(outlook, gpu) for outlook in self.forecast.outlooks]
+        self._values: dict[tuple[tuple[int, ...], int], Value | None] = {}
+        self._choices: dict[tuple[tuple[int, ...], int, JoinRule], int] = {}
+
+    def choice(self, kinds: tuple[int, ...], mask: int, rule: JoinRule) -> int:
+        """Return the kind that a GPU takes next by a rule; -1 for none.
+
+        Parameters
+        ----------
+        kinds
+            Of those on the GPU, ascending.
+        mask
+            The kinds that wait, as bits.
+        """
+        key = (kinds, mask, rule)
+        found = self._choices.get(key)
+        if found is None:
+            scored = [
+                (_score(value, self.forecast.durations[kind], rule), -kind)
+                for kind, value in self._candidates(kinds, mask)
+            ]
+            scored.sort(reverse=True)
+            good = (-kind for _, kind in scored if self.forecast.worth_it(kinds, -kind))
+            found = self._choices[key] = next(good, -1)
+        return found
+
+    def options(
+        self, kinds: tuple[int, ...], mask: int, waiting: Sequence[int], most: int
+    ) -> list[tuple[int, ...]]:
+        """Return combinations of jobs to start beside others, the best used GPU first."""
+        found: dict[tuple[int, ...], float] = {}
+        level: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+        while level:
+            larger: dict[tuple[int, ...], float] = {}
+            for added, use in level:
+                beside = tuple(sorted((*kinds, *added)))
+                for kind, value in self._candidates(beside, mask):
+                    if added.count(kind) < waiting[kind] and self.forecast.worth_it(beside, kind):
+                        more = tuple(sorted((*added, kind)))
+                        larger[more] = max(larger.get(more, 0.0), use + value.use)
+            level = sorted(larger.items(), key=lambda one: (-one[1], one[0]))[:most]
+            found |= dict(level)
+        best = sorted(found, key=lambda added: (-found[added], added))[:most]
+        return [*best, ()] if kinds or not best else best
+
+    def _candidates(self, kinds: tuple[int, ...], mask: int) -> Iterator[tuple[int, Value]]:
+        """Yield the kinds that fit and add work, first in the queue first."""
+        mask &= self._allowed
+        left = self._window
+        while mask and left:
+            low = mask & -mask
+            mask ^= low
+            kind = low.bit_length() - 1
+            key = (kinds, kind)
+            if key not in self._values:
+                self._values[key] = self._value(kinds, kind)
+            value = self._values[key]
+            if value is not None:
+                left -= 1
+                if not kinds or value.work >= _GAIN:
+                    yield kind, value
+
+    def _value(self, kinds: tuple[int, ...], kind: int) -> Value | None:
+        """Return what a job adds to others; None when it does not fit beside them."""
+        if not self._fits(kinds, kind):
+            return None
+        self.forecast.work += 1
+        together = list(kinds)
+        insort(together, kind)
+        (work, use), (had, used) = self._sums(tuple(together)), self._sums(kinds)
+        return Value(work - had, use - used)
+
+    def _fits(self, kinds: tuple[int, ...], kind: int) -> bool:
+        gpu, outlooks = self.gpu, self.forecast.outlooks
+        one = outlooks[kind]
+        memory, slots, clients = one.memory, one.slots, one.clients
+        if kinds and (self.exclusive or one.alone):
+            return False
+        for place in kinds:
+            other = outlooks[place]
+            if other.alone:
+                return False
+            memory += other.memory
+            slots += other.slots
+            clients += other.clients
+        return memory <= gpu.memory and slots <= gpu.max_jobs and clients <= gpu.max_clients
+
+    def _sums(self, kinds: tuple[int, ...]) -> tuple[float, float]:
+        """Return the work that some jobs do in a second, and the same weighed by scarcity."""
+        rates = self.forecast.rates(kinds)
+        scarce = self._scarce
+        return sum(rates), sum([rates[i] * scarce[kind] for i, kind in enumerate(kinds)])
+
+
+def _score(value: Value, seconds: float, rule: JoinRule) -> tuple[float, float]:
+    match rule:
+        case JoinRule.LONGEST:
+            return (seconds, value.use)
+        case JoinRule.FULLEST:
+            return (value.use, seconds)
+        case JoinRule.FASTEST:
+            return (value.work, seconds)
+
+
+def _scarcest(outlook: JobForecast, gpu: GPU) -> float:
+    """Return the largest share that a job takes of anything that a GPU has."""
+    if outlook.alone:
+        return 1.0
+    memory = outlook.memory / gpu.memory if gpu.memory else 0.0
+    places = max(outlook.slots / gpu.max_jobs, outlook.clients / gpu.max_clients)
+    return min(1.0, max(outlook.mean.sm, outlook.mean.pcie, memory, places))

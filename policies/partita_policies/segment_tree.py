@@ -1,0 +1,66 @@
+"""Finds the first of a row of numbers that is large enough."""
+
+from collections.abc import Sequence
+
+__all__ = ["NONE", "SegmentTree"]
+
+NONE = -1
+"""No index; also the height of what is never high enough."""
+
+
+class SegmentTree:
+    """A row of heights, and the first of them that is high enough: a max-tree, O(log n).
+
+    Parameters
+    ----------
+    heights
+        Natural numbers, or `NONE` for what is never high enough.
+    """
+
+    def __init__(self, heights: Sequence[int]) -> None:
+        self._size = 1 << max(len(heights) - 1, 0).bit_length()
+        self._tree = tree = [NONE] * (2 * self._size)
+        tree[self._size : self._size + len(heights)] = heights
+        for node in range(self._size - 1, 0, -1):
+            left, right = tree[2 * node], tree[2 * node + 1]
+            tree[node] = left if left > right else right  # noqa: FURB136 - `max` takes thrice as long
+
+    def __getitem__(self, index: int) -> int:
+        return self._tree[self._size + index]
+
+    @property
+    def highest(self) -> int:
+        """The largest height; `NONE` when there is nothing."""
+        return self._tree[1]
+
+    def set(self, index: int, height: int) -> None:
+        """Change one height."""
+        tree, node = self._tree, self._size + index
+        if tree[node] == height:
+            return
+        tree[node] = height
+        while node > 1:
+            node >>= 1
+            left, right = tree[2 * node], tree[2 * node + 1]
+            higher = left if left > right else right  # noqa: FURB136
+            if tree[node] == higher:
+                return
+            tree[node] = higher
+
+    def first(self, least: int, start: int = 0) -> int:
+        """Return the first index from `start` on of at least this height (0 or more), or `NONE`."""
+        tree, size = self._tree, self._size
+        if start >= size:
+            return NONE
+        node = size + start if start else 1
+        while tree[node] < least:  # climb to the next subtree on the right
+            while node & 1:
+                node >>= 1
+            if not node:
+                return NONE
+            node += 1
+        while node < size:
+            node *= 2
+            if tree[node] < least:
+                node += 1
+        return node - size

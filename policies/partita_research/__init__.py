@@ -1,0 +1,1 @@
+"""Research on policies: simulator, training, replay, advice, costs."""

@@ -1,0 +1,152 @@
+"""`partita advise`: which applications to put together on a GPU, before running them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import override
+
+from partita.cli import terminal
+from partita.cli.options import json_option, kubeconfig_option
+
+if TYPE_CHECKING:
+    from partita_policies.types import GPU
+    from partita_research.cli.applications import Applications
+
+__all__ = ["command"]
+
+
+class _Product(click.ParamType[tuple[str, int]]):
+    """A GPU product as `PRODUCT`, or any name with its memory as `NAME:MEMORY`."""
+
+    name = "gpu"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        from partita.models.base import parse_memory
+        from partita_research.simulator.products import PRODUCTS
+
+        product, colon, text = str(value).partition(":")
+        try:
+            memory = parse_memory(text) if colon else 0
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not product or (colon and memory <= 0):
+            self.fail(f"{value!r}: write PRODUCT, or NAME:MEMORY such as mine:24Gi", param, ctx)
+        if product.lower() not in PRODUCTS and not memory:
+            self.fail(
+                f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
+                f"{product}:24Gi",
+                param,
+                ctx,
+            )
+        return product, memory
+
+
+@click.command("advise", short_help="Say which applications to put together on a GPU.")
+@click.argument("sources", nargs=-1)
+@click.option(
+    "--gpu",
+    "products",
+    multiple=True,
+    type=_Product(),
+    metavar="PRODUCT",
+    help="A GPU to advise for, such as a100-40gb, or any name with its memory: mine:24Gi. May be "
+    "repeated.  [default: those measured on, or the workload's own]",
+)
+@click.option(
+    "--jobs-per-gpu",
+    type=click.IntRange(1, 128),
+    metavar="NUMBER",
+    help="Jobs that may share a GPU.  [default: 16, or the workload's own]",
+)
+@click.option(
+    "--reserve",
+    type=click.IntRange(0, 50),
+    default=7,
+    show_default=True,
+    metavar="PERCENT",
+    help="Memory kept free, as `memoryReservePercent` of a GPUPartition.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=2),
+    default=30,
+    show_default=True,
+    metavar="NUMBER",
+    help="Rows of a table: the best and the worst.",
+)
+@click.option("--namespace", "-n", help="Of the cluster's profiles, take these.  [default: all]")
+@kubeconfig_option
+@json_option
+def command(
+    *,
+    sources: tuple[str, ...],
+    products: tuple[tuple[str, int], ...],
+    jobs_per_gpu: int | None,
+    reserve: int,
+    rows: int,
+    namespace: str | None,
+    kubeconfig: str | None,
+    output: Path | None,
+) -> None:
+    """Say which applications to put together on a GPU, which to keep apart, and how many at once.
+
+    SOURCES are files of ApplicationProfiles (YAML or JSON, as kubectl prints them), workload files
+    as `partita simulate` takes them, or workloads of the DqnGPU study by name (random, ...).
+    Without any, the ApplicationProfiles of the cluster are taken.
+
+    For each application: how many of it at once. For each pair, and for the best company of each
+    application: the speed-up over running one after the other, under MPS and under time slicing,
+    how much slower each one gets, and what strains the GPU. Below stands what all of it rests on.
+
+    \b
+    Examples:
+      partita advise
+      partita advise random
+      partita advise profiles.yaml --gpu a100-40gb --gpu l4
+      kubectl get applicationprofiles -A -o yaml > p.yaml; partita advise p.yaml --json -
+    """  # noqa: D301
+    from dataclasses import replace
+
+    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita_research.advise import advise
+    from partita_research.cli.advise_report import as_json, assumptions, report
+    from partita_research.cli.applications import from_cluster, from_sources
+
+    if sources and namespace is not None:
+        raise click.UsageError("--namespace goes with the cluster's profiles: leave out SOURCES")
+    terminal.quiet_logs()
+    try:
+        known: Applications = (
+            from_sources(sources)
+            if sources
+            else run_until_stopped(from_cluster(kubeconfig, namespace))
+        )
+    except Stopped:
+        return
+    gpus = [_gpu(*product, reserve) for product in products] or known.gpus(reserve)
+    if not gpus:
+        raise click.UsageError("the profiles do not say on what they were measured: write --gpu")
+    if jobs_per_gpu is not None:
+        gpus = [replace(gpu, max_jobs=jobs_per_gpu) for gpu in gpus]
+    advices = [advise(known.subjects(gpu), gpu) for gpu in gpus]
+    if output is not None:
+        terminal.write_json(as_json(advices), output)
+    if output is None or str(output) != "-":
+        for advice in advices:
+            terminal.display(report(advice, rows=rows))
+            terminal.data("")
+        for line in assumptions(advices):
+            terminal.display(line)
+
+
+def _gpu(product: str, memory: int, reserve: int) -> "GPU":
+    from dataclasses import replace
+
+    from partita_research.simulator.products import gpus_of
+
+    (gpu,) = gpus_of(product, 1, max_jobs=16, per_node=1, memory=memory)
+    return replace(gpu, memory=gpu.memory * (100 - reserve) // 100)

@@ -1,0 +1,219 @@
+"""Advice as tables and as JSON. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group as Lines
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.number_format import gib, times
+from partita_policies.interference import SM_SATURATION, TYPICAL_CACHE
+from partita_research.advise import (
+    COMPANY,
+    INSENSITIVE,
+    SENSITIVE,
+    WORTH,
+    Advice,
+    Group,
+    Recommendation,
+    Strain,
+)
+
+__all__ = ["as_json", "assumptions", "report"]
+
+_SAID = {
+    Recommendation.TOGETHER: ("together, by MPS", "green"),
+    Recommendation.BY_TURNS: ("by time slicing, not MPS", "yellow"),
+    Recommendation.NO_GAIN: ("apart: no gain", "yellow"),
+    Recommendation.APART: ("apart: slower", "red"),
+    Recommendation.UNKNOWN: ("unknown", "magenta"),
+    Recommendation.NO_ROOM: ("no room", "dim"),
+}
+_STRAINS = {
+    Strain.NOTHING: "-",
+    Strain.SM: "SMs",
+    Strain.PCIE: "PCIe",
+    Strain.CACHE: "cache",
+    Strain.MEMORY: "memory",
+}
+
+
+def report(advice: Advice, *, rows: int) -> RenderableType:
+    """Draw the advice for one GPU.
+
+    Parameters
+    ----------
+    rows
+        Rows of a table at the most.
+    """
+    gpu = advice.gpu
+    parts: list[RenderableType] = [
+        Text(f"{gpu.product}, {gib(gpu.memory)} GiB to book", style="bold"),
+        Text(),
+        _copies(advice),
+        Text(),
+        _groups(
+            "Pairs", [p for p in advice.pairs if p.verdict is not Recommendation.NO_ROOM], rows
+        ),
+    ]
+    apart = sum(pair.verdict is Recommendation.NO_ROOM for pair in advice.pairs)
+    if apart:
+        parts.append(Text(f"Without room beside each other: {apart} more.", style="dim"))
+    if any(len(group.names) > 2 for group in advice.companies):
+        parts += [Text(), _groups("Best company", advice.companies, rows)]
+    return Lines(*parts)
+
+
+def assumptions(advices: Sequence[Advice]) -> list[str]:
+    """Say what the advice rests on, and what it cannot know."""
+    lines = [
+        (
+            "Speed-up: work done in a second on one GPU, where one job after the other does 1; "
+            f"from {WORTH:g} on sharing is worth it. Slowdown: run time against alone."
+        ),
+        (
+            f"Assumed: a cache sensitivity of {TYPICAL_CACHE:g} for all, since profiles do not "
+            f"tell it; the range goes from {SENSITIVE:g} to {INSENSITIVE:g}, the two kernels of "
+            "the table that the model is fitted to, and * marks what does not hold all over it."
+        ),
+        f"Assumed: SMs are as fast as they get from an occupancy of {SM_SATURATION:.0%} on.",
+    ]
+    subjects = {one.name: one for advice in advices for one in advice.subjects}
+    blind = [name for name, one in subjects.items() if not one.measured]
+    if blind:
+        lines.append(
+            f"Not known: the SM occupancy of {', '.join(blind)}, so it is taken to be as high as "
+            "the GPU is busy, and the range goes to none at all. `unknown` means that this "
+            "decides: measure it on a GPU that has GPM, or try."
+        )
+    unlike = {
+        f"{one.name} (on {one.profile.product})"
+        for advice in advices
+        for one in advice.subjects
+        if one.profile.product and one.profile.product != advice.gpu.product
+    }
+    if unlike:
+        lines.append(
+            "Assumed: what was measured on another product takes the same shares here: "
+            f"{', '.join(sorted(unlike))}."
+        )
+    if any(not advice.gpu.pcie_bandwidth for advice in advices):
+        lines.append("Not known: the PCIe bandwidth; that link is taken never to be full.")
+    return lines
+
+
+def _copies(advice: Advice) -> Table:
+    table = _table("Application", "Memory", "At once", "Speed-up", "Slowdown", "Fit", "Held by")
+    copies = {one.name: one for one in advice.copies}
+    for subject in advice.subjects:
+        one = copies.get(subject.name)
+        name = subject.name if subject.measured else f"{subject.name} ?"
+        cells = ["-", "-", "-", "0", "memory"]
+        if one is not None:
+            held = _STRAINS[one.strain]
+            cells = [
+                str(one.best),
+                times(one.speedup),
+                times(one.slowdown),
+                str(one.fitting),
+                "-" if one.strain is Strain.NOTHING else held,
+            ]
+        table.add_row(name, f"{gib(subject.memory)} GiB", *cells)
+    return table
+
+
+def _groups(title: str, groups: Sequence[Group], rows: int) -> RenderableType:
+    table = _table(title, "Speed-up", "Range", "Slowdowns", "Sliced", "Strains", "Verdict")
+    table.columns[-1].justify = "left"
+    half = rows // 2
+    shown = groups if len(groups) <= rows else [*groups[: rows - half], *groups[-half:]]
+    for group in shown:
+        said, style = _SAID[group.verdict]
+        table.add_row(
+            _names(group),
+            times(group.speedup),
+            f"{times(group.low)}-{times(group.high)}",
+            " ".join(map(times, _each(group).values())),
+            times(group.slicing),
+            _STRAINS[group.strain],
+            Text(said + ("" if group.certain else " *"), style=style),
+        )
+    if not groups:
+        return Text(f"{title}: none has room.", style="dim")
+    if len(shown) == len(groups):
+        return table
+    left = len(groups) - len(shown)
+    return Lines(table, Text(f"{left} between them left out: --rows shows them.", style="dim"))
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, style="bold")
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _names(group: Group) -> str:
+    counts = Counter(group.names)
+    return " + ".join(name if n == 1 else f"{n} x {name}" for name, n in counts.items())
+
+
+def _each(group: Group) -> dict[str, float]:
+    """Return the mean slowdown of each application, in the order of the names."""
+    return {
+        name: sum(
+            much for one, much in zip(group.names, group.slowdowns, strict=True) if one == name
+        )
+        / count
+        for name, count in Counter(group.names).items()
+    }
+
+
+def as_json(advices: Sequence[Advice]) -> dict[str, Any]:
+    """Return all there is to tell; memory in bytes."""
+    return {
+        "gpus": [_gpu_json(advice) for advice in advices],
+        "companyOfAtMost": COMPANY,
+        "assumptions": assumptions(advices),
+    }
+
+
+def _gpu_json(advice: Advice) -> dict[str, Any]:
+    gpu = advice.gpu
+    return {
+        "product": gpu.product,
+        "memory": gpu.memory,
+        "pcieBandwidth": gpu.pcie_bandwidth,
+        "applications": [
+            {"name": one.name, "memory": one.memory, "measuredOn": one.profile.product,
+             "coreMeasured": one.measured}
+            for one in advice.subjects
+        ],
+        "copies": [
+            {"name": one.name, "atOnce": one.best, "speedup": one.speedup,
+             "slowdown": one.slowdown, "fitting": one.fitting, "heldBy": str(one.strain)}
+            for one in advice.copies
+        ],
+        "pairs": [_group_json(group) for group in advice.pairs],
+        "companies": [_group_json(group) for group in advice.companies],
+    }  # fmt: skip
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    known = group.verdict is not Recommendation.NO_ROOM
+    return {
+        "applications": list(group.names),
+        "verdict": str(group.verdict),
+        "certain": group.certain,
+        "memory": group.memory,
+        "speedup": group.speedup if known else None,
+        "low": group.low if known else None,
+        "high": group.high if known else None,
+        "timeSlicing": group.slicing if known else None,
+        "slowdowns": list(group.slowdowns) if known else None,
+        "strain": str(group.strain),
+    }

@@ -1,0 +1,188 @@
+"""Applications to advise on: from ApplicationProfiles in files or a cluster, or from workloads."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from partita.cli.terminal import UserError, warn
+from partita.informer.application_profiles import to_profile
+from partita.models import ApplicationProfile
+from partita.models.errors import describe
+from partita.validation.files import check_files
+from partita.validation.yaml_documents import Document, read_documents
+from partita_policies.types import GPU
+from partita_research.advise import Subject
+from partita_research.simulator.tasks import booking_for
+from partita_research.simulator.workloads import (
+    STUDY_WORKLOADS,
+    InputError,
+    Workload,
+    read_workload,
+    study_workload,
+)
+
+__all__ = ["Applications", "from_cluster", "from_sources"]
+
+_SHOWN = 5
+_MAX_JOBS = 16
+"""Jobs that may share a GPU that was only measured on: what a simulation takes too."""
+
+
+@dataclass(slots=True)
+class Applications:
+    """What is known of some applications, and of the GPUs that they ran on."""
+
+    resources: list[ApplicationProfile] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+
+    def gpus(self, reserve_percent: int) -> list[GPU]:
+        """Return one GPU of each product that is known: measured on, or named by a workload.
+
+        Parameters
+        ----------
+        reserve_percent
+            Taken off the memory of those measured on; what a workload says may all be booked.
+        """
+        found: dict[str, GPU] = {}
+        for workload in self.workloads:
+            for gpu in workload.gpus:
+                found.setdefault(gpu.product, gpu)
+        for resource in self.resources:
+            for measurement in resource.spec.measurements:
+                where = measurement.environment
+                if where.memory and where.product not in found:
+                    found[where.product] = GPU(
+                        id=where.product,
+                        node=where.node,
+                        memory=where.memory * (100 - reserve_percent) // 100,
+                        max_jobs=_MAX_JOBS,
+                        product=where.product or "GPU",
+                        sm_count=where.sm_count,
+                        pcie_bandwidth=where.pcie_bandwidth,
+                    )
+        return list(found.values())
+
+    def subjects(self, gpu: GPU) -> list[Subject]:
+        """Return the applications as they would be on a GPU: as measured there, if they were."""
+        found: dict[str, Subject] = {}
+        for resource in self.resources:
+            measurement = resource.spec.measurement(gpu.product)
+            if measurement is None:
+                continue
+            name = resource.spec.application
+            if name in found:
+                name = f"{resource.metadata.namespace}/{name}"
+            profile = to_profile(name, measurement)
+            found[name] = Subject(profile, booking_for(profile, gpu.memory))
+        for workload in self.workloads:
+            for task in workload.tasks:
+                profile = task.job.profile or task.truth.profile()
+                known = found.get(profile.application)
+                memory = max(task.job.memory, known.memory if known else 0)
+                found[profile.application] = Subject(profile, memory)
+        return list(found.values())
+
+
+def from_sources(sources: Iterable[str]) -> Applications:
+    """Read files of ApplicationProfiles, workload files, and workloads of the study by name.
+
+    Raises
+    ------
+    UserError
+        One of them cannot be read, or there is no application in any.
+    """
+    found = Applications()
+    for source in sources:
+        if source in STUDY_WORKLOADS:
+            found.workloads.append(study_workload(source))
+            continue
+        path = Path(source)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            names = ", ".join(STUDY_WORKLOADS)
+            raise UserError(
+                f"{path} cannot be read: {error.strerror}; name a file, or one of {names}"
+            ) from error
+        if any("kind" in document.value for document in _mappings(content)):
+            found.resources += _checked(source, content)
+        else:
+            try:
+                found.workloads.append(read_workload(path))
+            except InputError as error:
+                raise UserError(str(error)) from error
+    return _some(found, "the files")
+
+
+async def from_cluster(kubeconfig: str | None, namespace: str | None) -> Applications:
+    """Read the ApplicationProfiles of a cluster.
+
+    Parameters
+    ----------
+    namespace
+        None for all.
+
+    Raises
+    ------
+    UserError
+        The cluster cannot be read, or there are none.
+    """
+    from partita.cli.cluster import open_cluster
+    from partita.kube.client import PROFILES
+
+    async with open_cluster(kubeconfig) as kube:
+        items, _ = await kube.list(PROFILES)
+    found = Applications()
+    for body in items:
+        where, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        if namespace not in {None, where}:
+            continue
+        try:
+            found.resources.append(ApplicationProfile.parse(body))
+        except ValidationError as error:
+            raise UserError(f"ApplicationProfile {where}/{name}: {describe(error)}") from error
+    return _some(found, f"namespace {namespace}" if namespace else "the cluster")
+
+
+def _some(found: Applications, where: str) -> Applications:
+    measured = [one for one in found.resources if one.spec.measurements]
+    if len(measured) < len(found.resources):
+        names = [one.spec.application for one in found.resources if one not in measured]
+        warn(f"{_few(names)}: nothing is measured yet; left out")
+    if not measured and not found.workloads:
+        raise UserError(
+            f"there is no ApplicationProfile with a measurement in {where}: run the applications "
+            "once, or name a workload file"
+        )
+    return Applications(measured, found.workloads)
+
+
+def _mappings(content: bytes) -> Iterator[Document]:
+    """Yield the documents of a file that are mappings."""
+    for document in read_documents(content):
+        if isinstance(document, Document) and isinstance(document.value, dict):
+            yield document
+
+
+def _checked(source: str, content: bytes) -> list[ApplicationProfile]:
+    """Return the ApplicationProfiles in a file of resources."""
+    errors = [str(error) for error in check_files([(source, content)]).errors]
+    if errors:
+        more = f" (and {len(errors) - _SHOWN} more)" if len(errors) > _SHOWN else ""
+        raise UserError("\n".join(errors[:_SHOWN]) + more)
+    found: list[ApplicationProfile] = []
+    for document in _mappings(content):
+        listed = "items" in document.value
+        found.extend(
+            ApplicationProfile.parse(body)
+            for body in (document.value["items"] if listed else [document.value])
+            if body["kind"] == "ApplicationProfile"
+        )
+    return found
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

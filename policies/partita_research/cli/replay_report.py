@@ -1,0 +1,173 @@
+"""The result of a replay, as tables and as JSON. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.number_format import milliseconds, percent
+from partita_policies.recordings import Recorded, RejectedLine
+from partita_research.replay import Replay
+
+__all__ = ["Facts", "as_json", "picture"]
+
+_KINDS = {
+    "earlier": "would have started, but was left to wait",
+    "later": "would have waited, but was started",
+    "elsewhere": "would have started on other GPUs",
+    "others": "would have started there beside other jobs",
+}
+"""What happens to jobs, in the order of the columns."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What was recorded."""
+
+    decisions: int = 0
+    started: int = 0
+    """Jobs."""
+    partitions: set[str] = field(default_factory=set)
+    policies: Counter[str] = field(default_factory=Counter)
+    """Decisions of each policy, those as a fallback included."""
+    fallbacks: int = 0
+    first: float = inf
+    last: float = -inf
+
+    def add(self, recorded: Recorded) -> None:
+        """Count one decision."""
+        decision, time = recorded.decision, recorded.snapshot.time
+        self.decisions += 1
+        self.started += len(decision.placements)
+        self.partitions.add(recorded.snapshot.partition)
+        self.policies[decision.policy] += 1
+        self.fallbacks += bool(decision.failure)
+        self.first, self.last = min(self.first, time), max(self.last, time)
+
+
+def picture(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableType:
+    """Draw the comparison, and some decisions of each policy that differ."""
+    parts: list[RenderableType] = [_head(facts), Text(), _table(replays, facts), Text()]
+    kinds = [kind for kind in _KINDS if any(replay.changed[kind] for replay in replays)]
+    parts += [Text(f"{kind}: {_KINDS[kind]}", style="dim") for kind in kinds]
+    for replay in replays:
+        parts += _examples(replay, show)
+    return Group(*parts)
+
+
+def _head(facts: Facts) -> Text:
+    by = ", ".join(f"{name} {count}" for name, count in sorted(facts.policies.items()))
+    fallback = f", {facts.fallbacks} of them as a fallback" if facts.fallbacks else ""
+    return Text(
+        f"{facts.decisions} decisions in {', '.join(sorted(facts.partitions))}, "
+        f"{_when(facts.first)} to {_when(facts.last)}, which started {facts.started} jobs; "
+        f"decided by {by}{fallback}"
+    )
+
+
+def _table(replays: Sequence[Replay], facts: Facts) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("Policy", style="bold")
+    for heading in ("Same", "", "Starts", *(k.capitalize() for k in _KINDS), "Failures"):
+        table.add_column(heading, justify="right")
+    for heading in ("Mean", "p99", "Longest"):
+        table.add_column(heading, justify="right")
+    for replay in replays:
+        changed = replay.changed
+        table.add_row(
+            replay.name,
+            str(replay.same),
+            percent(replay.same / facts.decisions),
+            str(replay.started),
+            *(str(changed[kind]) if changed[kind] else "-" for kind in _KINDS),
+            Text(str(len(replay.failures)), style="red") if replay.failures else "-",
+            milliseconds(replay.mean_seconds),
+            milliseconds(replay.quantile(0.99)),
+            milliseconds(replay.quantile(1.0)),
+        )
+    return table
+
+
+def _examples(replay: Replay, show: int) -> list[RenderableType]:
+    if not show or not (replay.different or replay.failures):
+        return []
+    lines: list[RenderableType] = [Text(), Text(replay.name, style="bold")]
+    lines += [Text(f"  {failure}", style="red") for failure in replay.failures[:show]]
+    if len(replay.failures) > show:
+        lines.append(Text(f"  and {len(replay.failures) - show} more failures", style="dim"))
+    for difference in replay.different[:show]:
+        place = f"{Path(difference.file).name}:{difference.line}"
+        lines.append(
+            Text.assemble(
+                ("  " + _when(difference.time), "dim"),
+                f"  {difference.partition}  ",
+                (place, "dim"),
+            )
+        )
+        lines += [Text(f"    {change}") for change in difference.changes]
+    if len(replay.different) > show:
+        lines.append(Text(f"  and {len(replay.different) - show} more that differ", style="dim"))
+    return lines
+
+
+def _when(time: float) -> str:
+    try:
+        return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return f"{time:g} s"
+
+
+def as_json(replays: Sequence[Replay], facts: Facts, refused: Sequence[RejectedLine]) -> Any:
+    """Return all there is to tell."""
+    return {
+        "decisions": facts.decisions,
+        "started": facts.started,
+        "partitions": sorted(facts.partitions),
+        "first": facts.first,
+        "last": facts.last,
+        "recorded": dict(facts.policies),
+        "fallbacks": facts.fallbacks,
+        "refused": [{"file": r.file, "line": r.line, "reason": r.reason} for r in refused],
+        "policies": [_replay_json(replay) for replay in replays],
+    }
+
+
+def _replay_json(replay: Replay) -> dict[str, Any]:
+    return {
+        "policy": replay.name,
+        "same": replay.same,
+        "started": replay.started,
+        "changed": {kind: replay.changed[kind] for kind in _KINDS},
+        "failures": replay.failures,
+        "seconds": {
+            "mean": replay.mean_seconds,
+            "p50": replay.quantile(0.5),
+            "p99": replay.quantile(0.99),
+            "max": replay.quantile(1.0),
+        },
+        "different": [
+            {
+                "file": difference.file,
+                "line": difference.line,
+                "time": difference.time,
+                "partition": difference.partition,
+                "changes": [
+                    {
+                        "job": change.job,
+                        "kind": change.kind,
+                        "done": change.done,
+                        "instead": change.instead,
+                    }
+                    for change in difference.changes
+                ],
+            }
+            for difference in replay.different
+        ],
+    }

@@ -1,0 +1,346 @@
+"""`partita simulate`: a workload on simulated GPUs under several policies."""
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import override
+
+from partita.cli import terminal
+from partita.cli.options import json_option
+from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from partita.cli.progress import Report
+    from partita_policies.types import Policy
+    from partita_research.cli.workload import Asked, Batch
+    from partita_research.simulator import Result, Simulation
+
+__all__ = ["command"]
+
+_PICTURES = (".png", ".svg", ".pdf")
+_TELL_EVERY = 0.1
+"""Seconds from one look at the progress to the next."""
+_ANY_WORK = 1e-9
+
+
+class _GPUs(click.ParamType["Asked"]):
+    """GPUs as `PRODUCT:COUNT` or `PRODUCT:COUNT:MEMORY`."""
+
+    name = "gpus"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> "Asked":
+        from partita_research.cli.workload import Asked
+        from partita_research.simulator.products import PRODUCTS
+
+        product, *rest = str(value).split(":")
+        try:
+            count, memory = int(rest[0]), _memory(rest[1]) if rest[1:] else 0
+        except (IndexError, ValueError):
+            count = memory = 0
+        if not product or count < 1 or memory < 0 or rest[2:]:
+            self.fail(f"{value!r}: write PRODUCT:COUNT, or PRODUCT:COUNT:MEMORY", param, ctx)
+        if product.lower() not in PRODUCTS and not memory:
+            self.fail(
+                f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
+                f"{product}:{count}:24Gi",
+                param,
+                ctx,
+            )
+        return Asked(product, count, memory)
+
+
+def _memory(quantity: str) -> int:
+    from partita.models.base import parse_memory
+
+    return parse_memory(quantity)
+
+
+class _Speed(click.ParamType[tuple[str, float]]):
+    """How fast a product is, as `PRODUCT=FACTOR`."""
+
+    name = "speed"
+
+    @override
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        product, _, text = str(value).partition("=")
+        try:
+            speed = float(text)
+        except ValueError:
+            speed = 0.0
+        if not product or not 0 < speed < float("inf"):
+            self.fail(f"{value!r}: write PRODUCT=FACTOR, such as a100-40gb=2.5", param, ctx)
+        return product, speed
+
+
+@click.command("simulate", short_help="Compare policies on a workload, without a cluster.")
+@click.argument("workload")
+@policy_options
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    type=_GPUs(),
+    metavar="PRODUCT:COUNT",
+    help="GPUs to run on, such as a100-40gb:4, or any name with its memory: mine:2:24Gi. May be "
+    "repeated.  [default: the workload's own]",
+)
+@click.option(
+    "--gpus",
+    "nodes",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="GPUs from a file: an openb-style list of nodes (CSV), or a workload file.",
+)
+@click.option(
+    "--speed",
+    "speeds",
+    multiple=True,
+    type=_Speed(),
+    metavar="PRODUCT=FACTOR",
+    help="How much faster a product is than the one on which the workload's durations hold. "
+    "[default: the workload's own, or 1]",
+)
+@click.option(
+    "--jobs-per-gpu",
+    type=click.IntRange(1, 128),
+    default=16,
+    show_default=True,
+    metavar="NUMBER",
+    help="Jobs that may share one of the GPUs of --gpu.",
+)
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    metavar="NUMBER",
+    help="How many of the GPUs of --gpu are on a node.",
+)
+@click.option(
+    "--sharing",
+    type=click.Choice(["MPS", "TimeSlicing", "Exclusive"]),
+    default="MPS",
+    show_default=True,
+    help="How jobs share a GPU.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Take so many: the first of a file, or of synthetic jobs.  [default: all; synthetic: 100]",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Of all that is drawn: the same seed, the same result.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="How far the profiles that policies see may be from the truth; above 0 the order of the "
+    "jobs is drawn, too.",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    metavar="NUMBER",
+    help="Run so many times, with this seed and those after it, and show the means.",
+)
+@json_option
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"Draw what ran where, what it used and who waited ({', '.join(_PICTURES)}). With "
+    "{policy} in the name each policy has a file of its own.",
+)
+def command(
+    *,
+    workload: str,
+    policies: tuple[str, ...],
+    parameters: tuple[Parameter, ...],
+    gpus: "tuple[Asked, ...]",
+    nodes: Path | None,
+    speeds: tuple[tuple[str, float], ...],
+    jobs_per_gpu: int,
+    gpus_per_node: int,
+    sharing: str,
+    jobs: int | None,
+    seed: int,
+    noise: float,
+    runs: int,
+    output: Path | None,
+    picture: Path | None,
+) -> None:
+    """Run WORKLOAD on simulated GPUs under each policy, and compare.
+
+    WORKLOAD is a workload file (YAML), an openb-style list of Pods (CSV), one of the five
+    workloads of the DqnGPU study by its name (gpu-heavy, gpu-light, memory-heavy, memory-light,
+    random), or `synthetic` for jobs that are drawn. Jobs slow each other down as the model of
+    interference says; policies see profiles and requests alone, as in the operator. It needs
+    neither a cluster nor a GPU.
+
+    \b
+    A workload file (sizes in MiB, times in seconds; `gpus` may be left out):
+      applications:
+        - {name: mine, duration: 120, steps: [{gpu: 5, memory: 500}, {gpu: 60, memory: 3000}]}
+      jobs:
+        - {application: mine, count: 20, every: 30}
+        - {application: vgg16, priority: 10, memory: 7600}
+      gpus:
+        - {product: a10, count: 2, memory: 24576}
+
+    \b
+    Examples:
+      partita simulate random
+      partita simulate random --policy tetris --policy sjf --picture random.png
+      partita simulate random --noise 0.2 --runs 10
+      partita simulate synthetic --jobs 300 --gpu a100-40gb:8 --seed 7
+      partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 --json -
+      partita simulate pods.csv --gpus nodes.csv --policy fgd
+    """  # noqa: D301
+    from partita_policies.types import Sharing
+    from partita_research.cli.simulate_report import as_json, report
+    from partita_research.cli.workload import load, place_asked, place_in
+
+    if picture is not None:
+        _can_draw(picture)
+    wanted = chosen_policies(policies, parameters)
+    if gpus and nodes is not None:
+        raise click.UsageError("--gpu and --gpus both say what to run on: write one of them")
+    place = place_in(nodes) if nodes is not None else None
+    if gpus:
+        place = place_asked(gpus, jobs_per_gpu=jobs_per_gpu, gpus_per_node=gpus_per_node)
+    if runs > 1 and not noise and workload != "synthetic":
+        raise click.UsageError("--runs: without --noise each run is like the first")
+    batches = {
+        number: load(
+            workload,
+            place=place,
+            sharing=Sharing(sharing),
+            speeds=dict(speeds),
+            jobs=jobs,
+            seed=number,
+            noise=noise,
+        )
+        for number in range(seed, seed + runs)
+    }
+    first = batches[seed]
+    results, failures = _simulate(list(batches.values()), wanted)
+    if output is not None:
+        facts = {"seed": seed, "noise": noise}
+        terminal.write_json(as_json(batches, results, failures) | facts, output)
+    if output is None or str(output) != "-":
+        terminal.display(report(first, results))
+    if picture is not None and results:
+        _draw(picture, first, {name: found[0] for name, found in results.items()})
+    if failures:
+        said = "; ".join(f"{name} failed: {failure}" for name, failure in failures.items())
+        raise terminal.UserError(said)
+
+
+def _simulate(
+    batches: "Sequence[Batch]", policies: "Mapping[str, Policy]"
+) -> "tuple[dict[str, list[Result]], dict[str, str]]":
+    """Return the results of all runs, the best policy first, and why others have none."""
+    from partita.cli.progress import progress
+    from partita_research.cli.simulate_report import rank
+
+    results: dict[str, list[Result]] = {}
+    failures: dict[str, str] = {}
+    with progress() as tell:
+        for index, (name, policy) in enumerate(policies.items()):
+            found = []
+            for number, batch in enumerate(batches):
+                simulation = _simulation(batch)
+                done = (index + number / len(batches)) / len(policies)
+                part = 1 / len(batches) / len(policies)
+                try:
+                    found.append(_run(simulation, policy, partial(_tell, tell, name, done, part)))
+                except Exception as error:  # noqa: BLE001 - a policy's fault, which is reported
+                    at = f"at {simulation.now:g} s it raised"
+                    failures[name] = f"{at} {type(error).__name__}: {error}"
+                    break
+            else:
+                results[name] = found
+    return dict(sorted(results.items(), key=lambda item: rank(*item))), failures
+
+
+def _tell(report: "Report", name: str, done: float, part: float, share: float) -> None:
+    report(name, done + part * share)
+
+
+def _simulation(batch: "Batch") -> "Simulation":
+    from partita_research.simulator import Simulation
+
+    try:
+        return Simulation(
+            batch.tasks,
+            batch.place.gpus,
+            sharing=batch.sharing,
+            speeds=batch.speeds,
+            nodes=batch.place.nodes,
+        )
+    except ValueError as error:
+        raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error
+
+
+def _run(simulation: "Simulation", policy: "Policy", tell: "Callable[[float], None]") -> "Result":
+    """Run one simulation to its end; tell now and then how much of the work is done."""
+    from time import perf_counter
+
+    seconds: list[float] = []
+    next_time = 0.0
+    while (snapshot := simulation.next_decision()) is not None:
+        began = perf_counter()
+        if began >= next_time:
+            tell(simulation.work_done / max(simulation.work_total, _ANY_WORK))
+            next_time = (began := perf_counter()) + _TELL_EVERY
+        placements = policy.decide(snapshot)
+        seconds.append(perf_counter() - began)
+        simulation.apply(placements)
+    return simulation.result(seconds)
+
+
+def _can_draw(path: Path) -> None:
+    if path.suffix.lower() not in _PICTURES:
+        raise click.UsageError(f"--picture {path}: end its name in {', '.join(_PICTURES)}")
+    if find_spec("matplotlib") is None:
+        raise terminal.UserError("a picture needs matplotlib: pip install 'partita[plot]'")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"--picture {path}: there is no folder {path.parent}")
+
+
+def _draw(path: Path, batch: "Batch", results: "Mapping[str, Result]") -> None:
+    from partita_research.cli.charts import draw, save
+
+    parts: Sequence[tuple[Path, Mapping[str, Result]]] = [(path, results)]
+    if "{policy}" in path.name:
+        parts = [
+            (path.with_name(path.name.replace("{policy}", name)), {name: result})
+            for name, result in results.items()
+        ]
+    for file, some in parts:
+        try:
+            save(draw(some, batch.title), file)
+        except OSError as error:
+            raise terminal.UserError(f"{file} cannot be written: {error.strerror}") from error
+        terminal.say(f"Drawn: {file}")

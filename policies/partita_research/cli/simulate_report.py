@@ -1,0 +1,177 @@
+"""The result of simulations, as a table and as JSON. Pure."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.number_format import gib, milliseconds, seconds, times
+from partita_policies.types import Job
+from partita_research.cli.simulate_statistics import TOLERANCE, figures_of, half_width, mean_figures
+from partita_research.cli.workload import Batch
+from partita_research.simulator import Result, SimulatedOutcome
+from partita_research.simulator.results import dump_result
+
+__all__ = ["Runs", "as_json", "rank", "report"]
+
+Runs = Mapping[str, Sequence[Result]]
+"""Results by policy, one a run."""
+_SHOWN = 5
+"""Jobs that are named where some did not finish."""
+
+
+def report(batch: Batch, runs: Runs) -> RenderableType:
+    """Draw the comparison, and say what did not go well.
+
+    Parameters
+    ----------
+    batch
+        The first run's.
+    """
+    parts: list[RenderableType] = [Text(batch.title, style="bold"), Text()]
+    if runs:
+        count = len(next(iter(runs.values())))
+        mean = f"Means of {count} runs; ± is the mean's 95 % interval. " if count > 1 else ""
+        said = (
+            f"{mean}Slowdown: run time against the time alone on the same GPU; not slowed: at most "
+            f"{TOLERANCE:.0%}. Decision: time on this machine."
+        )
+        parts += [_table(batch, runs), Text(), Text(said, style="dim")]
+        parts += _trouble(batch, {name: results[0] for name, results in runs.items()})
+    return Group(*parts)
+
+
+def _table(batch: Batch, runs: Runs) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("Policy", style="bold", vertical="bottom")
+    for heading in (
+        "Makespan",
+        "Mean\nwait",
+        "Slowdown\nmean",
+        "\nlongest",
+        "Not\nslowed",
+        "Use of\nGPU",
+        "\nmemory",
+        "Out of\nmemory",
+        "Decision\nmean",
+        "\np99",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
+    best = next(iter(runs))
+    for name, results in runs.items():
+        figures = mean_figures(results)
+        spans = [result.makespan for result in results]
+        width = f" ±{half_width(spans):,.0f}" if len(spans) > 1 else ""
+        whole = all(len(result.finished) == len(batch.tasks) for result in results)
+        table.add_row(
+            name,
+            Text(
+                f"{seconds(fmean(spans))}{width}{'' if whole else ' *'}",
+                style="bold green" if whole and name == best else "default",
+            ),
+            _maybe(figures["meanWait"], seconds),
+            _maybe(figures["meanSlowdown"], times),
+            _maybe(figures["maxSlowdown"], times),
+            f"{_maybe(figures['notSlowed'], _number)} of {len(batch.tasks):,}",
+            _maybe(figures["gpuUtilisation"], "{:.1f} %".format),
+            _maybe(figures["memoryUtilisation"], "{:.1f} %".format),
+            _maybe(figures["outOfMemory"] or None, _number),
+            _maybe(figures["meanDecision"], milliseconds),
+            _maybe(figures["p99Decision"], milliseconds),
+        )
+    return table
+
+
+def rank(name: str, results: Sequence[Result]) -> tuple[int, float, str]:
+    """Order policies: those that finished the most jobs first, then the shortest makespan."""
+    finished = sum(len(result.finished) for result in results)
+    return (-finished, fmean(result.makespan for result in results), name)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def _maybe(value: float | None, write: Any) -> str:
+    return "-" if value is None else str(write(value))
+
+
+def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType]:
+    first = next(iter(results.values()))
+    refused = {job.job for job in first.jobs if job.outcome is SimulatedOutcome.NEVER_FITS}
+    jobs = [task.job for task in batch.tasks if task.job.id in refused]
+    lines = [f"* {job.name} can never start: {_why_never(job, batch)}" for job in jobs[:_SHOWN]]
+    if len(jobs) > _SHOWN:
+        lines.append(f"* nor can {len(jobs) - _SHOWN:,} more jobs; the JSON has all")
+    for name, result in results.items():
+        for outcome, said in (
+            (SimulatedOutcome.OUT_OF_MEMORY, "needs more memory than any GPU has"),
+            (SimulatedOutcome.NEVER_PLACED, "was left to wait for ever"),
+        ):
+            those = [job.job for job in result.jobs if job.outcome is outcome]
+            if those:
+                lines.append(f"* {name}: {said}: {_names(those)}")
+        if result.rejected:
+            lines.append(f"{name}: {result.rejected} placements broke a limit and were not made")
+    return [Text(line, style="yellow") for line in lines]
+
+
+def _why_never(job: Job, batch: Batch) -> str:
+    """Say what a job asks for that there is not even where nobody else is."""
+    gpus = [g for g in batch.place.gpus if not job.products or g.product in job.products]
+    if not gpus:
+        return f"there is no {' or '.join(job.products)}"
+    largest = max(gpu.memory for gpu in gpus)
+    if job.memory > largest:
+        return f"it asks for {gib(job.memory)} GiB, and the largest GPU has {gib(largest)} GiB"
+    most = max(Counter(gpu.node for gpu in gpus).values())
+    if job.gpus > most:
+        return f"it asks for {job.gpus} GPUs of one node, and none has more than {most}"
+    return "no node with such a GPU has the room for it"
+
+
+def _names(jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
+    return ", ".join(jobs[:_SHOWN]) + more
+
+
+def as_json(
+    batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return all there is to tell: under `result` what `simulator.results.load_result` reads.
+
+    Parameters
+    ----------
+    batches
+        By seed, in the order of the runs.
+    """
+    batch = next(iter(batches.values()))
+    return {
+        "workload": batch.name,
+        "jobs": len(batch.tasks),
+        "sharing": str(batch.sharing),
+        "speeds": dict(batch.speeds),
+        "gpus": [{"id": g.id, "product": g.product, "memory": g.memory} for g in batch.place.gpus],
+        "policies": [
+            {
+                "policy": name,
+                **mean_figures(results),
+                "makespanInterval": half_width([result.makespan for result in results]),
+                "runs": [
+                    {
+                        "seed": seed,
+                        **figures_of(result),
+                        "result": json.loads(dump_result(result)),
+                    }
+                    for seed, result in zip(batches, results, strict=True)
+                ],
+            }
+            for name, results in runs.items()
+        ],
+        "failures": dict(failures),
+    }

@@ -1,0 +1,72 @@
+"""What a policy's simulations come to, in numbers. Pure."""
+
+from collections.abc import Sequence
+from math import sqrt
+from statistics import fmean, stdev
+
+from partita_research.simulator import Result, SimulatedOutcome
+
+__all__ = ["TOLERANCE", "Figures", "figures_of", "half_width", "mean_figures"]
+
+TOLERANCE = 0.05
+"""Slowdown up to which a job counts as not slowed down."""
+_STUDENT = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045,
+)  # fmt: skip
+"""97.5 % quantiles of Student's t for 1 to 29 degrees of freedom (NIST/SEMATECH e-Handbook of
+Statistical Methods, section 1.3.6.7.2); for more the last one, which is a little too wide."""
+
+Figures = dict[str, float | int | None]
+"""By name; None where there is nothing to tell, such as the slowdown when no job ran."""
+
+
+def figures_of(result: Result) -> Figures:
+    """Sum up a simulation. Times are in seconds, utilisation in percent."""
+    waits = [job.wait for job in result.finished if job.wait is not None]
+    slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
+    decisions = sorted(result.seconds)
+    return {
+        "makespan": result.makespan,
+        "meanCompletion": result.mean_completion,
+        "meanWait": fmean(waits) if waits else None,
+        "meanSlowdown": fmean(slowdowns) if slowdowns else None,
+        "maxSlowdown": max(slowdowns, default=None),
+        "notSlowed": result.unslowed(TOLERANCE),
+        "gpuUtilisation": result.gpu_utilisation,
+        "memoryUtilisation": result.memory_utilisation,
+        "outOfMemory": result.kills,
+        "finished": len(result.finished),
+        "neverFits": _count(result, SimulatedOutcome.NEVER_FITS),
+        "neverPlaced": _count(result, SimulatedOutcome.NEVER_PLACED),
+        "decisions": result.decisions,
+        "rejected": result.rejected,
+        "meanDecision": fmean(decisions) if decisions else None,
+        "p99Decision": decisions[-(len(decisions) // 100) - 1] if decisions else None,
+    }
+
+
+def _count(result: Result, outcome: SimulatedOutcome) -> int:
+    return sum(job.outcome is outcome for job in result.jobs)
+
+
+def mean_figures(results: Sequence[Result]) -> Figures:
+    """Return the mean of each figure over several runs; of the longest slowdown the longest."""
+    runs = [figures_of(result) for result in results]
+    means: Figures = {}
+    for name in runs[0]:
+        values = [value for run in runs if (value := run[name]) is not None]
+        if len(runs) == 1 or not values:
+            means[name] = runs[0][name]
+        else:
+            means[name] = max(values) if name == "maxSlowdown" else fmean(values)
+    return means
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Return half of the 95 % confidence interval of the mean; 0 for a single value."""
+    if len(values) < 2:
+        return 0.0
+    quantile = _STUDENT[min(len(values) - 2, len(_STUDENT) - 1)]
+    return quantile * stdev(values) / sqrt(len(values))

@@ -1,0 +1,186 @@
+"""What a simulation runs: jobs and GPUs, from a name, a file, or drawn."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from partita.cli.terminal import UserError, warn
+from partita_policies.types import GPU, Node, Sharing
+from partita_research.simulator import Task
+from partita_research.simulator.jitter import jitter
+from partita_research.simulator.openb import (
+    TraceError,
+    cluster_of,
+    read_nodes,
+    read_tasks,
+    simulated,
+)
+from partita_research.simulator.products import gpus_of
+from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.workloads import (
+    STUDY_WORKLOADS,
+    InputError,
+    Workload,
+    read_workload,
+    study_workload,
+)
+
+__all__ = ["Asked", "Batch", "SimulatedGPUs", "load", "place_asked", "place_in"]
+
+SYNTHETIC = "synthetic"
+SYNTHETIC_JOBS = 100
+_PRODUCTS_NAMED = 3
+REFERENCE = "titan-xp"
+"""What synthetic jobs run on where nobody says: the GPU of the DqnGPU study."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """GPUs that somebody asked for."""
+
+    product: str
+    count: int
+    memory: int = 0
+    """Bytes; 0 takes the product's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedGPUs:
+    """What jobs run on."""
+
+    gpus: Sequence[GPU]
+    nodes: Sequence[Node] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be simulated."""
+
+    name: str
+    tasks: Sequence[Task]
+    place: SimulatedGPUs
+    sharing: Sharing
+    speeds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Say in a line what it is."""
+        products = Counter(gpu.product or "GPU" for gpu in self.place.gpus)
+        gpus = ", ".join(f"{count} x {product}" for product, count in products.items())
+        if len(products) > _PRODUCTS_NAMED:
+            gpus = f"{products.total():,} GPUs of {len(products)} products"
+        return f"{self.name}: {len(self.tasks):,} jobs on {gpus}, {self.sharing}"
+
+
+def load(
+    workload: str,
+    *,
+    place: SimulatedGPUs | None,
+    sharing: Sharing,
+    speeds: Mapping[str, float],
+    jobs: int | None,
+    seed: int,
+    noise: float,
+) -> Batch:
+    """Read or draw a workload.
+
+    Parameters
+    ----------
+    place
+        On what it runs; None for its own.
+    speeds
+        By product; they come before its own.
+    jobs
+        How many of its jobs; None for all.
+
+    Raises
+    ------
+    UserError
+        There is no such workload, it cannot be read or has no jobs, or there are no GPUs.
+    """
+    if workload == SYNTHETIC:
+        place = place or SimulatedGPUs(gpus_of(REFERENCE, 1, max_jobs=16, per_node=1))
+        tasks: Sequence[Task] = random_tasks(
+            seed, jobs or SYNTHETIC_JOBS, place.gpus[0], noise=noise
+        )
+        return Batch(workload, tasks, place, sharing, speeds)
+    try:
+        if workload.lower().endswith(".csv"):
+            name, tasks = Path(workload).stem, _trace(Path(workload))
+            if place is None:
+                raise UserError(
+                    f"{workload} says nothing of GPUs: name its list of nodes with --gpus, or "
+                    "write GPUs with --gpu"
+                )
+        else:
+            found = _workload(workload)
+            name, tasks, speeds = found.name, found.tasks, {**found.speeds, **speeds}
+            place = place or SimulatedGPUs(found.gpus)
+    except (InputError, TraceError) as error:
+        raise UserError(str(error)) from error
+    tasks = tasks[:jobs]
+    if noise:
+        tasks = jitter(tasks, seed, noise, largest=max(gpu.memory for gpu in place.gpus))
+    return Batch(name, tasks, place, sharing, speeds)
+
+
+def place_in(path: Path) -> SimulatedGPUs:
+    """Return the GPUs of a list of nodes, or of a workload file.
+
+    Raises
+    ------
+    UserError
+        It cannot be read, or has none.
+    """
+    try:
+        if path.suffix.lower() != ".csv":
+            return SimulatedGPUs(read_workload(path).gpus)
+        place = SimulatedGPUs(*cluster_of(read_nodes(path)))
+    except (InputError, TraceError) as error:
+        raise UserError(str(error)) from error
+    if not place.gpus:
+        raise UserError(f"{path} has no node with a GPU: name another list of nodes")
+    return place
+
+
+def place_asked(asked: Sequence[Asked], *, jobs_per_gpu: int, gpus_per_node: int) -> SimulatedGPUs:
+    """Return GPUs as they were asked for."""
+    gpus: list[GPU] = []
+    for one in asked:
+        gpus += gpus_of(
+            one.product,
+            one.count,
+            max_jobs=jobs_per_gpu,
+            per_node=gpus_per_node,
+            first=len(gpus),
+            memory=one.memory,
+        )
+    return SimulatedGPUs(gpus)
+
+
+def _workload(name: str) -> Workload:
+    if name in STUDY_WORKLOADS:
+        return study_workload(name)
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        raise UserError(
+            f"there is no workload {name!r}: name a file, or one of "
+            f"{', '.join((*STUDY_WORKLOADS, SYNTHETIC))}"
+        )
+    return read_workload(path)
+
+
+def _trace(path: Path) -> list[Task]:
+    """Return the tasks of a trace that have a GPU, arriving when they did."""
+    found = read_tasks(path)
+    known = [task for task in found if task.gpus and task.duration is not None]
+    if not known:
+        raise UserError(
+            f"{path}: none of its {len(found)} tasks has a GPU and both a creation_time and a "
+            "deletion_time: a simulation over time needs them"
+        )
+    if len(known) < len(found):
+        warn(f"{len(found) - len(known):,} of {len(found):,} tasks have no GPU, or no times")
+    first = min(task.created or 0.0 for task in known)
+    return [simulated(task, task.name, (task.created or 0.0) - first) for task in known]

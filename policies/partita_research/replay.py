@@ -1,0 +1,171 @@
+"""Recorded decisions under other policies: what they would have done with the same snapshots.
+
+Each snapshot is asked on its own: what a policy starts in one does not change the next, which is
+the one that was recorded. For what would have followed, see `partita_research.simulator`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from statistics import fmean
+from time import perf_counter
+
+from typing_extensions import override
+
+from partita_policies.checks import complaints_about
+from partita_policies.recordings import Recorded
+from partita_policies.types import GPU, Placement, Policy, Snapshot
+
+__all__ = ["Change", "Difference", "Replay", "changes_of", "same"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a policy would have done with one job instead."""
+
+    job: str
+    """The job's name."""
+    done: tuple[str, ...]
+    """The GPUs on which it was started; none when it was left to wait."""
+    instead: tuple[str, ...]
+    """The GPUs on which the policy would have started it; none when it would have let it wait."""
+
+    @property
+    def kind(self) -> str:
+        """Whether it starts `earlier`, `later`, `elsewhere` or beside `others`."""
+        if not self.done:
+            return "earlier"
+        if not self.instead:
+            return "later"
+        return "others" if set(self.done) == set(self.instead) else "elsewhere"
+
+    @override
+    def __str__(self) -> str:
+        before, after = ", ".join(self.done), ", ".join(self.instead)
+        match self.kind:
+            case "earlier":
+                return f"{self.job} starts on {after} instead of waiting"
+            case "later":
+                return f"{self.job} waits instead of starting on {before}"
+            case "others":
+                return f"{self.job} starts on {after} beside other jobs"
+            case _:
+                return f"{self.job} starts on {after} instead of {before}"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A decision that would have been another one."""
+
+    file: str
+    line: int
+    time: float
+    """Seconds since the epoch."""
+    partition: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class Replay:
+    """One policy, asked about recorded snapshots one after another.
+
+    Attributes
+    ----------
+    same
+        Decisions that would have been the same.
+    failures
+        Where it raised or broke a rule of the guard, and how.
+    seconds
+        What each decision took.
+    """
+
+    name: str
+    policy: Policy
+    same: int = 0
+    different: list[Difference] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    started: int = 0
+    """Jobs it would have started."""
+
+    def ask(self, recorded: Recorded) -> None:
+        """Ask about one snapshot, and compare the answer with what was done."""
+        snapshot, where = recorded.snapshot, f"{recorded.file}:{recorded.line}"
+        began = perf_counter()
+        try:
+            answer = list(self.policy.decide(snapshot))
+        except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
+            self.failures.append(f"{where}: it raised {type(error).__name__}: {error}")
+            return
+        finally:
+            self.seconds.append(perf_counter() - began)
+        if not all(isinstance(placement, Placement) for placement in answer):
+            self.failures.append(f"{where}: it answered {answer!r}, no placements"[:300])
+            return
+        for complaint in complaints_about(snapshot, answer):
+            self.failures.append(f"{where}: {complaint.problem}")
+            return
+        self.started += len(answer)
+        if same(snapshot, recorded.decision.placements, answer):
+            self.same += 1
+            return
+        changes = changes_of(snapshot, recorded.decision.placements, answer)
+        self.different.append(
+            Difference(recorded.file, recorded.line, snapshot.time, snapshot.partition, changes)
+        )
+
+    @property
+    def changed(self) -> Counter[str]:
+        """Count the changes of each kind."""
+        return Counter(c.kind for difference in self.different for c in difference.changes)
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean of the decision times."""
+        return fmean(self.seconds) if self.seconds else 0.0
+
+    def quantile(self, share: float) -> float:
+        """Return the decision time that this share of the decisions did not exceed, seconds."""
+        ordered = sorted(self.seconds)
+        return ordered[max(ceil(share * len(ordered)), 1) - 1] if ordered else 0.0
+
+
+def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]) -> bool:
+    """Tell whether two decisions come to the same.
+
+    They do when the same jobs start in the same company: which of several GPUs of one node it is
+    that are alike and hold the same bookings makes no difference.
+    """
+    return _company(snapshot, done) == _company(snapshot, other)
+
+
+def changes_of(
+    snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]
+) -> tuple[Change, ...]:
+    """List the jobs that would have fared otherwise, in the order of the queue."""
+    before, after = _company(snapshot, done), _company(snapshot, other)
+    gpus, instead = ({p.job: p.gpus for p in placements} for placements in (done, other))
+    return tuple(
+        Change(job.name, gpus.get(job.id, ()), instead.get(job.id, ()))
+        for job in snapshot.jobs
+        if before.get(job.id) != after.get(job.id)
+    )
+
+
+def _company(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, object]:
+    """Return, for each job that starts, what its GPUs are and who else is on them."""
+    beside: dict[str, set[str]] = {}
+    for placement in placements:
+        for gpu in placement.gpus:
+            beside.setdefault(gpu, set()).add(placement.job)
+    kind = {gpu.id: _kind(gpu) for gpu in snapshot.gpus}
+    return {
+        p.job: Counter((kind[g], frozenset(beside[g])) for g in p.gpus if g in kind)
+        for p in placements
+    }
+
+
+def _kind(gpu: GPU) -> tuple[object, ...]:
+    held = frozenset(booking.job for booking in gpu.bookings)
+    return (gpu.node, gpu.product, gpu.memory, gpu.max_jobs, gpu.max_clients, held)

@@ -1,0 +1,34 @@
+"""Simulates jobs on shared GPUs under a policy: no Kubernetes, no GPU, no clock.
+
+from partita_policies import GPU, create
+from partita_research.simulator import simulate, task_of
+
+tasks = [task_of(application, f"job-{n}") for n in range(30)]
+result = simulate(tasks, [GPU("gpu-0", "node", 12 << 30, 8)], create("sjf"))
+print(result.makespan, result.gpu_utilisation)
+"""
+
+from partita_research.simulator.engine import Simulation, simulate
+from partita_research.simulator.jitter import jitter
+from partita_research.simulator.results import (
+    JobResult,
+    Reading,
+    Result,
+    SimulatedAttempt,
+    SimulatedOutcome,
+)
+from partita_research.simulator.tasks import Application, Task, task_of
+
+__all__ = [
+    "Application",
+    "JobResult",
+    "Reading",
+    "Result",
+    "SimulatedAttempt",
+    "SimulatedOutcome",
+    "Simulation",
+    "Task",
+    "jitter",
+    "simulate",
+    "task_of",
+]

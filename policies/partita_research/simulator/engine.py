@@ -1,0 +1,343 @@
+"""The simulation: events in, decisions out.
+
+Time jumps from event to event: a job arrives, a run goes on to a part of its profile in which it
+asks for something else, ends, or is killed. Only those change what shares a GPU, and only then
+are the paces there computed anew, by `partita_policies.interference` with what the applications
+really are. All events of one instant are handled before the policy is asked.
+
+Memory. Under MPS a booking is a limit: a job that asks for more is killed, it alone. Without
+limits, when the jobs of a GPU ask for more than it has, the one that asked last is killed. Either
+comes back with its booking grown by `GROWTH_PERCENT` and starts from nothing.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from heapq import heappop, heappush
+from math import inf, isfinite
+from operator import attrgetter
+from time import perf_counter
+from types import MappingProxyType
+
+from partita_policies.capacity import Capacity
+from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
+from partita_research.simulator.results import JobResult, Result, SimulatedAttempt, SimulatedOutcome
+from partita_research.simulator.runs import Course, Device, Run, course_of
+from partita_research.simulator.tasks import MIB, Task, check_tasks
+
+__all__ = ["GROWTH_PERCENT", "Simulation", "simulate"]
+
+GROWTH_PERCENT = 50
+"""Growth of a booking after it was too small: the operator's default `growthPercent`."""
+_INSTANT = 1e-6
+"""Seconds within which events count as simultaneous: rounding must not tear them apart."""
+_EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
+_FIELDS = tuple(field.name for field in fields(Job))
+_BYPASSES = _FIELDS.index("bypasses")
+_VALUES = attrgetter(*_FIELDS)
+
+
+class Simulation:
+    """Jobs on GPUs, stopped wherever there is something to decide.
+
+    Parameters
+    ----------
+    tasks
+        The jobs; of equal priority and arrival, the first is the older one.
+    gpus
+        The GPUs; they start empty, whatever is booked on them.
+    sharing
+        How jobs share a GPU.
+    speeds
+        How fast each GPU product is, in terms of the one on which durations hold; 1 for those
+        that are not named.
+    nodes
+        CPU and memory of the nodes; those of others are not counted.
+
+    Raises
+    ------
+    ValueError
+        Two jobs or GPUs have the same id, or an arrival or a speed is no number above 0.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        gpus: Sequence[GPU],
+        *,
+        sharing: Sharing = Sharing.MPS,
+        speeds: Mapping[str, float] = _EQUAL_SPEED,
+        nodes: Sequence[Node] = (),
+    ) -> None:
+        check_tasks(tasks)
+        self.now = 0.0
+        """Seconds since the start."""
+        self.over = False
+        """Whether nothing more will happen."""
+        self.rejected = 0
+        """Placements that broke a limit."""
+        self.decisions = 0
+        self._sharing = sharing
+        self._tasks = {task.job.id: task for task in tasks}
+        empty = [replace(gpu, bookings=()) for gpu in gpus]
+        self._devices = {gpu.id: Device(gpu, _speed(gpu, speeds)) for gpu in empty}
+        if len(self._devices) < len(empty):
+            raise ValueError("GPUs: expected ids that differ")
+        self._idle, self._room = Capacity(empty, nodes), Capacity(empty, nodes)
+        self._nodes = tuple(nodes)
+        self._rank = {
+            task.job.id: (-task.job.priority, task.job.submitted, order)
+            for order, task in enumerate(tasks)
+        }
+        self._arrivals = sorted(tasks, key=lambda task: task.job.submitted, reverse=True)
+        self._waiting: list[Job] = []
+        self._runs: dict[str, Run] = {}
+        self._calendar: list[tuple[float, int, Device]] = []
+        self._entries = 0
+        self._asked = 0
+        self._news = False
+        self._work_finished = 0.0
+        self._courses: dict[int, Course] = {}
+        self._attempts: list[SimulatedAttempt] = []
+        self._lost: dict[str, SimulatedOutcome] = {}
+
+    @property
+    def work_done(self) -> float:
+        """Seconds of work done so far, each job's counted as if alone; a kill takes its back."""
+        return self._work_finished + sum(run.progress(self.now) for run in self._runs.values())
+
+    @property
+    def work_total(self) -> float:
+        """Seconds of work of all jobs."""
+        return sum(task.truth.duration for task in self._tasks.values())
+
+    def next_decision(self) -> Snapshot | None:
+        """Go on until there is something to decide.
+
+        Returns
+        -------
+        Snapshot or None
+            Some jobs wait, and one of them has arrived or something was freed since the last
+            decision; None when all is over.
+        """
+        while not (self._news and self._waiting):
+            if not self._advance():
+                self.over = True
+                return None
+        self._news = False
+        self.decisions += 1
+        now = self.now
+        gpus = tuple([device.view(now) for device in self._devices.values()])
+        return Snapshot(
+            "simulated", now, tuple(self._waiting), gpus, self._sharing, nodes=self._nodes
+        )
+
+    def apply(self, placements: Sequence[Placement]) -> None:
+        """Start jobs where the policy wants them; one that has no room there is not started."""
+        started: list[Run] = []
+        waiting = {job.id: job for job in self._waiting}
+        for placement in placements:
+            job = waiting.get(placement.job)
+            if job is None or self._room.why_not_together(job, placement.gpus) is not None:
+                self.rejected += 1
+                continue
+            self._room.take(job, placement.gpus)
+            started.append(self._start(job, placement.gpus))
+        if not started:
+            return
+        self._leave_queue({run.job.id for run in started})
+        changed = dict.fromkeys(device for run in started for device in run.devices)
+        self._kill_overflowing(started, changed)
+        self._set_paces(changed)
+
+    def result(self, seconds: Sequence[float] = ()) -> Result:
+        """Return what has come of it so far.
+
+        Parameters
+        ----------
+        seconds
+            How long each decision took.
+        """
+        last = {attempt.job: attempt for attempt in self._attempts}
+        counts: dict[str, int] = {}
+        for attempt in self._attempts:
+            counts[attempt.job] = counts.get(attempt.job, 0) + 1
+        return Result(
+            gpus=tuple(device.gpu for device in self._devices.values()),
+            sharing=self._sharing,
+            jobs=tuple(
+                self._job_result(task.job, last.get(job_id), counts.get(job_id, 0))
+                for job_id, task in self._tasks.items()
+            ),
+            attempts=tuple(self._attempts),
+            timeline={gpu: tuple(device.readings) for gpu, device in self._devices.items()},
+            decisions=self.decisions,
+            rejected=self.rejected,
+            seconds=tuple(seconds),
+        )
+
+    def _advance(self) -> bool:
+        """Handle all that happens at the next instant; say whether anything did."""
+        calendar, arrivals = self._calendar, self._arrivals
+        while calendar and calendar[0][2].version != calendar[0][1]:
+            heappop(calendar)
+        time = min(
+            calendar[0][0] if calendar else inf, arrivals[-1].job.submitted if arrivals else inf
+        )
+        if time == inf:
+            return False
+        self.now = max(self.now, time)
+        horizon = time + _INSTANT
+        changed: dict[Device, None] = {}
+        went_on: list[Run] = []
+        while calendar and calendar[0][0] <= horizon:
+            _, version, device = heappop(calendar)
+            if device.version == version:
+                due = [run for run in device.runs if run.ends <= horizon]
+                for run in due:
+                    changed.update(dict.fromkeys(run.devices))
+                    before = run.memory
+                    if not run.next_part(self.now):
+                        self._work_finished += run.course.application.duration
+                        self._end(run, SimulatedOutcome.FINISHED)
+                    elif run.memory > before:
+                        went_on.append(run)
+        while arrivals and arrivals[-1].job.submitted <= horizon:
+            self._arrive(arrivals.pop().job)
+        self._kill_overflowing(went_on, changed)
+        self._set_paces(changed)
+        return True
+
+    def _arrive(self, job: Job) -> None:
+        if self._sharing is Sharing.EXCLUSIVE:
+            job = replace(job, alone=True)
+        if self._idle.first_fit(job) is None:
+            self._lost[job.id] = SimulatedOutcome.NEVER_FITS
+        else:
+            self._queue(job)
+
+    def _queue(self, job: Job) -> None:
+        insort(self._waiting, job, key=lambda waiting: self._rank[waiting.id])
+        self._news = True
+
+    def _leave_queue(self, started: set[str]) -> None:
+        """Take jobs out of the queue; those that stood before one of them were passed over."""
+        left: list[Job] = []
+        ahead = len(started)
+        for job in self._waiting:
+            if job.id in started:
+                ahead -= 1
+            else:
+                left.append(_bypassed(job) if ahead else job)
+        self._waiting = left
+
+    def _start(self, job: Job, gpu_ids: Sequence[str]) -> Run:
+        course = course_of(self._tasks[job.id].truth, self._courses)
+        run = Run(job, course, [self._devices[gpu_id] for gpu_id in gpu_ids], self.now)
+        self._runs[job.id] = run
+        for device in run.devices:
+            device.runs.append(run)
+        return run
+
+    def _end(self, run: Run, outcome: SimulatedOutcome) -> None:
+        job = run.job
+        self._room.give_back(job.id)
+        del self._runs[job.id]
+        for device in run.devices:
+            device.runs.remove(run)
+        gpu_ids = tuple(device.gpu.id for device in run.devices)
+        self._attempts.append(
+            SimulatedAttempt(job.id, gpu_ids, run.start, self.now, outcome, job.memory, run.alone)
+        )
+        self._news = True
+
+    def _kill_overflowing(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
+        """Kill what asks for memory that it may not have, or that there is not."""
+        asked: dict[Device, None] = {}
+        for run in asking:
+            self._asked += 1
+            run.asked = self._asked
+            if self._sharing is not Sharing.MPS:
+                asked.update(dict.fromkeys(run.devices))
+            elif run.memory > run.limit:
+                self._kill(run, changed)
+        for device in asked:
+            while sum(run.memory for run in device.runs) > device.gpu.memory:
+                self._kill(max(device.runs, key=lambda run: run.asked), changed)
+
+    def _kill(self, run: Run, changed: dict[Device, None]) -> None:
+        changed.update(dict.fromkeys(run.devices))
+        self._end(run, SimulatedOutcome.OUT_OF_MEMORY)
+        job = run.job
+        most = max(self._idle.reach(job, gpu_id) for gpu_id in self._devices)
+        had = max(run.limit, job.memory)
+        if had >= most:
+            self._lost[job.id] = SimulatedOutcome.OUT_OF_MEMORY
+            return
+        grown = max(had * (100 + GROWTH_PERCENT) // 100, had + MIB)
+        self._queue(replace(job, memory=min(grown, most)))
+
+    def _set_paces(self, changed: Iterable[Device]) -> None:
+        """Set the paces on GPUs where something changed, and the events that follow."""
+        touched = dict.fromkeys(changed)
+        for device in list(touched):
+            device.set_paces(self.now, self._sharing)
+            touched.update(dict.fromkeys(device.neighbours()))
+        for device in touched:
+            device.read(self.now, self._sharing)
+            device.version = self._entries = self._entries + 1
+            time = device.next_event()
+            if time < inf:
+                heappush(self._calendar, (time, device.version, device))
+
+    def _job_result(self, job: Job, last: SimulatedAttempt | None, attempts: int) -> JobResult:
+        finished = last is not None and last.outcome is SimulatedOutcome.FINISHED
+        outcome = (
+            SimulatedOutcome.FINISHED
+            if finished
+            else self._lost.get(job.id, SimulatedOutcome.NEVER_PLACED)
+        )
+        start = finish = slowdown = None
+        if last is not None:
+            start = last.start
+            if finished:
+                finish, slowdown = last.end, (last.end - last.start) / last.alone
+        return JobResult(
+            job.id, job.application, job.submitted, outcome, start, finish, slowdown, attempts
+        )
+
+
+def simulate(
+    tasks: Sequence[Task],
+    gpus: Sequence[GPU],
+    policy: Policy,
+    *,
+    sharing: Sharing = Sharing.MPS,
+    speeds: Mapping[str, float] = _EQUAL_SPEED,
+    nodes: Sequence[Node] = (),
+) -> Result:
+    """Run jobs on GPUs under a policy until nothing more happens.
+
+    Parameters and errors are those of `Simulation`; what the policy raises is passed on.
+    """
+    simulation = Simulation(tasks, gpus, sharing=sharing, speeds=speeds, nodes=nodes)
+    seconds: list[float] = []
+    while (snapshot := simulation.next_decision()) is not None:
+        start = perf_counter()
+        placements = policy.decide(snapshot)
+        seconds.append(perf_counter() - start)
+        simulation.apply(placements)
+    return simulation.result(seconds)
+
+
+def _speed(gpu: GPU, speeds: Mapping[str, float]) -> float:
+    speed = speeds.get(gpu.product, 1.0)
+    if not (isfinite(speed) and speed > 0):
+        raise ValueError(f"speeds: {gpu.product}: {speed}: expected a number above 0")
+    return speed
+
+
+def _bypassed(job: Job) -> Job:
+    values = list(_VALUES(job))  # `replace` takes thrice as long
+    values[_BYPASSES] += 1
+    return Job(*values)

@@ -1,0 +1,211 @@
+"""What came of a simulation: figures, attempts, and what pictures are drawn of."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from partita_policies.types import GPU, Sharing
+
+__all__ = [
+    "JobResult",
+    "Reading",
+    "Result",
+    "ResultError",
+    "SimulatedAttempt",
+    "SimulatedOutcome",
+    "dump_result",
+    "load_result",
+]
+
+
+class ResultError(ValueError):
+    """A stored result is not one."""
+
+
+class SimulatedOutcome(StrEnum):
+    """How an attempt, or a job, ended."""
+
+    FINISHED = "Finished"
+    OUT_OF_MEMORY = "OutOfMemory"
+    """Killed; a job ends so when it needs more than any GPU has."""
+    NEVER_FITS = "NeverFits"
+    """Refused at its arrival: it fits no GPU, even an empty one."""
+    NEVER_PLACED = "NeverPlaced"
+    """The policy left it waiting when nothing more was to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAttempt:
+    """One start of a job."""
+
+    job: str
+    gpus: tuple[str, ...]
+    start: float
+    end: float
+    outcome: SimulatedOutcome
+    memory: int
+    """Bytes booked on each of the GPUs."""
+    alone: float
+    """Seconds that the whole job takes alone on these GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What came of a job."""
+
+    job: str
+    application: str
+    submitted: float
+    outcome: SimulatedOutcome
+    start: float | None = None
+    """When its last attempt began; None when it never ran."""
+    finish: float | None = None
+    """When it finished; None when it did not."""
+    slowdown: float | None = None
+    """Run time of the attempt that finished against the time alone on the same GPUs."""
+    attempts: int = 0
+
+    @property
+    def wait(self) -> float | None:
+        """Seconds from the arrival to the start of the last attempt, failed ones included."""
+        return None if self.start is None else self.start - self.submitted
+
+
+class Reading(NamedTuple):
+    """The state of a GPU from a moment until its next reading."""
+
+    time: float
+    busy: float
+    """Share of the time in which a kernel runs, 0 to 1."""
+    memory: int
+    """Bytes really in use."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a simulation. Times are seconds from its start."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    gpus: tuple[GPU, ...]
+    sharing: Sharing
+    jobs: tuple[JobResult, ...]
+    """In the order given."""
+    attempts: tuple[SimulatedAttempt, ...]
+    """In the order in which they ended."""
+    timeline: dict[str, tuple[Reading, ...]]
+    """By GPU."""
+    decisions: int = 0
+    rejected: int = 0
+    """Placements that broke a limit; they were not made."""
+    seconds: tuple[float, ...] = field(default=(), compare=False)
+    """Wall-clock time of each decision."""
+
+    @cached_property
+    def start(self) -> float:
+        """The first arrival."""
+        return min((job.submitted for job in self.jobs), default=0.0)
+
+    @cached_property
+    def end(self) -> float:
+        """The last end of an attempt."""
+        return max((attempt.end for attempt in self.attempts), default=self.start)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first arrival to the last end."""
+        return self.end - self.start
+
+    @cached_property
+    def gpu_utilisation(self) -> float:
+        """Percent of the makespan in which a kernel ran, mean over the GPUs."""
+        return self._percent(busy=True)
+
+    @cached_property
+    def memory_utilisation(self) -> float:
+        """Percent of the memory in use over the makespan, mean over the GPUs."""
+        return self._percent(busy=False)
+
+    @cached_property
+    def finished(self) -> tuple[JobResult, ...]:
+        """The jobs that finished."""
+        return tuple(job for job in self.jobs if job.outcome is SimulatedOutcome.FINISHED)
+
+    @property
+    def kills(self) -> int:
+        """How many attempts ran out of memory."""
+        return sum(attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY for attempt in self.attempts)
+
+    @property
+    def mean_completion(self) -> float:
+        """Mean seconds from arrival to finish, of the jobs that finished; 0 without any."""
+        times = [job.finish - job.submitted for job in self.finished if job.finish is not None]
+        return sum(times) / len(times) if times else 0.0
+
+    def unslowed(self, tolerance: float) -> int:
+        """Count the jobs that finished at most this much slower than alone (0.05: 5 %)."""
+        most = 1 + tolerance
+        return sum(job.slowdown is not None and job.slowdown <= most for job in self.jobs)
+
+    def waiting(self) -> tuple[tuple[float, int], ...]:
+        """Return how many jobs waited from each moment on at which that changed."""
+        changes: dict[float, int] = {}
+        for job in self.jobs:
+            if job.outcome is not SimulatedOutcome.NEVER_FITS:
+                changes[job.submitted] = changes.get(job.submitted, 0) + 1
+        given_up = {job.job: job.attempts for job in self.jobs if _gave_up(job)}
+        ended: dict[str, int] = {}
+        for attempt in self.attempts:
+            changes[attempt.start] = changes.get(attempt.start, 0) - 1
+            ended[attempt.job] = ended.get(attempt.job, 0) + 1
+            if attempt.outcome is not SimulatedOutcome.FINISHED and (
+                given_up.get(attempt.job) != ended[attempt.job]
+            ):
+                changes[attempt.end] = changes.get(attempt.end, 0) + 1
+        count, counts = 0, []
+        for time in sorted(changes):
+            if changes[time]:
+                count += changes[time]
+                counts.append((time, count))
+        return tuple(counts)
+
+    def _percent(self, *, busy: bool) -> float:
+        used = whole = 0.0
+        for gpu in self.gpus:
+            whole += (1 if busy else gpu.memory) * self.makespan
+            readings = self.timeline.get(gpu.id, ())
+            ends = [reading.time for reading in readings[1:]] + [self.end]
+            for reading, end in zip(readings, ends, strict=False):
+                used += (reading.busy if busy else reading.memory) * (end - reading.time)
+        return 100 * used / whole if whole else 0.0
+
+
+def _gave_up(job: JobResult) -> bool:
+    return job.outcome is SimulatedOutcome.OUT_OF_MEMORY
+
+
+_ADAPTER = TypeAdapter(Result)
+
+
+def dump_result(result: Result) -> bytes:
+    """Return a result as JSON."""
+    return _ADAPTER.dump_json(result)
+
+
+def load_result(data: bytes | str) -> Result:
+    """Read what `dump_result` wrote.
+
+    Raises
+    ------
+    ResultError
+        It is not JSON, or not of a result; the message names the place.
+    """
+    try:
+        return _ADAPTER.validate_json(data)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "result"
+        raise ResultError(f"{where}: {problem['msg']}") from error

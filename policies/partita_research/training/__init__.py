@@ -1,0 +1,1 @@
+"""Trains the learned policies, with torch."""

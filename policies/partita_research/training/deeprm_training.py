@@ -1,0 +1,173 @@
+"""Trains the networks of `deeprm`: REINFORCE with a baseline, as the paper's algorithm 1.
+
+In each iteration some workloads are run several times each, jobs drawn by the network's chances.
+The return after a step is less the time until all is done; the baseline is the mean over the runs
+of the same workload at the same step.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from partita_policies.deeprm import HIDDEN, INPUTS, SLOTS, VERSION, Usage, kind_of, see
+from partita_policies.dqn.combination_forecast import Bools
+from partita_policies.dqn.demand import Catalogue, Floats
+from partita_research.training.export import write
+from partita_research.training.learning_environment import Lane, Scenario, play
+
+__all__ = ["DeepRMTraining", "TrainingReport", "export_deeprm", "train_deeprm"]
+
+_ILLEGAL = -1e9
+
+
+class DeepRMTraining(BaseModel):
+    """Settings of one training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    usage: Usage
+    seed: int = 0
+    iterations: int = Field(default=120, ge=1)
+    workloads: int = Field(default=4, ge=1)
+    """Workloads in an iteration."""
+    runs: int = Field(default=4, ge=2)
+    """Runs of each: without a second one there is no baseline."""
+    learning_rate: float = Field(default=3e-3, gt=0)
+    validation: int = Field(default=32, ge=1)
+    validate_every: int = Field(default=10, ge=1)
+
+
+class TrainingReport(BaseModel):
+    """How far a training is: iterations done, and the validation's makespan as a share of turns."""
+
+    iteration: int
+    makespan: float
+
+
+@dataclass(slots=True)
+class _TrainingRun:
+    states: list[Floats] = field(default_factory=list)
+    legal: list[Bools] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+
+
+def train_deeprm(
+    training: DeepRMTraining, scenarios: Callable[[int], Scenario]
+) -> Iterator[tuple[TrainingReport, nn.Sequential]]:
+    """Train; yield each point of the learning curve with the best network so far."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)
+        network = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, SLOTS + 1))
+        best = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, SLOTS + 1))
+    random = np.random.default_rng(training.seed)
+    optimiser = torch.optim.Adam(network.parameters(), lr=training.learning_rate)
+    held_out = [scenarios(-1 - number) for number in range(training.validation)]
+    least = np.inf
+    for iteration in range(training.iterations + 1):
+        if iteration % training.validate_every == 0 or iteration == training.iterations:
+            _, lanes = _live(network, held_out, training.usage, None)
+            makespan = float(np.mean([lane.now / lane.work_done for lane in lanes]))
+            if makespan < least:
+                least = makespan
+                best.load_state_dict(network.state_dict())
+            yield TrainingReport(iteration=iteration, makespan=makespan), best
+        if iteration == training.iterations:
+            return
+        first = (training.seed * training.iterations + iteration) * training.workloads
+        drawn = [scenarios(first + number) for number in range(training.workloads)]
+        repeated = [one for one in drawn for _ in range(training.runs)]
+        lived, lanes = _live(network, repeated, training.usage, random)
+        loss = _loss(network, lived, lanes, drawn, training.runs)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def export_deeprm(network: nn.Sequential, training: DeepRMTraining, path: Path) -> None:
+    """Write a network as ONNX, its settings in the metadata."""
+    weights = {name: part.detach().numpy() for name, part in network.named_parameters()}
+    constants = {name: np.ascontiguousarray(part.T) for name, part in weights.items()}
+    nodes = [
+        ("MatMul", ["states", "0.weight"], "sum"),
+        ("Add", ["sum", "0.bias"], "all"),
+        ("Relu", ["all"], "hidden"),
+        ("MatMul", ["hidden", "2.weight"], "wish"),
+        ("Add", ["wish", "2.bias"], "free"),
+        # Illegal ones fall behind all others: (legal - 1) is 0 or -1.
+        ("Sub", ["legal", "one"], "forbidden"),
+        ("Mul", ["forbidden", "far"], "behind"),
+        ("Add", ["free", "behind"], "estimates"),
+    ]
+    constants["one"] = np.array(1, np.float32)
+    constants["far"] = np.array(-_ILLEGAL, np.float32)
+    metadata = {
+        "kind": kind_of(training.usage),
+        "features": str(VERSION),
+        "training": training.model_dump_json(),
+    }
+    inputs: dict[str, list[str | int]] = {
+        "states": ["gpus", INPUTS],
+        "legal": ["gpus", SLOTS + 1],
+    }
+    write(nodes, constants, inputs, metadata, path)
+
+
+def _live(
+    network: nn.Sequential,
+    drawn: Sequence[Scenario],
+    usage: Usage,
+    random: np.random.Generator | None,
+) -> tuple[list[_TrainingRun], list[Lane]]:
+    """Run workloads; without a source of randomness the likeliest action is taken."""
+    catalogue = Catalogue()
+    lived = [_TrainingRun() for _ in drawn]
+
+    def answer(lanes: Sequence[Lane]) -> list[list[int]]:
+        states, legal = see([lane.offer for lane in lanes], catalogue, usage)
+        with torch.no_grad():
+            wishes = network(torch.from_numpy(states)).numpy()
+        if random is not None:
+            wishes = wishes + random.gumbel(size=wishes.shape)
+        chosen = np.where(legal, wishes, -np.inf).argmax(axis=1).tolist()
+        for row, lane in enumerate(lanes):
+            run = lived[lane.number]
+            run.states.append(states[row])
+            run.legal.append(legal[row])
+            run.actions.append(chosen[row])
+            run.times.append(lane.now)
+        return [[place - 1] if place else [] for place in chosen]
+
+    return lived, play(drawn, answer, catalogue, SLOTS)
+
+
+def _loss(
+    network: nn.Sequential,
+    lived: Sequence[_TrainingRun],
+    lanes: Sequence[Lane],
+    drawn: Sequence[Scenario],
+    runs: int,
+) -> Tensor:
+    """Return what to descend: less the sum of log chances times the returns above the baseline."""
+    advantages = []
+    for number, one in enumerate(drawn):
+        group = range(number * runs, (number + 1) * runs)
+        mean = sum(task.truth.duration for task in one.tasks) / len(one.tasks)
+        returns = np.full((runs, max(len(lived[run].times) for run in group)), np.nan)
+        for row, run in enumerate(group):
+            left = lanes[run].now - np.array(lived[run].times)
+            returns[row, : len(left)] = -left / mean
+        above = returns - np.nanmean(returns, axis=0)
+        advantages += [above[row, : len(lived[run].times)] for row, run in enumerate(group)]
+    states = torch.from_numpy(np.concatenate([np.stack(run.states) for run in lived]))
+    legal = torch.from_numpy(np.concatenate([np.stack(run.legal) for run in lived]))
+    actions = torch.tensor([action for run in lived for action in run.actions])
+    above_all = torch.from_numpy(np.concatenate(advantages).astype(np.float32))
+    chances = torch.log_softmax(network(states).masked_fill(~legal, _ILLEGAL), dim=1)
+    chosen = chances.gather(1, actions[:, None]).squeeze(1)
+    return -(chosen * above_all).sum() / len(lived)

@@ -1,0 +1,157 @@
+"""Writes a trained network as ONNX, with what it was trained with and for in its metadata.
+
+The graph is put together here, operator by operator, and not traced by torch: the network is
+small, and the same weights then give the same file.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from partita_policies.dqn.configuration import Training
+from partita_policies.dqn.demand import Floats
+from partita_policies.dqn.observation import (
+    CANDIDATE_FEATURES,
+    FEATURE_VERSION,
+    STATE_FEATURES,
+    WORTH,
+)
+from partita_policies.dqn.served import KIND
+from partita_research.training.network import SharedScorer
+
+__all__ = ["OPSET", "export", "write"]
+
+OPSET = 17
+"""Of ONNX 1.12 (2022): every ONNX Runtime that runs on our Pythons knows it."""
+_IR = 8
+"""Version of the file format of the same release."""
+
+
+def export(network: SharedScorer, training: Training, known: Floats, path: Path) -> None:
+    """Write a network to a file.
+
+    Parameters
+    ----------
+    network
+        The network.
+    training
+        Its settings, kept in the metadata.
+    known
+        (2, STATE_FEATURES): least and most of each feature of a state in training.
+    path
+        The file.
+    """
+    weights = {name: part.detach().cpu().numpy() for name, part in network.named_parameters()}
+    nodes = [
+        ("MatMul", ["states", "state.weight"], "state_sum"),
+        ("Add", ["state_sum", "state.bias"], "state_all"),
+        ("Relu", ["state_all"], "state"),
+        ("MatMul", ["candidates", "candidate.weight"], "candidate_sum"),
+        ("Add", ["candidate_sum", "candidate.bias"], "candidate_all"),
+        ("MatMul", ["state", "context.weight"], "context_row"),
+        ("Unsqueeze", ["context_row", "one"], "context"),
+        ("Add", ["candidate_all", "context"], "mixed_all"),
+        ("Relu", ["mixed_all"], "mixed"),
+        ("MatMul", ["mixed", "deep.weight"], "deep_sum"),
+        ("Add", ["deep_sum", "deep.bias"], "deep_all"),
+        ("Relu", ["deep_all"], "deep"),
+        ("MatMul", ["deep", "advantage.weight"], "advantage_sum"),
+        ("Add", ["advantage_sum", "advantage.bias"], "advantage_all"),
+        ("Squeeze", ["advantage_all", "last"], "advantage"),
+    ]
+    if network.dueling:
+        nodes += [
+            ("MatMul", ["state", "worth.weight"], "worth_sum"),
+            ("Add", ["worth_sum", "worth.bias"], "worth_all"),
+            ("Relu", ["worth_all"], "worth"),
+            ("MatMul", ["worth", "value.weight"], "value_sum"),
+            ("Add", ["value_sum", "value.bias"], "value"),
+            ("Mul", ["advantage", "legal"], "legal_advantage"),
+            ("ReduceSum", ["legal_advantage", "last"], "advantages"),
+            ("ReduceSum", ["legal", "last"], "count_or_none"),
+            ("Max", ["count_or_none", "least"], "count"),
+            ("Div", ["advantages", "count"], "mean"),
+            ("Sub", ["advantage", "mean"], "above"),
+            ("Add", ["value", "above"], "returns"),
+        ]
+    else:
+        weights = {name: part for name, part in weights.items() if name[:5] not in _VALUE}
+        nodes += [("Identity", ["advantage"], "returns")]
+    nodes += [
+        ("MatMul", ["candidates", "prior"], "bets"),
+        ("Squeeze", ["bets", "last"], "bet"),
+        ("Add", ["returns", "bet"], "estimates"),
+    ]
+    constants: dict[str, NDArray[np.generic]] = {
+        name: np.ascontiguousarray(part.T) for name, part in weights.items()
+    }
+    constants["one"] = np.array([1], np.int64)
+    constants["last"] = np.array([-1], np.int64)
+    constants["prior"] = np.zeros((CANDIDATE_FEATURES, 1), np.float32)
+    constants["prior"][WORTH] = network.prior
+    if network.dueling:
+        constants["least"] = np.array(1, np.float32)
+    metadata = {
+        "kind": KIND,
+        "features": str(FEATURE_VERSION),
+        "training": training.model_dump_json(),
+        "known": json.dumps(np.round(known, 4).tolist()),
+    }
+    inputs: dict[str, list[str | int]] = {
+        "states": ["gpus", STATE_FEATURES],
+        "candidates": ["gpus", "combinations", CANDIDATE_FEATURES],
+        "legal": ["gpus", "combinations"],
+    }
+    write(nodes, constants, inputs, metadata, path)
+
+
+def write(
+    nodes: list[tuple[str, list[str], str]],
+    constants: Mapping[str, NDArray[np.generic]],
+    inputs: Mapping[str, list[str | int]],
+    metadata: Mapping[str, str],
+    path: Path,
+) -> None:
+    """Write a graph with one output, `estimates`, (gpus, combinations).
+
+    Parameters
+    ----------
+    nodes
+        Operator, inputs and output of each.
+    constants
+        Arrays by name.
+    inputs
+        The shape of each input, a name for an axis of any size.
+    metadata
+        What the file says of itself.
+    path
+        The file.
+    """
+    graph = helper.make_graph(
+        [helper.make_node(kind, given, [out], out) for kind, given, out in nodes],
+        "partita",
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in inputs.items()
+        ],
+        [helper.make_tensor_value_info("estimates", TensorProto.FLOAT, ["gpus", "combinations"])],
+        [numpy_helper.from_array(part, name) for name, part in constants.items()],
+    )
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=_IR,
+        producer_name="partita",
+    )
+    helper.set_model_props(model, dict(metadata))
+    onnx.checker.check_model(model, full_check=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.SerializeToString())
+
+
+_VALUE = {"worth", "value"}

@@ -1,0 +1,158 @@
+"""Trains a network, iteration by iteration, so that it can stop and go on between any two."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from partita_policies.dqn.configuration import Training
+from partita_policies.dqn.demand import Floats
+from partita_policies.dqn.observation import STATE_FEATURES, Observation
+from partita_research.training.learning import DQNLearner, Learner, StudyLearner, tensors
+from partita_research.training.learning_environment import Choose, Scenario, run
+from partita_research.training.network import Scorer, build
+from partita_research.training.replay_buffer import Asks
+
+__all__ = ["Point", "Progress", "Scenarios", "Trainer", "greedy", "validate"]
+
+_TEMPERATURE = 0.15
+"""Of what is tried out: combinations of which what gets done in a second is worth the most are
+tried the most, for it is among them that the best is to be found."""
+
+Scenarios = Callable[[int], Scenario]
+"""Draws the workload of a number: below 0 for validation, others for training."""
+
+
+class Point(NamedTuple):
+    """A point of the learning curve."""
+
+    iteration: int
+    """Iterations done."""
+    makespan: float
+    """Mean over the validation workloads, as a share of the time that turns would take."""
+    loss: float
+    asks: int
+    """Decisions learnt from so far."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a training is, and what it has found."""
+
+    iteration: int = 0
+    asks: int = 0
+    loss: float = 0.0
+    curve: list[Point] = field(default_factory=list)
+    best: float = float("inf")
+    """The lowest makespan of the curve."""
+
+
+class Trainer:
+    """One training.
+
+    Parameters
+    ----------
+    training
+        Its settings.
+    scenarios
+        Where workloads come from.
+    device
+        `cpu` or `cuda`, for the network alone: simulations run on the CPU.
+    """
+
+    def __init__(self, training: Training, scenarios: Scenarios, device: str = "cpu") -> None:
+        self.training, self.device = training, device
+        self.scenarios = scenarios
+        self.random = np.random.default_rng(training.seed)
+        network = build(training)
+        self.learner: Learner
+        if training.algorithm == "study":
+            self.learner = StudyLearner(network, training, device)
+        else:
+            self.learner = DQNLearner(network, training, device, self.random)
+        self.progress = Progress()
+        self._held_out = [scenarios(-1 - number) for number in range(training.validation)]
+        self.best = {name: part.clone() for name, part in self._weights().items()}
+        self.known = np.stack((np.full(STATE_FEATURES, np.inf), np.full(STATE_FEATURES, -np.inf)))
+        """Least and most of each feature of the states met so far."""
+
+    def iterations(self) -> Iterator[Progress]:
+        """Train until all iterations are done; yield after each."""
+        training, progress = self.training, self.progress
+        if not progress.curve:
+            self._validate()
+        while progress.iteration < training.iterations:
+            first = (training.seed * training.iterations + progress.iteration) * training.episodes
+            drawn = [self.scenarios(first + number) for number in range(training.episodes)]
+            choose = self._exploring(training.epsilon(progress.iteration))
+            lived = run(drawn, choose, window=training.window, mask=training.mask)
+            self._note([ask.state for trajectory in lived for ask in trajectory.asks])
+            progress.loss = self.learner.learn(lived, progress.iteration)
+            progress.iteration += 1
+            done = progress.iteration == training.iterations
+            if done or progress.iteration % training.validate_every == 0:
+                self._validate()
+            yield progress
+
+    def network(self) -> Scorer:
+        """Return the best network of the curve."""
+        network = build(self.training)
+        network.load_state_dict(self.best)
+        return network
+
+    def _note(self, states: Sequence[Floats]) -> None:
+        self.progress.asks += len(states)
+        if states:
+            met = np.stack(states)
+            self.known[0] = np.minimum(self.known[0], met.min(axis=0))
+            self.known[1] = np.maximum(self.known[1], met.max(axis=0))
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return {name: part.cpu() for name, part in self.learner.serving.state_dict().items()}
+
+    def _validate(self) -> None:
+        progress = self.progress
+        makespan = validate(self.learner.serving, self._held_out, self.training, self.device)
+        progress.curve.append(Point(progress.iteration, makespan, progress.loss, progress.asks))
+        if makespan < progress.best:
+            progress.best = makespan
+            self.best = {name: part.clone() for name, part in self._weights().items()}
+
+    def _exploring(self, epsilon: float) -> Choose:
+        best = greedy(self.learner.network, self.device)
+
+        def choose(seen: Observation) -> NDArray[np.int64]:
+            chosen = best(seen)
+            trying = self.random.random(len(chosen)) < epsilon
+            tempting = seen.worth / _TEMPERATURE + self.random.gumbel(size=seen.worth.shape)
+            tried = np.where(seen.legal, tempting, -np.inf).argmax(axis=1)
+            return np.where(trying, tried, chosen)
+
+        return choose
+
+
+def greedy(network: Scorer, device: str = "cpu") -> Choose:
+    """Return what chooses by a network alone."""
+
+    def choose(seen: Observation) -> NDArray[np.int64]:
+        asks = Asks(seen.states, seen.candidates, seen.legal.astype(np.float32))
+        with torch.no_grad():
+            given = [part.to(device) for part in tensors(asks)]
+            estimates = network.preference(*given).cpu().numpy()
+        best: NDArray[np.int64] = np.where(seen.legal, estimates, -np.inf).argmax(axis=1)
+        return best
+
+    return choose
+
+
+def validate(
+    network: Scorer, drawn: Sequence[Scenario], training: Training, device: str = "cpu"
+) -> float:
+    """Return the mean makespan of workloads, each as a share of its work taken in turns."""
+    lived = run(
+        drawn, greedy(network, device), window=training.window, mask=training.mask, record=False
+    )
+    return float(np.mean([trajectory.makespan / trajectory.work for trajectory in lived]))

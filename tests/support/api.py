@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
 from partita.models.json_text import parse
+from support.polling import TIMEOUT, until
 
 __all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch"]
 
@@ -172,8 +173,31 @@ class Api:
         ) as response:
             yield Watch(response)
 
-    async def gone(self, path: str, seconds: float = 30) -> None:
-        """Return when ``path`` answers 404; fail when it still exists after ``seconds``."""
-        async with asyncio.timeout(seconds):
-            while (await self.get(path)).status != 404:
-                await asyncio.sleep(0.05)
+    async def until(
+        self, path: str, holds: Callable[[Any], Any], seconds: float = TIMEOUT
+    ) -> dict[str, Any]:
+        """Return the object at ``path`` once it exists and a condition holds for it.
+
+        Raises
+        ------
+        AssertionError
+            It does not hold within ``seconds``; the message has the last answer.
+        """
+        last = Answer(0, None)
+
+        async def held() -> bool:
+            nonlocal last
+            last = await self.get(path)
+            return last.status == 200 and bool(holds(last.body))
+
+        await until(held, seconds, what=lambda: (path, last))
+        body: dict[str, Any] = last.body
+        return body
+
+    async def gone(self, path: str, seconds: float = TIMEOUT) -> None:
+        """Wait until ``path`` answers 404."""
+
+        async def missing() -> bool:
+            return (await self.get(path)).status == 404
+
+        await until(missing, seconds, what=f"{path} still exists")

@@ -17,7 +17,7 @@ from partita.models.partition import PolicySpec
 from partita.operator.metrics.page import Metrics
 from partita.operator.metrics.tally import Tally
 from partita_policies.types import Snapshot
-from scheduling.builders import (
+from support.builders import (
     GIB,
     a_job,
     a_state,

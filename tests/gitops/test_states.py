@@ -15,7 +15,7 @@ from partita.partitions.partition_status import partition_status
 from partita.reconcile.job_status import job_status
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.reasons import Reason, Why
-from scheduling.builders import (
+from support.builders import (
     a_job,
     a_partition,
     a_server,

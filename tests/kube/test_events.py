@@ -11,7 +11,7 @@ from partita.kube import events as events_module
 from partita.kube.client import EVENTS, Kind
 from partita.kube.errors import ForbiddenError
 from partita.kube.events import Events
-from scheduling.builders import a_job, a_partition
+from support.builders import a_job, a_partition
 
 
 class Kube:

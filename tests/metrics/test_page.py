@@ -21,7 +21,7 @@ from partita.operator.metrics.definitions import SECTIONS, Metric
 from partita.operator.metrics.page import Metrics
 from partita.partitions.partition_status import partition_status
 from partita.reconcile.gpu_state import ServerState
-from scheduling.builders import (
+from support.builders import (
     GIB,
     START,
     a_job,

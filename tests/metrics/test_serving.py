@@ -9,7 +9,7 @@ import pytest
 
 from partita.operator.metrics.page import Metrics
 from partita.operator.probes import Readiness, serve_health
-from scheduling.builders import a_state, partition_body
+from support.builders import a_state, partition_body
 
 
 async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 from partita.operator.metrics.tally import Distribution, Tally
 from partita_policies.types import Snapshot
-from scheduling.builders import GIB, a_job, at
+from support.builders import GIB, a_job, at
 
 BOOKED = Attempt(number=1, memory=8 * GIB, queued_time=at(0), booked_time=at(3))
 STARTED = BOOKED.model_copy(update={"start_time": at(5)})

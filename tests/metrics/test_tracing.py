@@ -15,7 +15,7 @@ from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
 from partita.operator.spans import Span, life
 from partita.operator.tracing import tracing
-from scheduling.builders import GIB, START, a_job, at
+from support.builders import GIB, START, a_job, at
 
 FIRST = Attempt(
     number=1,

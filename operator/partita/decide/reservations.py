@@ -4,7 +4,7 @@ A policy may start jobs from behind a waiting job, but only in so many cycles. T
 claim: it starts as soon as it fits, and for one such job at a time GPUs are held on which nothing
 of the same or a lower priority starts until it does.
 
-What is guaranteed (docs/priorities.md; tests/scheduling/test_starvation.py):
+What is guaranteed (docs/priorities.md; tests/decide/test_starvation.py):
 
 - The order of priorities is strict. A job may wait for ever while jobs of a higher effective
   priority come; no GPU is held against one of them that could start.

@@ -24,7 +24,7 @@ from partita.informer.state import State
 from partita.models.base import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.profile_updates import renew_requests
-from scheduling.builders import (
+from support.builders import (
     START,
     gpus_up,
     job_body,

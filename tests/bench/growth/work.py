@@ -28,7 +28,7 @@ from partita.informer.state import State
 from partita.models.base import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason
-from scheduling.builders import (
+from support.builders import (
     GIB,
     START,
     allocation,

@@ -1,0 +1,282 @@
+"""What is booked is started, unless something has come in between."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from partita.commit import committer as commit_module
+from partita.commit.committer import Committer
+from partita.decide.cycle_result import CycleResult
+from partita.decide.ledger import LedgerChanges
+from partita.informer.state import State
+from partita.kube.client import JOBS, PODS, SERVERS, Kind
+from partita.kube.errors import FencedError, KubernetesError, NotFoundError, UnavailableError
+from partita.kube.fence import may_send
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.lifecycle import Plan
+from support.builders import (
+    START,
+    a_state,
+    allocation,
+    job_body,
+    node_body,
+    partition_body,
+    pod_body,
+    server_body,
+    server_pod_body,
+    take,
+)
+
+EMPTIED = {"uuid": "", "memory": "0Mi"}
+ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
+
+
+class Kube:
+    """An API server with what the state has, in which something happens before a Pod is made."""
+
+    def __init__(self, *bodies: dict[str, Any]) -> None:
+        self.objects = {body["metadata"]["name"]: body for body in bodies}
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.error: KubernetesError | None = None
+        self.made: list[str] = []
+        self.patched: list[dict[str, Any]] = []
+
+    async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
+        assert kind in {JOBS, SERVERS, PODS}
+        if name not in self.objects:
+            raise NotFoundError("get", 404, "no")
+        return self.objects[name]
+
+    async def create(self, _kind: Kind, body: dict[str, Any], *, once: bool) -> dict[str, Any]:
+        assert once
+        self.meanwhile()
+        if self.error is not None:
+            raise self.error
+        if not may_send():
+            raise FencedError("create", 0, "no")
+        self.made.append(body["metadata"]["name"])
+        return pod_body()
+
+    async def patch(
+        self, _kind: Kind, _name: str, patch: dict[str, Any], **_options: Any
+    ) -> dict[str, Any]:
+        self.meanwhile()
+        self.patched.append(patch["status"]["allocations"])
+        return server_body()
+
+
+class World:
+    """A job that is booked, and has no Pod yet."""
+
+    def __init__(self, *, told: bool = True, ours: bool = True, **server: Any) -> None:
+        booked = {"uid-train": allocation()}
+        self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
+        there = self.bodies if told else self.bodies[:2]
+        self.state: State = a_state(*there, server_pod_body("shared-0"))
+        self.kube = Kube(*self.bodies)
+        self.jobs = JobReconciler(self.state)
+        if ours:
+            self.jobs.creations.allocating("uid-train", 1, START)
+        self.committer = Committer(
+            self.kube,  # type: ignore[arg-type]
+            self.state,
+            self.jobs,
+            None,  # type: ignore[arg-type]
+            now=lambda: START,
+        )
+        self.committer.busy.add("uid-train")
+
+    def look(self, **spec: Any) -> Plan | None:
+        """Have somebody edit the job, and look at it."""
+        take(self.state, job_body(**spec))
+        return self.jobs.look("uid-train", START)
+
+    async def give_back(self) -> list[dict[str, Any]]:
+        """Write a release that a cycle took up, and return what became of ledgers."""
+        changes = LedgerChanges()
+        changes.release("uid-train", ["shared-0"])
+        await self.committer.commit(None, CycleResult(), changes)
+        return self.kube.patched
+
+    async def finish(self) -> list[str]:
+        """Start it, and return the Pods that were made."""
+        await self.committer.finish(self.state.jobs["uid-train"], 1)
+        return self.kube.made
+
+
+async def test_what_is_booked_gets_its_pod():
+    world = World()
+    assert await world.finish() == ["train-1"]
+    assert not world.committer.busy
+
+
+class TestOnePodAnAttempt:
+    """Whoever may have created the Pod of an attempt never creates it again."""
+
+    def ended(self, world: World) -> tuple[str, str]:
+        made = world.look()
+        assert made is not None
+        assert made.create_pod is None
+        return str(made.attempts[-1].outcome), made.attempts[-1].reason
+
+    def running(self, world: World) -> list[str]:
+        take(world.state, node_body())
+        made = world.look()
+        assert made is not None
+        return [attempt.pod for attempt in made.attempts if attempt.outcome is None]
+
+    async def test_an_allocation_of_another_process_whose_pod_is_not_there_is_ended(self):
+        world = World(ours=False)
+        made = world.look()
+        assert made is not None
+        assert (made.create_pod, made.find_pod, made.release) == (None, 1, False)
+        assert await world.finish() == []
+        assert self.ended(world) == ("Evicted", "PodNotFound")
+
+    async def test_a_pod_that_another_process_created_is_taken_up(self):
+        world = World(ours=False)
+        world.kube.objects["train-1"] = pod_body()
+        assert await world.finish() == []
+        assert self.running(world) == ["train-1"]
+
+    async def test_a_pod_whose_creation_got_no_answer_is_not_created_again(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        assert await world.finish() == []
+        world.kube.error = None
+        assert await world.finish() == []
+        assert self.ended(world) == ("Evicted", "PodCreationUnknown")
+
+    async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        await world.finish()
+        world.kube.objects["train-1"] = pod_body()
+        await world.finish()
+        assert self.running(world) == ["train-1"]
+
+    async def test_a_pod_whose_creation_had_no_effect_is_created_later(self):
+        world = World()
+        world.kube.error = UnavailableError("create", 429, "overload")
+        assert await world.finish() == []
+        world.kube.error = None
+        assert await world.finish() == ["train-1"]
+
+    async def test_what_is_ended_so_is_allocated_anew_in_the_write_that_releases_it(self):
+        world = World(ours=False)
+        await world.finish()
+        world.look()
+        found = world.jobs.status("uid-train", START)
+        assert found is not None
+        made = world.look(status=found[0].dump())
+        assert made is not None
+        assert (made.release, made.wants_gpu, made.next_attempt) == (True, True, 2)
+
+
+@pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
+async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
+    world = World(status=gone)
+    assert await world.finish() == []
+    assert world.committer.busy == {"uid-train"}
+
+
+NEWS = {
+    "its attempt has ended": lambda: job_body(status=ENDED),
+    "its booking is gone": server_body,
+    "another attempt is booked": lambda: server_body(
+        allocations={"uid-train": allocation(attempt=2)}
+    ),
+}
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+async def test_a_pod_that_waits_to_be_made_is_not_made_once_it_is_not_due(news):
+    """As of another operator's doing, while somebody had deleted our Lease."""
+    world = World()
+    world.kube.meanwhile = lambda: take(world.state, news())
+    assert await world.finish() == []
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+async def test_what_no_watch_has_told_yet_is_read_before_a_pod_is_made(news):
+    world = World()
+    body = news()
+    world.kube.objects[body["metadata"]["name"]] = body
+    assert await world.finish() == []
+
+
+async def test_it_is_left_alone_for_a_while_when_that_cannot_be_read():
+    world = World()
+
+    async def down(*_: Any) -> dict[str, Any]:
+        raise UnavailableError("get", 503, "down")
+
+    world.kube.get = down  # type: ignore[method-assign]
+    assert await world.finish() == []
+    assert world.committer.busy == {"uid-train"}
+
+
+@pytest.mark.parametrize("name", ["train", "shared-0"])
+async def test_what_is_gone_gets_no_pod(name):
+    world = World()
+    del world.kube.objects[name]
+    assert await world.finish() == []
+
+
+async def test_what_is_given_back_is_left_alone_until_that_is_written():
+    world = World()
+    world.committer.busy.clear()
+    world.look(suspend=True)
+    busy: list[set[str]] = []
+    world.kube.meanwhile = lambda: busy.append(set(world.committer.busy))
+    assert await world.give_back() == [{"uid-train": None}]
+    assert busy == [{"uid-train"}]
+    assert not world.committer.busy
+    assert "uid-train" in world.state.dirty.take_jobs()
+
+
+async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
+    """It was suspended, and is no longer: it has got its Pod by now, or gets it in a moment."""
+    world = World()
+    world.look(suspend=True)
+    made = world.look()
+    assert made is not None
+    assert made.create_pod == 1
+    assert await world.give_back() == []
+    assert world.committer.busy == {"uid-train"}
+
+
+@pytest.fixture
+def untold() -> World:
+    """A world whose operator has heard of the booking, and not of the job."""
+    world = World(told=False)
+    world.committer.busy.clear()
+    world.jobs.look("uid-train", START)
+    return world
+
+
+async def test_the_booking_of_a_job_that_no_watch_has_told_of_stays(untold):
+    """As of another operator's doing, while somebody had deleted our Lease."""
+    assert await untold.give_back() == []
+    assert "uid-train" in untold.state.jobs
+
+
+@pytest.mark.parametrize("another", [[], [job_body(metadata={"uid": "uid-another"})]])
+async def test_the_booking_of_a_job_that_is_gone_is_given_back(untold, another):
+    untold.kube.objects = {body["metadata"]["name"]: body for body in another}
+    assert await untold.give_back() == [{"uid-train": None}]
+
+
+async def test_what_cannot_be_looked_for_is_looked_for_again(untold, monkeypatch):
+    async def down(*_: Any) -> dict[str, Any]:
+        raise UnavailableError("get", 503, "down")
+
+    monkeypatch.setattr(commit_module, "RETRY_AFTER", 0.01)
+    untold.kube.get = down
+    untold.state.dirty.take_partitions()
+    assert await untold.give_back() == []
+    async with asyncio.timeout(10):
+        while "shared" not in untold.state.dirty.take_partitions()[0]:
+            await asyncio.sleep(0.01)

@@ -1,0 +1,255 @@
+"""Statuses are written in time, and nothing more often than that needs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from partita.commit import job_statuses as statuses_module
+from partita.commit.job_statuses import StatusWriter
+from partita.informer.state import State
+from partita.kube.client import Kind
+from partita.kube.errors import (
+    FencedError,
+    InvalidError,
+    NotFoundError,
+)
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
+from support.builders import (
+    a_state,
+    job_body,
+)
+from support.fake_kube import DOWN, Kube
+
+
+def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, message=message)
+
+
+def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
+    attempts = tuple(Attempt(number=n, outcome=outcome) for n, outcome in outcomes.items())
+    return SharedGPUJobStatus(attempts=attempts)
+
+
+class TestStatuses:
+    @pytest.fixture
+    def kube(self) -> Kube:
+        return Kube(job_body())
+
+    @pytest.fixture
+    def state(self) -> State:
+        return a_state(job_body())
+
+    @pytest.fixture
+    def refused(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def outdated(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    async def writer(
+        self, kube: Kube, state: State, refused: list[str], outdated: list[str]
+    ) -> AsyncIterator[StatusWriter]:
+        kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
+        made = StatusWriter(kube, state, refused.append, outdated.append)  # type: ignore[arg-type]
+        task = asyncio.create_task(made.run())
+        yield made
+        task.cancel()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+    async def test_wishes_within_a_moment_become_one_write(self, kube, state, writer):
+        for phase in (Phase.QUEUED, Phase.ASSIGNED, Phase.RUNNING):
+            writer.want("uid-train", status(phase), 0.05)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        ((_, _, patch),) = kube.writes
+        assert patch["metadata"] == {"uid": "uid-train"}
+        assert patch["status"]["phase"] == "Running"
+
+    async def test_what_somebody_else_has_written_meanwhile_is_not_overwritten(
+        self, kube, state, writer, outdated
+    ):
+        kube.bump("train", {"status": {"phase": "Succeeded"}})
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: outdated)
+        assert kube.objects["train"]["status"]["phase"] == "Succeeded"
+        assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
+        assert outdated == ["uid-train"]
+
+    @pytest.mark.parametrize("wish", [{}, {1: None}, {1: Outcome.SUCCEEDED}])
+    async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
+        self, kube, state, writer, outdated, wish
+    ):
+        stands = with_attempts({1: Outcome.PREEMPTED})
+        state.apply_job(kube.bump("train", {"status": stands.dump()}))
+        writer.want("uid-train", with_attempts(wish), 0.0)
+        await self.until(lambda: outdated)
+        assert kube.writes == []
+
+    async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
+        many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
+        state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))
+        del many[1]
+        writer.want("uid-train", with_attempts(many | {MAX_ATTEMPTS_KEPT + 2: None}), 0.0)
+        await self.until(lambda: kube.writes)
+
+    async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
+        writer.want("uid-train", status(Phase.QUEUED), 3600.0)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        assert len(kube.writes) == 1
+
+    async def test_an_urgent_wish_goes_before_those_that_are_overdue(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = Kube(*bodies)
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        task = asyncio.create_task(writer.run())
+        await self.until(lambda: len(kube.writes) == 4)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", *names]
+
+    async def test_those_that_may_wait_leave_connections_to_urgent_ones(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_LEISURELY", 2)
+        names = [f"waits-{n}" for n in range(5)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = Kube(*bodies)
+        kube.answers.clear()
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        task = asyncio.create_task(writer.run())
+        await self.until(lambda: len(kube.writes) == 2)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await self.until(lambda: len(kube.writes) == 3)
+        assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
+        kube.answers.set()
+        await self.until(lambda: len(kube.writes) == 6)
+        task.cancel()
+
+    async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 2)
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in ("train", *names)]
+        kube = Kube(*bodies)
+        kube.answers.clear()
+        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: kube.writes)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        await self.until(lambda: len(kube.writes) == 2)
+        kube.answers.set()
+        await self.until(lambda: len(kube.writes) == 5)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", "waits-0", "train", *names[1:]]
+
+    async def test_what_stands_there_already_is_not_written(self, kube, writer):
+        writer.want("uid-train", SharedGPUJobStatus(), 0.0)
+        await self.until(lambda: not writer._due and not writer._writing)
+        assert kube.writes == []
+
+    async def test_who_looks_on_is_told_of_what_was_written_and_ends_nothing(self, kube, state):
+        told: list[tuple[Phase | None, Phase | None]] = []
+
+        def look_on(job: SharedGPUJob, new: SharedGPUJobStatus) -> None:
+            told.append((job.status.phase, new.phase))
+            raise ValueError
+
+        kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
+        writer = StatusWriter(kube, state, lambda _: None, lambda _: None, look_on)
+        task = asyncio.create_task(writer.run())
+        for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
+            writer.want("uid-train", status(phase), 0.0)
+            await self.until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+            await self.until(lambda: not writer._due and not writer._writing)
+        task.cancel()
+        assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
+
+    @pytest.mark.parametrize("renewed", [True, False])
+    async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
+        self, monkeypatch, renewed
+    ):
+        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
+        kube, state = Kube(job_body(), job_body("other")), a_state(job_body(), job_body("other"))
+        begun, gate, patch = asyncio.Event(), asyncio.Event(), kube.patch
+
+        async def slow(kind: Kind, name: str, body: Any, **more: Any) -> Any:
+            if name == "other":
+                begun.set()
+                await gate.wait()
+            return await patch(kind, name, body, **more)
+
+        monkeypatch.setattr(kube, "patch", slow)
+        writer = StatusWriter(kube, state, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-other", status(Phase.RUNNING), 0.0)
+        await begun.wait()
+        writer.want("uid-train", status(Phase.ASSIGNED), 0.0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if renewed:
+            writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        else:
+            writer.drop("uid-train")
+        gate.set()
+        await self.until(lambda: task.done() or (not writer._due and not writer._writing))
+        assert not task.done(), task
+        task.cancel()
+        phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
+        assert phases == (["Running"] if renewed else [])
+
+    async def test_a_write_that_failed_is_made_later(self, kube, state, writer, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+        kube.errors = [DOWN, DOWN, None]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        assert len(kube.writes) == 3
+
+    async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer, monkeypatch):
+        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+        kube.errors = [DOWN]
+        kube.meanwhile = lambda: writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        assert [w[2]["status"]["phase"] for w in kube.writes] == ["Running", "Succeeded"]
+
+    async def test_what_is_never_taken_is_told(self, kube, refused, writer):
+        kube.errors = [InvalidError("patch", 422, "too long")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: refused == ["uid-train"])
+        assert len(kube.writes) == 1
+
+    async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(
+        self, kube, state, writer, monkeypatch
+    ):
+        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+        kube.errors = [FencedError("patch", 0, "not leading")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+
+    async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
+        kube.errors = [NotFoundError("patch", 404, "no")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await self.until(lambda: len(kube.writes) == 1 and not writer._writing)
+        assert not writer._wanted
+
+    async def test_a_dropped_wish_is_not_written(self, kube, writer):
+        writer.want("uid-train", status(Phase.RUNNING), 0.01)
+        writer.drop("uid-train")
+        writer.want("uid-nobody", status(Phase.RUNNING), 0.02)
+        await self.until(lambda: not writer._heap and not writer._writing)
+        assert kube.writes == []

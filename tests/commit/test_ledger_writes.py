@@ -1,0 +1,102 @@
+"""A GPU's ledger is written whole, or not at all."""
+
+from typing import Any
+
+import pytest
+
+from partita.commit.ledger_writes import write_ledger
+from partita.decide.ledger import ServerChange
+from partita.informer.state import State
+from partita.kube.errors import (
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+)
+from support.builders import (
+    GIB,
+    a_state,
+    allocation,
+    an_allocation,
+    server_body,
+)
+from support.fake_kube import DOWN, Kube
+
+CHANGE = ServerChange(release={"uid-old"}, book={"uid-train": an_allocation()})
+OLD = {"uid-old": allocation("old", memory=GIB)}
+
+
+def always(*_: Any) -> bool:
+    return True
+
+
+class TestLedger:
+    def world(self) -> tuple[Kube, State]:
+        body = server_body(allocations=OLD)
+        return Kube(body), a_state(body)
+
+    async def write(self, kube: Kube, state: State, sound: Any = always) -> bool:
+        return await write_ledger(kube, state, "shared-0", CHANGE, sound)  # type: ignore[arg-type]
+
+    async def test_releases_and_bookings_are_one_write(self):
+        kube, state = self.world()
+        assert await self.write(kube, state)
+        assert state.servers["shared-0"].status.allocations.keys() == {"uid-train"}
+        assert len(kube.writes) == 1
+
+    async def test_again_it_writes_nothing(self):
+        kube, state = self.world()
+        await self.write(kube, state)
+        assert await self.write(kube, state)
+        assert len(kube.writes) == 1
+
+    async def test_a_report_in_between_is_read_and_the_write_tried_again(self):
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"usage": {"memory": "1Gi"}}})
+        assert await self.write(kube, state)
+        assert len(kube.writes) == 2
+        assert kube.objects["shared-0"]["status"]["usage"] == {"memory": "1Gi"}
+
+    async def test_a_booking_in_between_is_asked_about_anew(self):
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"allocations": {"uid-theirs": allocation("theirs")}}})
+
+        def sound(server: Any, _: ServerChange) -> bool:
+            return "uid-theirs" not in server.status.allocations
+
+        assert not await self.write(kube, state, sound)
+        assert "uid-train" not in kube.objects["shared-0"]["status"]["allocations"]
+
+    async def test_what_is_booked_anew_in_between_is_not_given_back(self):
+        """By whoever leads now: its next attempt may run there."""
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"allocations": {"uid-old": allocation(attempt=2)}}})
+        assert await self.write(kube, state)
+        assert state.booked("uid-old")["shared-0"].attempt == 2
+        assert state.booked("uid-train")
+
+    async def test_what_took_effect_before_the_answer_was_lost_counts(self):
+        kube, state = self.world()
+        kube.bump("shared-0", CHANGE.patch())
+        assert await self.write(kube, state)
+        assert state.booked("uid-train")
+
+    async def test_somebody_who_writes_all_the_time_is_given_way(self):
+        kube, state = self.world()
+        kube.errors = [ConflictError("patch", 409, "changed")] * 9
+        assert not await self.write(kube, state)
+        assert len(kube.writes) == 5
+
+    async def test_what_cannot_be_written_is_not_booked(self):
+        kube, state = self.world()
+        kube.errors = [NotFoundError("patch", 404, "no"), DOWN]
+        assert not await self.write(kube, state)
+        with pytest.raises(UnavailableError):
+            await self.write(kube, state)
+        assert not state.booked("uid-train")
+
+    async def test_a_gpu_that_is_gone_takes_nothing(self):
+        kube, state = self.world()
+        kube.errors = [ConflictError("patch", 409, "changed")]
+        kube.meanwhile = kube.objects.clear
+        assert not await self.write(kube, state)
+        assert not await write_ledger(kube, State(), "shared-0", CHANGE, always)  # type: ignore[arg-type]

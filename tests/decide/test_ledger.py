@@ -1,0 +1,118 @@
+"""The ledger: its sum is the sum of its records, and repeating a change changes nothing."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.decide.ledger import (
+    Held,
+    LedgerChanges,
+    ServerChange,
+    allocations_after,
+    overbooked,
+    totals,
+)
+from partita.models import Allocation, GPUServer
+from support.builders import GIB, a_server, an_allocation
+from support.patches import merged
+
+allocations = st.builds(
+    lambda namespace, attempt, memory, alone: an_allocation(
+        namespace=namespace, attempt=attempt, memory=memory * GIB, alone=alone
+    ),
+    st.sampled_from(["red", "green"]),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.booleans(),
+)
+uids = st.sampled_from([f"uid-{n}" for n in range(6)])
+ledgers = st.dictionaries(uids, allocations)
+changes = st.builds(ServerChange, release=st.sets(uids), book=st.dictionaries(uids, allocations))
+
+
+def with_ledger(ledger: dict[str, Allocation], name: str = "shared-0") -> GPUServer:
+    return a_server(name, allocations={uid: a.dump() for uid, a in ledger.items()})
+
+
+@given(ledgers, changes)
+def test_the_patch_makes_what_was_foreseen_and_again_nothing(ledger, change):
+    server = with_ledger(ledger)
+    foreseen = allocations_after(server, change)
+    patched = GPUServer.parse(merged(server.dump(), change.patch()))
+    assert patched.status.allocations == foreseen
+    assert patched.status.model_copy(update={"allocations": {}}) == server.status.model_copy(
+        update={"allocations": {}}
+    )
+    assert allocations_after(patched, change) == foreseen
+
+
+@given(ledgers, st.sets(uids))
+def test_a_release_of_what_is_not_there_changes_nothing(ledger, released):
+    absent = released - ledger.keys()
+    server = with_ledger(ledger)
+    assert allocations_after(server, ServerChange(release=absent)) == server.status.allocations
+
+
+@given(ledgers, changes, changes)
+def test_changes_in_a_row_are_the_last_word_on_each_job(ledger, first, second):
+    once = with_ledger(allocations_after(with_ledger(ledger), first))
+    after = allocations_after(once, second)
+    for uid in {f"uid-{n}" for n in range(6)}:
+        last = next(
+            (c.book.get(uid) for c in (second, first) if uid in c.book or uid in c.release),
+            ledger.get(uid),
+        )
+        assert after.get(uid) == last
+
+
+@given(st.lists(ledgers, max_size=4), st.sets(uids))
+def test_a_total_is_the_sum_of_its_records(drawn, released):
+    servers = [with_ledger(ledger, f"shared-{n}") for n, ledger in enumerate(drawn)]
+    going = {"shared-0": released}
+    found = totals(servers, going)
+    records = [
+        (uid, a)
+        for server in servers
+        for uid, a in server.status.allocations.items()
+        if uid not in going.get(server.metadata.name, ())
+    ]
+    assert sum(h.memory for h in found.values()) == sum(a.memory for _, a in records)
+    assert sum(h.jobs for h in found.values()) == len({uid for uid, _ in records})
+    for namespace, held in found.items():
+        assert held.memory == sum(a.memory for _, a in records if a.namespace == namespace)
+
+
+def test_a_job_on_two_gpus_is_one_job():
+    ledger = {"uid-1": an_allocation(memory=4 * GIB)}
+    servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
+    assert totals(servers, {}) == {"team-a": Held(8 * GIB, 1)}
+
+
+def test_a_cycle_writes_each_gpu_once():
+    cycle = LedgerChanges()
+    cycle.release("uid-1", ["shared-0", "shared-1"])
+    cycle.book("uid-2", "shared-0", an_allocation())
+    assert cycle.by_server.keys() == {"shared-0", "shared-1"}
+    assert cycle.by_server["shared-0"].patch() == {
+        "status": {"allocations": {"uid-1": None, "uid-2": an_allocation().dump()}}
+    }
+
+
+LIMITS = {"memory": 10 * GIB, "max_jobs": 2, "max_clients": 4}
+
+
+class TestOverbooked:
+    def test_a_full_gpu_is_sound(self):
+        ledger = {f"uid-{n}": an_allocation(memory=5 * GIB, clients=2) for n in range(2)}
+        assert overbooked(ledger, **LIMITS) == []
+        assert overbooked({}, **LIMITS) == []
+
+    def test_each_bound_is_named(self):
+        ledger = {
+            f"uid-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)
+        }
+        assert overbooked(ledger, **LIMITS) == [
+            "12884901888 bytes are booked of 10737418240",
+            "3 places are booked of 2",
+            "6 MPS clients are booked of 4",
+            "a job that is to be alone is not",
+        ]

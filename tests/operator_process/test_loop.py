@@ -1,0 +1,201 @@
+"""The loop has thousands of jobs to look at, and others to let have their turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from partita.decide.cycle_result import CycleResult
+from partita.informer.state import State
+from partita.operator import loop as loop_module
+from partita.operator import partition_cycles as cycles_module
+from partita.operator.loop import Loop
+from partita.reconcile.lifecycle import Plan
+from support.builders import (
+    GIB,
+    START,
+    a_state,
+    gpus_up,
+    job_body,
+    partition_body,
+    profile_body,
+    server_body,
+    take,
+)
+
+JOBS = 20
+
+
+class World:
+    """Jobs that nobody has looked at, a partition without GPUs, and the loop.
+
+    Attributes
+    ----------
+    looked
+        Who was looked at, in order.
+    meanwhile
+        Called once, within the first look.
+    """
+
+    def __init__(self) -> None:
+        bodies = (job_body(f"job-{n}") for n in range(JOBS))
+        self.state: State = a_state(partition_body(), *bodies)
+        self.loop = Loop(AsyncMock(), self.state, Mock(), now=lambda: START)
+        self.looked: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._look = self.loop.jobs.look
+        self.loop.jobs.look = self._note  # type: ignore[method-assign]
+
+    def _note(self, uid: str, now: datetime) -> Plan | None:
+        if not self.looked:
+            self.meanwhile()
+        self.looked.append(uid)
+        return self._look(uid, now)
+
+    def has_a_gpu(self) -> None:
+        """Give the partition one that is ready."""
+        for body in gpus_up(server_body()):
+            take(self.state, body)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Have the loop run."""
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+@pytest.fixture(autouse=True)
+def a_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "TURN_SECONDS", 0.0)
+
+
+async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
+    world = World()
+    seen = set()
+    async with world.running(), asyncio.timeout(10):
+        while len(world.looked) < JOBS:
+            seen.add(len(world.looked))
+            await asyncio.sleep(0)
+    assert seen >= set(range(1, JOBS))
+
+
+async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked_at_before() -> (
+    None
+):
+    world = World()
+    world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
+    async with world.running(), asyncio.timeout(10):
+        while len(world.looked) < 2 * JOBS:
+            await asyncio.sleep(0)
+    assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
+    assert world.loop.jobs.largest["shared"].memory > 30 * GIB
+
+
+async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What thousands are told after a start must not keep the first job from its GPU."""
+    world = World()
+    told: list[str] = []
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        told.append("cycle")
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
+    async with world.running(), asyncio.timeout(10):
+        while len(told) < JOBS + 1:
+            await asyncio.sleep(0)
+    assert told.index("cycle") < JOBS / 2
+    assert len(set(told)) == JOBS + 1
+
+
+async def test_it_has_begun_once_what_was_there_is_decided_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.has_a_gpu()
+    decided = asyncio.Event()
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        await asyncio.sleep(0.01)
+        decided.set()
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with world.running(), asyncio.timeout(10):
+        await world.loop.begun()
+        assert decided.is_set()
+        assert len(world.looked) == JOBS
+
+
+async def test_where_jobs_wait_it_has_begun_once_there_is_a_gpu_to_decide_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    gpus: list[int] = []
+    cycled = asyncio.Event()
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        gpus.append(len(world.state.servers))
+        cycled.set()
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with world.running(), asyncio.timeout(10):
+        begun = asyncio.create_task(world.loop.begun())
+        await cycled.wait()
+        world.has_a_gpu()
+        await begun
+    assert gpus[0] == 0
+    assert gpus[-1] == 1
+
+
+async def test_it_has_begun_where_there_is_nothing() -> None:
+    loop = Loop(AsyncMock(), State(), Mock(), now=lambda: START)
+    running = asyncio.create_task(loop.run())
+    async with asyncio.timeout(10):
+        await loop.begun()
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
+    world = World()
+    world.has_a_gpu()
+    state, jobs = world.state, world.loop.jobs
+    async with world.running():
+        async with asyncio.timeout(5):
+            while world.loop.runner("shared") is None or not jobs.largest:
+                await asyncio.sleep(0)
+        for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
+            take(state, body, deleted=True)
+        async with asyncio.timeout(5):
+            while world.loop.runner("shared") is not None:
+                await asyncio.sleep(0.01)
+    assert (jobs.largest, jobs.waiting.get("shared"), dict(jobs.releases)) == ({}, None, {})
+    assert state.dirty.short == {}
+
+
+async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
+    world = World()
+    for n in range(JOBS):
+        take(world.state, job_body(f"job-{n}", application="resnet"))
+    waiting = world.loop.jobs.waiting["shared"]
+    async with world.running(), asyncio.timeout(10):
+        while len(waiting) < JOBS:
+            await asyncio.sleep(0)
+        looks = len(world.looked)
+        take(world.state, profile_body())
+        while any(job.profile is None for job in waiting.values()):
+            await asyncio.sleep(0)
+        assert not world.state.dirty.take_jobs()
+    assert len(world.looked) == looks

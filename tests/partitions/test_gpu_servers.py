@@ -1,0 +1,154 @@
+"""Which GPUs a partition takes, keeps and gives back."""
+
+from typing import Any
+
+from partita.informer.views import PodView
+from partita.models import GPUPartition, GPUServer
+from partita.partitions.gpu_servers import Carving, carve
+from support.builders import (
+    DELETING,
+    a_partition,
+    a_server,
+    allocation,
+    server_pod_body,
+)
+
+BOOKED = {"uid-train": allocation()}
+STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
+
+
+def pod(server: str = "shared-0", **fields: Any) -> PodView:
+    view = PodView.parse(server_pod_body(server, **fields))
+    assert view is not None
+    return view
+
+
+def carved(
+    partition: GPUPartition | None, *servers: GPUServer, pods: list[PodView] | None = None
+) -> Carving:
+    there = [pod(s.metadata.name) for s in servers] if pods is None else pods
+    return carve(partition, servers, {p.owner: p for p in there}, {"node-1"})
+
+
+def names(things: list[GPUServer] | list[PodView]) -> list[str]:
+    return [t.metadata.name if isinstance(t, GPUServer) else t.name for t in things]
+
+
+class TestScaling:
+    def test_a_new_partition_takes_its_gpus(self):
+        assert carved(a_partition(gpus=3)) == Carving(
+            create_servers=["shared-0", "shared-1", "shared-2"]
+        )
+
+    def test_one_that_has_what_it_wants_does_nothing(self):
+        assert carved(a_partition(gpus=1), a_server()) == Carving()
+
+    def test_names_are_used_again(self):
+        todo = carved(a_partition(gpus=3), a_server("shared-1"))
+        assert todo == Carving(create_servers=["shared-0", "shared-2"])
+
+    def test_scaling_down_gives_back_the_unready_then_the_emptiest_then_the_newest(self):
+        servers = [
+            a_server("shared-0"),
+            a_server("shared-1", allocations=BOOKED),
+            a_server("shared-2", allocations=BOOKED, conditions={"Ready": "False"}),
+            a_server("shared-3"),
+            a_server("shared-10"),
+        ]
+        order = []
+        for gpus in (4, 3, 2, 1):
+            gone = names(carved(a_partition(gpus=gpus), *servers).delete_servers)
+            order.append(gone[-1])
+        assert order == ["shared-2", "shared-10", "shared-3", "shared-0"]
+
+    def test_one_that_is_drained_goes_first(self):
+        drained = a_server("shared-0", drainSince="2026-11-21T12:00:00Z")
+        todo = carved(a_partition(gpus=1), drained, a_server("shared-1"))
+        assert names(todo.delete_servers) == ["shared-0"]
+
+    def test_a_partition_of_no_gpus_gives_all_back(self):
+        assert names(carved(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
+
+    def test_one_that_is_given_back_holds_its_place(self):
+        draining = a_server("shared-0", metadata=DELETING, allocations=BOOKED)
+        assert carved(a_partition(gpus=1), draining) == Carving()
+        todo = carved(a_partition(gpus=2), draining)
+        assert todo == Carving(create_servers=["shared-1"])
+
+    def test_one_that_is_given_back_is_no_reason_to_give_back_another(self):
+        draining = a_server("shared-0", metadata=DELETING, allocations=BOOKED)
+        assert carved(a_partition(gpus=1), draining, a_server("shared-1")) == Carving()
+
+
+class TestChangesOfMode:
+    def test_another_mode_gives_all_back_before_new_ones_are_taken(self):
+        servers = [a_server("shared-0", allocations=BOOKED), a_server("shared-1")]
+        exclusive = a_partition(gpus=2, sharing={"mode": "Exclusive"})
+        todo = carved(exclusive, *servers)
+        assert todo == Carving(delete_servers=servers)
+
+    def test_another_number_of_places_does_so_too(self):
+        todo = carved(a_partition(sharing={"maxJobsPerGPU": 4}), a_server())
+        assert names(todo.delete_servers) == ["shared-0"]
+
+
+class TestGivingBack:
+    draining = a_server(metadata=DELETING)
+
+    def test_while_something_is_booked_nothing_happens(self):
+        busy = a_server(metadata=DELETING, allocations=BOOKED)
+        assert carved(a_partition(gpus=0), busy) == Carving()
+
+    def test_then_its_pod_goes(self):
+        todo = carved(a_partition(gpus=0), self.draining)
+        assert (names(todo.delete_pods), todo.finish) == (["shared-0"], [])
+
+    def test_its_pod_may_take_its_time(self):
+        dying = pod(**DELETING)
+        assert carved(a_partition(gpus=0), self.draining, pods=[dying]) == Carving()
+
+    def test_unless_nobody_is_there_to_end_it(self):
+        dying = pod(node="node-gone", **DELETING)
+        todo = carved(a_partition(gpus=0), self.draining, pods=[dying])
+        assert todo.delete_pods == [dying]
+
+    def test_then_the_gpu_itself_goes(self):
+        todo = carved(a_partition(gpus=0), self.draining, pods=[])
+        assert todo == Carving(finish=[self.draining])
+
+    def test_a_partition_that_is_deleted_gives_all_back(self):
+        for partition in (None, a_partition(metadata=DELETING)):
+            assert names(carved(partition, a_server()).delete_servers) == ["shared-0"]
+        assert carved(None, self.draining, pods=[]).finish == [self.draining]
+
+
+class TestServerPods:
+    def test_a_server_without_a_pod_gets_one(self):
+        fresh = a_server(**STARTING)
+        assert carved(a_partition(), fresh, pods=[]) == Carving(create_pods=[fresh])
+
+    def test_what_a_pod_that_is_gone_has_reported_is_forgotten_first(self):
+        server = a_server()
+        assert carved(a_partition(), server, pods=[]) == Carving(reset=[server])
+
+    def test_but_not_while_jobs_are_booked_on_that_gpu(self):
+        assert carved(a_partition(), a_server(allocations=BOOKED), pods=[]) == Carving()
+
+    def test_a_pod_that_has_ended_is_replaced(self):
+        over = pod(phase="Failed")
+        assert carved(a_partition(), a_server(), pods=[over]).delete_pods == [over]
+        assert (
+            carved(a_partition(), a_server(), pods=[pod(phase="Failed", **DELETING)]) == Carving()
+        )
+
+    def test_a_pod_whose_node_is_gone_is_replaced(self):
+        for stranded in (pod(node="node-gone"), pod(node="node-gone", **DELETING)):
+            assert carved(a_partition(), a_server(), pods=[stranded]).delete_pods == [stranded]
+
+    def test_a_pod_that_waits_for_its_node_is_left_alone(self):
+        assert carved(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == Carving()
+
+    def test_a_pod_whose_uid_is_not_written_down_is_to_be(self):
+        fresh = a_server(status={"podUID": ""})
+        found = pod()
+        assert carved(a_partition(), fresh, pods=[found]) == Carving(record=[(fresh, found)])

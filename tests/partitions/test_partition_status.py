@@ -1,0 +1,294 @@
+"""A partition's status: its GPUs, its queue, its policy."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from partita.decide.policy_runner import PolicyRunner
+from partita.informer.state import State
+from partita.models import GPUPartition, GPUPartitionStatus
+from partita.models.base import format_time
+from partita.models.partition import PolicySpec
+from partita.partitions.partition_status import partition_status
+from support.builders import (
+    DELETING,
+    GIB,
+    a_partition,
+    a_state,
+    allocation,
+    at,
+    gpus_up,
+    job_body,
+    node_body,
+    server_body,
+    server_pod_body,
+    take,
+)
+
+EMPTY = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
+
+
+def overview(
+    state: State,
+    partition: GPUPartition | None = None,
+    runner: PolicyRunner | None = None,
+    now: datetime | None = None,
+) -> GPUPartitionStatus:
+    return partition_status(partition or a_partition(), state, runner, now or at(0))
+
+
+def conditions(status: GPUPartitionStatus) -> dict[str, tuple[str, str, str]]:
+    return {c.type: (c.status, c.reason, c.message) for c in status.conditions}
+
+
+def test_a_partition_whose_gpus_are_ready():
+    ledger = {"uid-train": allocation(memory=8 * GIB), "uid-two": allocation("two", memory=GIB)}
+    state = a_state(*gpus_up(server_body(allocations=ledger), server_body("shared-1")))
+    status = overview(state, a_partition(gpus=2))
+    whole = 40 * 1024 * 93 // 100 << 20
+    assert conditions(status) == {
+        "Ready": ("True", "AllGPUsReady", "2 of 2 GPUs are ready"),
+        "Progressing": ("False", "Settled", ""),
+        "Degraded": ("False", "AsExpected", ""),
+    }
+    assert status.gpus == 2
+    assert status.capacity is not None
+    assert (status.capacity.gpus, status.capacity.memory, status.capacity.jobs) == (
+        2,
+        2 * whole,
+        32,
+    )
+    assert status.allocated is not None
+    assert (status.allocated.gpus, status.allocated.memory, status.allocated.jobs) == (
+        1,
+        9 * GIB,
+        2,
+    )
+    assert [(g.name, g.node, g.state, g.jobs) for g in status.gpu_summary] == [
+        ("shared-0", "node-1", "Ready", 2), ("shared-1", "node-1", "Ready", 0),
+    ]  # fmt: skip
+    assert (status.policy is not None and status.policy.active, status.shadow) == ("fifo", ())
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "ready", "message"),
+    [
+        ({"conditions": {"Ready": "False"}}, "Unready", "GPUsUnready", "shared-0 is Unready"),
+        ({"conditions": {"Ready": "True", "Faulted": "True"}}, "Faulted", "GPUsUnready", "Faulted"),
+        ({"status": {"product": "T4"}}, "Mismatched", "GPUsUnready", "shared-0 is Mismatched"),
+        ({"mode": "Exclusive"}, "Mismatched", "GPUsUnready", "shared-0 is Mismatched"),
+        (EMPTY, "Starting", "Starting", "0 of 1 GPUs are ready"),
+        ({"metadata": DELETING}, "Draining", "Draining", "0 of 1 GPUs are ready"),
+        ({"drainSince": format_time(at(0))}, "Drained", "Drained", "shared-0 is Drained"),
+    ],
+)
+def test_each_state_of_a_gpu(change: dict[str, Any], state: str, ready: str, message: str):
+    partition = a_partition(gpuSelector={"products": ["NVIDIA-A100-SXM4-40GB"]})
+    status = overview(a_state(*gpus_up(server_body(**change))), partition)
+    assert [gpu.state for gpu in status.gpu_summary] == [state]
+    found = conditions(status)
+    assert found["Ready"][:2] == ("False", ready)
+    assert message in found["Ready"][2]
+    trouble = ready == "GPUsUnready"
+    assert found["Degraded"][:2] == (
+        ("True", "GPUsUnready") if trouble else ("False", "AsExpected")
+    )
+    assert status.gpus == 0
+
+
+def test_a_gpu_without_its_node_or_its_server_pod_is_unready():
+    no_node = a_state(server_body(), server_pod_body("shared-0"))
+    no_pod = a_state(node_body(), server_body())
+    cordoned = a_state(node_body(cordoned=True), server_body(), server_pod_body("shared-0"))
+    down = a_state(node_body(ready=False), server_body(), server_pod_body("shared-0"))
+    ended = a_state(node_body(), server_body(), server_pod_body("shared-0", phase="Failed"))
+    for state in (no_node, no_pod, cordoned, down, ended):
+        assert [gpu.state for gpu in overview(state).gpu_summary] == ["Unready"]
+
+
+def test_gpus_that_are_not_there_yet_are_on_their_way():
+    status = overview(a_state(*gpus_up(server_body())), a_partition(gpus=3))
+    assert conditions(status)["Ready"] == ("False", "Starting", "1 of 3 GPUs are ready")
+    assert conditions(status)["Progressing"] == (
+        "True", "GPUsMoving", "2 GPUs start, 0 are given back",
+    )  # fmt: skip
+
+
+def test_a_partition_of_no_gpus_is_ready():
+    assert conditions(overview(a_state(), a_partition(gpus=0)))["Ready"][0] == "True"
+
+
+def test_the_queue():
+    state = a_state(*gpus_up(server_body(allocations={"uid-runs": allocation("runs")})))
+    for name, phase, suspend in (
+        ("runs", "Running", False),
+        ("waits", "Queued", False),
+        ("new", None, False),
+        ("paused", "Suspended", True),
+        ("done", "Succeeded", False),
+        ("broken", "Failed", False),
+    ):
+        take(state, job_body(name, suspend=suspend, status={"phase": phase} if phase else {}))
+    take(state, job_body("elsewhere", partition="other"))
+    queue = overview(state).queue
+    assert queue is not None
+    assert (queue.queued, queue.running, queue.suspended) == (2, 1, 1)
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes():
+    up, down = a_state(*gpus_up(server_body())), a_state(server_body())
+    first = overview(up, now=at(0))
+    partition = a_partition().model_copy(update={"status": first})
+    second = overview(up, partition, now=at(50))
+    assert [c.last_transition_time for c in second.conditions] == [at(0)] * 3
+    third = overview(down, partition, now=at(90))
+    times = {c.type: c.last_transition_time for c in third.conditions}
+    assert times == {"Ready": at(90), "Progressing": at(0), "Degraded": at(90)}
+
+
+class TestPolicies:
+    def shown(self, **spec: Any) -> GPUPartitionStatus:
+        policy = PolicySpec(**spec)
+        partition = a_partition(policy=policy.dump())
+        return overview(a_state(*gpus_up(server_body())), partition, PolicyRunner(policy))
+
+    def test_one_that_decides(self):
+        status = self.shown(name="tetris", shadow=("sjf",))
+        assert conditions(status)["PolicyHealthy"] == ("True", "Deciding", "")
+        assert status.policy is not None
+        assert status.policy.active == "tetris"
+        assert [shadow.name for shadow in status.shadow] == ["sjf"]
+
+    def test_one_that_there_is_not(self):
+        status = self.shown(name="best")
+        healthy = conditions(status)["PolicyHealthy"]
+        assert healthy[:2] == ("False", "FallbackDecides")
+        assert "best" in healthy[2]
+        assert conditions(status)["Degraded"][:2] == ("True", "PolicyFailed")
+        assert status.policy is not None
+        assert status.policy.active == "fifo"
+
+    def test_a_wrong_parameter_is_named(self):
+        status = self.shown(name="fifo", parameters={"speed": 9})
+        assert "speed" in conditions(status)["PolicyHealthy"][2]
+
+    def test_a_shadow_that_there_is_not_leaves_the_policy_in_charge(self):
+        status = self.shown(name="sjf", shadow=("best",))
+        healthy = conditions(status)["PolicyHealthy"]
+        assert healthy[:2] == ("False", "PolicyUnavailable")
+        assert status.policy is not None
+        assert status.policy.active == "sjf"
+
+    def test_the_failure_of_the_last_cycle(self):
+        runner = PolicyRunner(PolicySpec(name="sjf"))
+        runner.failure, runner.active = "policy sjf raised KeyError: 3", "fifo"
+        status = overview(a_state(*gpus_up(server_body())), None, runner)
+        assert conditions(status)["PolicyHealthy"] == (
+            "False", "FallbackDecides", "policy sjf raised KeyError: 3",
+        )  # fmt: skip
+
+
+def test_of_a_thousand_gpus_in_trouble_as_many_are_named_as_a_condition_holds():
+    names = [f"{'a' * 47}-{number}" for number in range(1000)]
+    unready = [server_body(name, conditions={"Ready": "False"}) for name in names]
+    status = overview(a_state(*unready), a_partition(gpus=1000))
+    for kind in ("Ready", "Degraded"):
+        message = conditions(status)[kind][2]
+        assert len(message) == 32768
+        assert message.endswith("...")
+
+
+WORDS = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": WORDS,
+        }
+    ],
+}
+
+
+def pending(server: str, status: dict[str, Any], node: str = "") -> dict[str, Any]:
+    body: dict[str, Any] = server_pod_body(server, node=node, phase="Pending")
+    body["status"] = status
+    return body
+
+
+def labelled(name: str, product: str) -> dict[str, Any]:
+    body: dict[str, Any] = node_body(name)
+    body["metadata"]["labels"] = {"nvidia.com/gpu.product": product}
+    return body
+
+
+def test_server_pods_that_no_node_takes_are_told_with_the_products_that_there_are():
+    state = a_state(
+        labelled("n1", "NVIDIA-H200"),
+        labelled("n2", "NVIDIA-H200"),
+        labelled("n3", "Tesla-T4"),
+        *(server_body(f"shared-{n}", **EMPTY) for n in range(5)),
+        *(pending(f"shared-{n}", UNSCHEDULABLE) for n in range(5)),
+    )
+    status = overview(state, a_partition(gpus=5, gpuSelector={"products": ["NVIDIA-B300"]}))
+    found = conditions(status)
+    assert found["Ready"][:2] == ("False", "Unschedulable")
+    assert found["Degraded"][:2] == ("True", "Unschedulable")
+    assert found["Degraded"][2] == (
+        "shared-0, shared-1, shared-2 and 2 more cannot start: no node takes the Pod: "
+        f"{WORDS} GPU products of the nodes: NVIDIA-H200 (2 nodes), Tesla-T4 (1 node). "
+        "To go on, change spec.gpuSelector.products, add GPUs, free some, or lower spec.gpus"
+    )
+    assert {gpu.message for gpu in status.gpu_summary} == {f"no node takes the Pod: {WORDS}"}
+
+
+def test_nodes_without_the_label_of_their_product_are_told_of():
+    state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", UNSCHEDULABLE))
+    message = conditions(overview(state))["Degraded"][2]
+    assert "No node has the label nvidia.com/gpu.product" in message
+    assert "To go on, add GPUs, free some, or lower spec.gpus" in message
+
+
+def test_a_server_pod_whose_image_cannot_be_pulled_says_so():
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    status = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "agent", "state": {"waiting": waiting}}],
+    }
+    state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", status, "node-1"))
+    found = conditions(overview(state))
+    assert found["Ready"][:2] == ("False", "ServerPodsStuck")
+    assert found["Degraded"][:2] == ("True", "ServerPodsStuck")
+    assert "ImagePullBackOff: Back-off pulling image" in found["Degraded"][2]
+
+
+def test_server_pods_that_the_api_server_refuses_say_so():
+    refused = "create pods partita-servers/shared-0: 403 exceeded quota"
+    status = partition_status(
+        a_partition(), a_state(node_body(), server_body(**EMPTY)), None, at(0), refused
+    )
+    assert conditions(status)["Degraded"] == (
+        "True", "ServerPodsRefused", f"the GPUs could not be set up: {refused}",
+    )  # fmt: skip
+
+
+def test_one_that_just_starts_is_no_trouble():
+    state = a_state(
+        node_body(), server_body(**EMPTY), pending("shared-0", {"phase": "Pending"}, "node-1")
+    )
+    assert conditions(overview(state))["Degraded"][:2] == ("False", "AsExpected")
+
+
+def test_a_cordoned_node_and_one_under_maintenance_are_told_of():
+    cordoned = a_state(node_body(cordoned=True), server_body(), server_pod_body("shared-0"))
+    assert "`kubectl uncordon node-1`" in conditions(overview(cordoned))["Ready"][2]
+    upgrading = node_body()
+    upgrading["metadata"]["labels"] = {"nvidia.com/gpu-driver-upgrade-state": "drain-required"}
+    drained = server_body(drainSince=format_time(at(0)), drainReason="NodeMaintenance")
+    found = conditions(overview(a_state(upgrading, drained, server_pod_body("shared-0"))))
+    assert found["Ready"][:2] == ("False", "Drained")
+    assert "nvidia.com/gpu-driver-upgrade-state=drain-required" in found["Ready"][2]
+    assert found["Degraded"][0] == "False"

@@ -1,0 +1,83 @@
+"""What plans are made of in tests: a job's attempts, and what is around it."""
+
+from typing import Any
+
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models.base import format_time
+from partita.reconcile.attempts import Surroundings
+from partita.reconcile.lifecycle import Plan
+from partita.reconcile.pod_creation import PodCreation
+from support.builders import (
+    a_job,
+    an_allocation,
+    at,
+    pod_status,
+)
+
+NOW = at(100)
+
+
+def around(*pods: Any, booked: int | None = None, servers: int = 1, **fields: Any) -> Surroundings:
+    """A job's surroundings; `booked` is the attempt that is booked."""
+    names = [f"shared-{n}" for n in range(servers)] if booked else []
+    values: dict[str, Any] = {
+        "pods": pods,
+        "booked": {name: an_allocation(attempt=booked, since=at(1)) for name in names},
+        "uuids": {name: f"GPU-{name}" for name in names},
+        "nodes": dict.fromkeys(names, "node-1"),
+        "node_exists": lambda node: node == "node-1",
+        "ending": None,
+        "peak": None,
+        "creation": PodCreation.NOT_CREATED,
+    }
+    return Surroundings(**(values | fields))
+
+
+def attempt(number: int = 1, outcome: Outcome | None = None, **fields: Any) -> dict[str, Any]:
+    """One attempt as the job's status has it."""
+    default = {
+        "pod": f"train-{number}",
+        "node": "node-1",
+        "servers": ["shared-0"],
+        "memory": "8Gi",
+        "bookedTime": format_time(at(1)),
+        "startTime": format_time(at(2)),
+    }
+    if outcome is not None:
+        default |= {"outcome": outcome.value, "endTime": format_time(at(50))}
+    merged = {"number": number, **default, **fields}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def with_attempts(*attempts: dict[str, Any], phase: Phase | None = None, **fields: Any) -> Any:
+    status: dict[str, Any] = {"attempts": list(attempts)}
+    if phase:
+        status["phase"] = phase.value
+    return a_job(status=status | fields.pop("status", {}), **fields)
+
+
+def written(job: SharedGPUJob, made: Plan) -> SharedGPUJob:
+    """The job once the plan's status has been written."""
+    status = job.status.model_copy(
+        update={
+            "attempts": made.attempts,
+            "phase": made.phase,
+            "reason": made.reason,
+            "message": made.message,
+            "start_time": made.start_time,
+            "completion_time": made.completion_time,
+            "retry": made.retry,
+            "retried_after": made.retried_after,
+        }
+    )
+    return job.model_copy(update={"status": status})
+
+
+def last(made: Plan) -> Attempt:
+    return made.attempts[-1]
+
+
+def ended(exit_code: int = 1, message: str = "", **fields: Any) -> dict[str, Any]:
+    phase = "Failed" if exit_code else "Succeeded"
+    times = {"started": at(2), "finished": at(60)}
+    return pod_status(phase, exit_code=exit_code, message=message, **(times | fields))

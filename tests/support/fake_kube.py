@@ -1,0 +1,98 @@
+"""What stands in for the API server and for who listens, where one writer is tried."""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from partita.kube.client import JOBS, PODS, SERVERS, Kind
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    KubernetesError,
+    NotFoundError,
+    UnavailableError,
+)
+from support.builders import (
+    pod_body,
+)
+from support.patches import merged
+
+
+class Kube:
+    """Objects by kind and name; each write first meets the next of the errors, None is no error."""
+
+    def __init__(self, *bodies: dict[str, Any]) -> None:
+        self.objects = {body["metadata"]["name"]: copy.deepcopy(body) for body in bodies}
+        self.errors: list[KubernetesError | None] = []
+        self.meanwhile: Callable[[], None] | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.writes: list[tuple[str, str, Any]] = []
+
+    def _meet(self) -> None:
+        if self.meanwhile is not None:
+            happen, self.meanwhile = self.meanwhile, None
+            happen()
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+
+    def bump(self, name: str, patch: dict[str, Any]) -> dict[str, Any]:
+        body = merged(self.objects[name], patch)
+        body["metadata"]["resourceVersion"] = str(int(body["metadata"]["resourceVersion"]) + 10**6)
+        self.objects[name] = body
+        return copy.deepcopy(body)
+
+    async def get(self, _kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
+        if name not in self.objects:
+            raise NotFoundError("get", 404, "no")
+        return copy.deepcopy(self.objects[name])
+
+    async def patch(
+        self, kind: Kind, name: str, patch: dict[str, Any], *, resource_version: str = "", **_: Any
+    ) -> dict[str, Any]:
+        self.writes.append(("patch", name, patch))
+        assert kind in {JOBS, SERVERS}
+        await self.answers.wait()
+        self._meet()
+        if name not in self.objects:
+            raise NotFoundError("patch", 404, "no")
+        there = self.objects[name]["metadata"]["resourceVersion"]
+        if resource_version and resource_version != there:
+            raise ConflictError("patch", 409, "changed")
+        return self.bump(name, patch)
+
+    async def create(
+        self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False, once: bool = False
+    ) -> dict[str, Any]:
+        assert kind is PODS
+        assert dry_run or once
+        name = body["metadata"]["name"]
+        self.writes.append(("dry-run" if dry_run else "create", name, body))
+        self._meet()
+        if dry_run:
+            return body
+        if name in self.objects:
+            raise AlreadyExistsError("create", 409, "there")
+        made = {**pod_body(), "spec": body["spec"]}
+        return copy.deepcopy(self.objects.setdefault(name, made))
+
+    async def delete(
+        self, _kind: Kind, name: str, _namespace: str, *, uid: str, grace: int | None = None
+    ) -> None:
+        self.writes.append(("delete", name, (uid, grace)))
+        self._meet()
+
+
+class Notes:
+    """Events that a test may ask for."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def warn(self, _about: Any, reason: str, message: str) -> None:
+        self.said.append(f"{reason}: {message}")
+
+
+DOWN = UnavailableError("patch", 503, "down")

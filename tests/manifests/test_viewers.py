@@ -34,7 +34,12 @@ async def test_the_pages_commands_let_a_viewer_see_just_that(
     assert said[-1].count(".") == 2, "this is no token"
     assert await may(kubectl, "list", "gpupartitions")
     assert await may(kubectl, "list", "sharedgpujobs", f"--namespace={NAMESPACE}")
+    lease = ("leases/partita-operator", "--namespace=partita-system")
+    assert await may(kubectl, "get", *lease)
     for verb, resource, *where in (
+        ("update", *lease),
+        ("get", "leases/another", "--namespace=partita-system"),
+        ("list", "leases", "--namespace=partita-system"),
         ("list", "sharedgpujobs", "--namespace=default"),
         ("list", "sharedgpujobs", "--all-namespaces"),
         ("create", "sharedgpujobs", f"--namespace={NAMESPACE}"),

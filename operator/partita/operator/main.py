@@ -28,6 +28,7 @@ from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
 from partita.kube.events import Events
 from partita.kube.lease import Lease
+from partita.kube.operator_lease import OPERATOR_LEASE
 from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
 from partita.operator import crd_check as definitions
 from partita.operator.image import own_image
@@ -81,7 +82,7 @@ async def run_operator(
         lease = Lease(
             Kube(api),
             namespace=settings.namespace,
-            name="partita-operator",
+            name=OPERATOR_LEASE,
             identity=identity,
             duration=settings.lease_duration,
         )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from partita.kube.operator_lease import OPERATOR_NAMESPACE
+
 __all__ = ["OperatorSettings"]
 
 
@@ -10,7 +12,7 @@ __all__ = ["OperatorSettings"]
 class OperatorSettings:
     """How one operator process runs."""
 
-    namespace: str = "partita-system"
+    namespace: str = OPERATOR_NAMESPACE
     """Namespace of the operator and its Lease."""
     server_namespace: str = ""
     """Namespace of the server Pods; the operator's where it is empty."""

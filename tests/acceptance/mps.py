@@ -15,7 +15,7 @@ from typing import TypeVar
 from acceptance.children import alive, end, start
 from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
-from partita.agent.mps import CONTROL, ControlDaemon, ServerState
+from partita.agent.mps_control import CONTROL, ControlDaemon, ServerState
 
 __all__ = ["SERVER", "Daemon", "client_environment", "plain_environment"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from acceptance.clients import Client, ClientError
 from acceptance.mps import plain_environment
 from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError, NVMLError
-from partita.agent.mps import CONTROL
+from partita.agent.mps_control import CONTROL
 
 if TYPE_CHECKING:
     from partita.agent.nvml import GPUIdentity, NVMLDevice

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import structlog
 from typing_extensions import override
 
-from adversary.world import SERVERS, World, running_world
+from adversary.attacked_cluster import SERVERS, World, running_world
 from support.clusters import ApiServer
 from support.history import History
 from support.operator import System, install_kinds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from partita.agent.gpu_watch import GPUWatch, Vitals
+from partita.agent.gpu_health import GPUWatch, Vitals
 from partita.agent.health import QUIET, Health, Source, Trouble, XidKind, xid_kind
-from partita.agent.mps_watch import RELEASED_WITHIN
+from partita.agent.mps_health import RELEASED_WITHIN
 from partita.agent.nvml import GPUEvent
 
 WELL = Vitals(errors=0, temperature=50, shutdown=95)

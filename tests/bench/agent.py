@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.world import Node
+from agent.node import Node
 from gpu.fake import MIB, FakeGPUs, build
 from support.clusters import embedded_server
 from support.crds import install_crds

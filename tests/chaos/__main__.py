@@ -15,11 +15,11 @@ from pathlib import Path
 
 from apiserver.build import assets
 from apiserver.rights import install_rights
+from chaos.chaos_cluster import World, running_world
 from chaos.failover import TARGETS, measure, table
 from chaos.plan import FAULTS, KILLS, Round, make_plan
 from chaos.plane import ChaosPlane
 from chaos.run import FailedRoundError, run_round, take_down
-from chaos.world import World, running_world
 from partita.operator.settings import OperatorSettings
 
 KILLS_SHORT, FAULTS_SHORT = 10, 50

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from chaos.chaos_cluster import World
 from chaos.operators import WAITS
 from chaos.plan import JobPlan
-from chaos.world import World
 
 __all__ = ["TARGETS", "Failover", "measure", "table"]
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
+from chaos.chaos_cluster import World
 from chaos.plan import PARTITIONS, JobPlan, Round, Step
 from chaos.verdict import (
     lease_views,
@@ -17,7 +18,6 @@ from chaos.verdict import (
     written_without_lease,
     wrong_ends,
 )
-from chaos.world import World
 from support.history import GROUP_PATH
 
 __all__ = ["FailedRoundError", "run_round", "take_down"]

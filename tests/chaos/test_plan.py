@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos.chaos_cluster import job_body
 from chaos.faults import Faults
 from chaos.plan import FAULTS, JOBS, KILLS, PARTITIONS, make_plan
-from chaos.world import job_body
 from partita.models import SharedGPUJob
 
 counts = st.integers(0, 60)

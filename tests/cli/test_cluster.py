@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli.world import GPU, create, job, node, partition, running, server, server_pod
+from cli.objects import GPU, create, job, node, partition, running, server, server_pod
 from partita.cli import cluster
 from partita.cli.cluster import explained, readable, state_of
 from partita.cli.terminal import UserError

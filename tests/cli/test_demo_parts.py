@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
+from cli.objects import attempt, job, lists, node, partition, server
 from cli.test_pictures import drawn
-from cli.world import attempt, job, lists, node, partition, server
 from partita.cli.cluster import state_of
 from partita.cli.install import create
 from partita.cli.terminal import UserError

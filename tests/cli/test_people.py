@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.world import create, job, node, partition, server
+from cli.objects import create, job, node, partition, server
 from partita.cli.completion import kubectl_complete
 from support.api import Api
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from cli.world import attempt, job, lists, node, partition, running, server
+from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.cli.ask_policies import ask_policies, put_back
 from partita.cli.cluster import state_of
 from partita.cli.explanation import explanation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cli.world import job, lists, node, partition, server
+from cli.objects import job, lists, node, partition, server
 from partita.cli.cluster import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History

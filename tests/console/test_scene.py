@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.world import job, lists, node, partition, running, server
+from cli.objects import job, lists, node, partition, running, server
 from partita.cli.cluster import state_of
 from partita.console.page_state import Scene, changes, namespaces_of, scene_for, scene_of
 

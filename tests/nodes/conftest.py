@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from nodes.world import SERVERS, World
+from nodes.simulated_cluster import SERVERS, World
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Api
 from support.clusters import ApiServer

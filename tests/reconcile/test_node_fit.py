@@ -7,7 +7,7 @@ import pytest
 from partita.informer.views import NodeInfo
 from partita.models.partition import Toleration
 from partita.models.template import PackedTemplate, PodTemplate
-from partita.pods.template_needs import read_needs
+from partita.pods.node_requirements import read_needs
 from partita.reconcile.node_fit import Host, Largest, NodeFit, fit
 from partita.reconcile.reasons import Reason, Why, stalled
 from support.builders import node_body

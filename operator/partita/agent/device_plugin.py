@@ -19,7 +19,7 @@ import structlog
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.models import SharingMode
 from partita.pods.allocation import DeviceInjection, device_resource
-from partita.pods.directories import pipe_directory
+from partita.pods.mps_directories import pipe_directory
 
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
 

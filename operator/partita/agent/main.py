@@ -13,20 +13,20 @@ import structlog
 
 from partita.agent.device_plugin import DevicePlugin, Slots
 from partita.agent.errors import AgentError, GPULostError, NVMLError, SetupError
-from partita.agent.gpu_watch import SILENT_AFTER, GPUWatch, Vitals, probe
+from partita.agent.gpu_health import SILENT_AFTER, GPUWatch, Vitals, probe
+from partita.agent.gpu_setup import Claim, Claimed
 from partita.agent.health import FATAL_TO_CLIENTS, Health, Source, Trouble
-from partita.agent.mps import ControlDaemon, max_clients
-from partita.agent.mps_watch import MPSWatch
+from partita.agent.mps_control import ControlDaemon, max_clients
+from partita.agent.mps_health import MPSWatch
+from partita.agent.mps_server_log import ServerLog
 from partita.agent.nvml import GPUEvent, NVMLDevice, close_library, open_library
+from partita.agent.nvml_threads import EventThread, Readings, SamplingThread, in_thread
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.profile_store import ProfileStore
 from partita.agent.reporter import GPUReport, Reporter
 from partita.agent.running_jobs import RunningJobs
-from partita.agent.server_log import ServerLog
 from partita.agent.settings import AgentSettings
-from partita.agent.setup import Claim, Claimed
 from partita.agent.terminate import terminator
-from partita.agent.threads import EventThread, Readings, SamplingThread, in_thread
 from partita.agent.unknown_processes import Unknown
 from partita.agent.waits import woken
 from partita.kube.client import PODS, SERVERS, Kube

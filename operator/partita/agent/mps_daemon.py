@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from partita.agent.errors import AgentError, MPSError, SetupError
-from partita.agent.mps import CONTROL, ControlDaemon, ServerState
+from partita.agent.mps_control import CONTROL, ControlDaemon, ServerState
 from partita.agent.paths import Handover, Lock, Paths
 from partita.agent.signals import send
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from partita.agent.errors import SetupError
-from partita.pods.directories import RUN_DIRECTORY
+from partita.pods.mps_directories import RUN_DIRECTORY
 
 __all__ = ["Handover", "Lock", "Paths", "write_file"]
 
@@ -47,11 +47,11 @@ class Paths:
         return self.run / "servers" / f"{uuid}.lock"
 
     def pipes(self, uuid: str) -> Path:
-        """As `partita.pods.directories.pipe_directory`."""
+        """As `partita.pods.mps_directories.pipe_directory`."""
         return self.gpu(uuid) / "pipe"
 
     def logs(self, uuid: str) -> Path:
-        """As `partita.pods.directories.log_directory`."""
+        """As `partita.pods.mps_directories.log_directory`."""
         return self.gpu(uuid) / "log"
 
 

@@ -11,7 +11,7 @@ import structlog
 from pydantic import ValidationError
 
 from partita.agent.allocations import AllocatedPod, AttemptAllocation, run_of
-from partita.agent.memory_limits import Contexts, LimitViolation, offences
+from partita.agent.limits import Contexts, LimitViolation, offences
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.reporter import JobUse
 from partita.agent.sampling import GPUReading, Trace, Use, attribute

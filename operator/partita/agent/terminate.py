@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from partita.agent.errors import MPSError
-from partita.agent.mps import ControlDaemon
+from partita.agent.mps_control import ControlDaemon
 from partita.agent.signals import send
 from partita.models import SharingMode
 

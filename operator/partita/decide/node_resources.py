@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partita.informer.state import State
+from partita.pods.node_requirements import read_needs
 from partita.pods.requests import NOTHING, Requests
-from partita.pods.template_needs import read_needs
 from partita_policies import types as policy
 
 __all__ = ["allocatable_of", "left_on", "offered", "requested_by"]

@@ -23,7 +23,7 @@ from partita.models.base import format_time
 from partita.partitions.changes import Changes
 from partita.partitions.gpu_servers import Carving, carve
 from partita.partitions.maintenance import is_protected, maintain
-from partita.pods.budget import budget_name, build_budget
+from partita.pods.disruption_budget import budget_name, build_budget
 from partita.pods.server_pod import ServerPodSettings, build_server_pod
 
 __all__ = ["Partitions"]

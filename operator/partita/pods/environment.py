@@ -9,7 +9,7 @@ from typing import Final
 
 from partita.models import Framework, SharingMode
 from partita.pods.allocation import JobAllocation
-from partita.pods.directories import log_directory, pipe_directory
+from partita.pods.mps_directories import log_directory, pipe_directory
 
 __all__ = [
     "CONNECTIONS",

@@ -27,9 +27,9 @@ from partita.constants import (
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import GPUSelector
-from partita.pods.directories import RUN_DIRECTORY
 from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
+from partita.pods.mps_directories import RUN_DIRECTORY
 
 __all__ = ["ServerPodSettings", "build_server_pod"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.base import MEBI
 from partita.models.partition import Slice
-from partita.pods.template_needs import read_needs
+from partita.pods.node_requirements import read_needs
 from partita.reconcile.avoided_nodes import without
 from partita.reconcile.fault_policy import must_run_alone
 from partita.reconcile.node_fit import Largest, fit

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from partita.informer.views import NodeInfo
 from partita.models.partition import Toleration
+from partita.pods.node_requirements import Needs
 from partita.pods.node_rules import NodeRules, is_passing
-from partita.pods.template_needs import Needs
 from partita.reconcile.reasons import Reason, Why, gib
 
 __all__ = ["Host", "Largest", "NodeFit", "fit", "told"]

@@ -11,7 +11,7 @@ from acceptance.children import alive
 from acceptance.mps import SERVER
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
-from partita.agent.mps import ControlDaemon, ServerState
+from partita.agent.mps_control import ControlDaemon, ServerState
 
 __all__ = ["LIFECYCLE", "STATUS"]
 
@@ -112,7 +112,7 @@ LIFECYCLE = Check(
 STATUS = Check(
     name="mps-status",
     done="The control daemon is asked what the agent asks it, with one client connected, and its "
-    "answers are read by `partita.agent.mps`.",
+    "answers are read by `partita.agent.mps_control`.",
     expected="One server, ACTIVE, with that one client, read from one command or two at once; a "
     "PID that is no server's is an error, never a state; a client that ended is gone.",
     run=_status,

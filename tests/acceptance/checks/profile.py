@@ -14,7 +14,7 @@ _PHASES = (4.0, 3.0, 4.0)
 """Seconds of training, of rest, of training."""
 _CONTEXT = 1024 * MIB
 """Bytes that NVML may count with a process beyond what torch holds: CUDA's context. An
-assumption; `partita.agent.memory_limits` allows 640 MiB for the driver's share alone."""
+assumption; `partita.agent.limits` allows 640 MiB for the driver's share alone."""
 _MOST_STEPS = 128
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.world import SERVERS, Attacker
+from adversary.attacked_cluster import SERVERS, Attacker
 from support.history import GROUP_PATH
 from support.operator import container
 
@@ -183,7 +183,7 @@ async def agent_token_that_was_stolen(attacker: Attacker) -> None:
 @action("kubelet alone gives devices; what is asked of the API is no use of a GPU")
 async def namespace_filled_with_pods(attacker: Attacker) -> None:
     """Two hundred ordinary Pods, labelled, changed and deleted as fast as it goes."""
-    from adversary.world import pod_body
+    from adversary.attacked_cluster import pod_body
 
     async def churn(number: int) -> None:
         body = pod_body(f"churn-{number}", spec={"containers": [container()]})

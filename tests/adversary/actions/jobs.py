@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from adversary.actions import action
-from adversary.world import LONG, Attacker
+from adversary.attacked_cluster import LONG, Attacker
 from support.operator import Job, container
 
 BOUNDS = "the CRD's bounds refuse it, or the job says what is wrong with it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adversary.actions import action
-from adversary.world import Attacker, Body, env_pod, pod_body
+from adversary.attacked_cluster import Attacker, Body, env_pod, pod_body
 from support.operator import Job, container
 
 ADMISSION = "`partita-gpu-access` refuses it"

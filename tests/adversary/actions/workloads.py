@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adversary.actions import action
-from adversary.world import Attacker, Body, pod_body
+from adversary.attacked_cluster import Attacker, Body, pod_body
 from support.operator import container
 
 METADATA = "`partita-metadata` holds for controllers as for their users"

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.world import Node, node_for_test
+from agent.node import Node, node_for_test
 from gpu.fake import FakeGPUs
-from partita.agent import device_plugin, gpu_watch, main, mps_watch, setup
+from partita.agent import device_plugin, gpu_health, gpu_setup, main, mps_health
 from partita.agent import mps_daemon as daemon
+from partita.agent import nvml_threads as threads_module
 from partita.agent import reporter as report
-from partita.agent import threads as threads_module
 from partita.agent.health import XidKind
 from support.api import Api
 from support.clusters import ApiServer
@@ -35,10 +35,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_END_DEADLINE", 1.0)
     monkeypatch.setattr(threads_module, "_AFTER_ERROR", 0.1)
     monkeypatch.setattr(threads_module, "_EVENT_WAIT", 50)
-    monkeypatch.setattr(setup, "_LOCK_TRIES", 3)
-    monkeypatch.setattr(mps_watch, "RESTART_AFTER", 1.0)
-    monkeypatch.setattr(mps_watch, "TOLD_FOR", 1.0)
-    monkeypatch.setattr(gpu_watch, "QUIET", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
+    monkeypatch.setattr(gpu_setup, "_LOCK_TRIES", 3)
+    monkeypatch.setattr(mps_health, "RESTART_AFTER", 1.0)
+    monkeypatch.setattr(mps_health, "TOLD_FOR", 1.0)
+    monkeypatch.setattr(gpu_health, "QUIET", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
 
 
 @pytest.fixture

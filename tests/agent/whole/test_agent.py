@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
-from agent.world import Node, condition, ended, serve
+from agent.node import Node, condition, ended, serve
 from gpu.fake import FakeGPUs
-from partita.agent import main, setup
-from partita.agent import threads as threads_module
-from partita.agent.mps import ControlDaemon
+from partita.agent import gpu_setup, main
+from partita.agent import nvml_threads as threads_module
+from partita.agent.mps_control import ControlDaemon
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -44,7 +44,7 @@ async def test_an_agent_that_finds_its_mps_hung_has_it_mended(
     await node.kill_agent()
     pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(setup, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    monkeypatch.setattr(gpu_setup, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
     monkeypatch.setattr(main, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
     node.start_agent()
     await node.says("MPSHung", "Faulted", "True")

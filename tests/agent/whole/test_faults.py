@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.world import Node, condition, ended, healths, serve
-from partita.agent.mps import ControlDaemon, ServerState
+from agent.node import Node, condition, ended, healths, serve
+from partita.agent.mps_control import ControlDaemon, ServerState
 
 
 async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
-from agent.world import Node, condition, ended, healths, serve
+from agent.node import Node, condition, ended, healths, serve
 from gpu.fake import MIB
 
 

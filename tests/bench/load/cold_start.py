@@ -9,7 +9,7 @@ import sys
 from bench.load.figures import Figure
 from bench.load.stage import Key, Stage, Tell, job_for, on_stage, partition_of
 from bench.scale.meters import usage
-from bench.scale.world import PARTITIONS_PATH
+from bench.scale.partitions import PARTITIONS_PATH
 
 __all__ = ["cold_start"]
 

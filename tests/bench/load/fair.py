@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.load.figures import Figure, of_samples
 from bench.load.stage import Key, Stage, Tell, job_for, on_stage, partition_of
+from bench.scale.partitions import PARTITIONS_PATH, jobs_path, make_namespace, make_partitions
 from bench.scale.shape import JobClass
-from bench.scale.world import PARTITIONS_PATH, jobs_path, make_namespace, make_partitions
 from partita.constants import GROUP, VERSION
 
 __all__ = ["fair"]

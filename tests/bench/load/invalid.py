@@ -14,9 +14,9 @@ from typing import Any
 from bench.load.figures import Figure, LoadError
 from bench.load.stage import Tell, job_for
 from bench.scale.client import Client, RefusedError
+from bench.scale.partitions import PARTITIONS_PATH, READY_SECONDS, jobs_path, make_namespace
 from bench.scale.run import Result, run
 from bench.scale.shape import CLASSES, shrunk
-from bench.scale.world import PARTITIONS_PATH, READY_SECONDS, jobs_path, make_namespace
 from partita.reconcile.reasons import Reason
 
 __all__ = ["invalid"]

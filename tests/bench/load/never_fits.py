@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.load.figures import Figure, of_samples
 from bench.load.stage import Key, Stage, Tell, job_for, on_stage, partition_of
-from bench.scale.world import jobs_path, make_partitions
+from bench.scale.partitions import jobs_path, make_partitions
 from partita.reconcile.reasons import Reason
 
 __all__ = ["never_fits"]

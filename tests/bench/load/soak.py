@@ -21,8 +21,8 @@ from bench.load.metered import CYCLES
 from bench.load.samples import Sample, figures, read_page
 from bench.load.stage import IDLE_SECONDS, Key, Stage, Tell, job_for, on_stage
 from bench.scale.meters import usage
+from bench.scale.partitions import jobs_path, make_partitions
 from bench.scale.shape import CLASSES, PARTITIONS, partition
-from bench.scale.world import jobs_path, make_partitions
 from partita.constants import COMPONENT_JOB, GROUP, LABEL_COMPONENT, VERSION
 
 __all__ = ["PEAK", "soak"]

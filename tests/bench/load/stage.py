@@ -17,14 +17,14 @@ from apiserver.processes import ServerProcess
 from bench.load.figures import LoadError
 from bench.scale.client import Client, client
 from bench.scale.nodes import PODS, Nodes, ended
-from bench.scale.shape import JobClass, job, partition
-from bench.scale.world import (
+from bench.scale.partitions import (
     PlaneWithoutCollector,
     install,
     jobs_path,
     make_namespace,
     operator_command,
 )
+from bench.scale.shape import JobClass, job, partition
 
 __all__ = ["FILLING", "Key", "Stage", "Tell", "job_for", "on_stage", "partition_of"]
 

@@ -20,8 +20,7 @@ from apiserver.processes import ServerProcess
 from bench.scale.client import Client, client
 from bench.scale.meters import Usage, requests_served, usage
 from bench.scale.nodes import PODS, Nodes
-from bench.scale.shape import PARTITIONS, JobClass, job, least_seconds, partition
-from bench.scale.world import (
+from bench.scale.partitions import (
     READY_SECONDS,
     PlaneWithoutCollector,
     install,
@@ -30,6 +29,7 @@ from bench.scale.world import (
     make_partitions,
     operator_command,
 )
+from bench.scale.shape import PARTITIONS, JobClass, job, least_seconds, partition
 
 __all__ = ["Admission", "Beside", "Result", "run"]
 

@@ -13,9 +13,9 @@ import yaml
 
 from apiserver.binaries import MANIFESTS
 from apiserver.build import assets
+from gitops.argocd.cluster_stand_in import DEPLOYMENT, GROUP, World, write_repository
 from gitops.argocd.recording import Applications, drifted
 from gitops.argocd.servers import ArgoCD, Repository
-from gitops.argocd.world import DEPLOYMENT, GROUP, World, write_repository
 from gitops.lua import actions, health, scripts
 from gitops.test_examples import read_flux
 from gitops.test_lua import a_job, a_partition, a_server, is_

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent import mps
+from partita.agent import mps_control
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps import ControlDaemon, ServerState, parse_pids, parse_state
+from partita.agent.mps_control import ControlDaemon, ServerState, parse_pids, parse_state
 
 GPU = uuid_of(0)
 
@@ -162,7 +162,7 @@ async def test_a_busy_daemon_turns_a_second_command_away_and_ours_waits_for_its_
 async def test_commands_of_ours_do_not_turn_each_other_away(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(mps, "_RETRY", 1000.0)
+    monkeypatch.setattr(mps_control, "_RETRY", 1000.0)
     await asyncio.gather(*(world.control.servers() for _ in range(5)))
 
 

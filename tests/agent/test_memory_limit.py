@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.memory_limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
+from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
 
 MIB = 1 << 20
 

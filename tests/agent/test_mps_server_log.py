@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent import server_log
-from partita.agent.server_log import ServerLog
+from partita.agent import mps_server_log
+from partita.agent.mps_server_log import ServerLog
 
 FAULT = "[2026-11-21 20:00:00.000 Server    17] Server encountered a fatal exception"
 
@@ -79,7 +79,7 @@ def test_a_log_that_was_cut_is_read_from_its_start(path: Path):
 
 
 def test_a_long_log_is_read_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_log, "_AT_ONCE", 16)
+    monkeypatch.setattr(mps_server_log, "_AT_ONCE", 16)
     log = ServerLog(path.parent)
     add(path, f"{FAULT}\n")
     found = [line for _ in range(len(FAULT)) for line in log.faults()]

@@ -14,7 +14,7 @@ import structlog
 
 from partita.agent.errors import MPSError, MPSGoneError
 from partita.agent.health import Health, Source, Trouble
-from partita.agent.mps import ControlDaemon, ServerState
+from partita.agent.mps_control import ControlDaemon, ServerState
 
 __all__ = ["RELEASED_WITHIN", "TOLD_FOR", "MPSWatch"]
 

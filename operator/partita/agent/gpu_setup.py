@@ -11,12 +11,12 @@ from typing import Final
 from partita.agent import compute_mode
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.gpu_discovery import assigned, check, find_gpu
-from partita.agent.mps import ControlDaemon
+from partita.agent.mps_control import ControlDaemon
 from partita.agent.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
+from partita.agent.nvml_threads import in_thread
 from partita.agent.paths import Handover, Lock
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
-from partita.agent.threads import in_thread
 from partita.models import SharingMode
 from partita.models.base import MEBI
 

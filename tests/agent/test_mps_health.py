@@ -8,8 +8,8 @@ import pytest
 
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.health import Health
-from partita.agent.mps import ServerState
-from partita.agent.mps_watch import (
+from partita.agent.mps_control import ServerState
+from partita.agent.mps_health import (
     RELEASED_WITHIN,
     RESTART_AFTER,
     START_WITHIN,

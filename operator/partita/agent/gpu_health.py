@@ -8,7 +8,7 @@ import structlog
 
 from partita.agent.errors import NVMLError
 from partita.agent.health import QUIET, Health, Source, Trouble, XidKind, xid_kind
-from partita.agent.mps_watch import RELEASED_WITHIN
+from partita.agent.mps_health import RELEASED_WITHIN
 from partita.agent.nvml import GPUEvent, NVMLDevice, close_library, open_library
 
 __all__ = ["SILENT_AFTER", "GPUWatch", "Vitals", "probe"]

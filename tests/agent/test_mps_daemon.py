@@ -14,7 +14,7 @@ import pytest
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import mps_daemon as daemon_module
 from partita.agent.errors import MPSError, SetupError
-from partita.agent.mps import ControlDaemon, ServerState
+from partita.agent.mps_control import ControlDaemon, ServerState
 from partita.agent.mps_daemon import Wrapper, clear_directory
 from partita.agent.paths import Handover, Lock, Paths
 

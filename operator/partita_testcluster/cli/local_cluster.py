@@ -20,6 +20,8 @@ from partita_testcluster.nodes import NodeSpec, run_nodes
 __all__ = ["Sandbox", "sandbox"]
 
 _NAMESPACE: Final = "partita-system"
+_SERVER_NAMESPACE: Final = "partita-servers"
+"""The namespaces of `manifests/base`."""
 _STOP_WITHIN: Final = 5.0
 """Seconds between asking the operator to end and ending it."""
 
@@ -74,7 +76,8 @@ async def sandbox(
         kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()), encoding="utf-8")
         kube = await stack.enter_async_context(open_cluster(str(kubeconfig)))
         await install_crds(kube)
-        await ensure_namespace(kube, _NAMESPACE)
+        for namespace in (_NAMESPACE, _SERVER_NAMESPACE):
+            await ensure_namespace(kube, namespace)
         operator = await stack.enter_async_context(_operator(kubeconfig, log))
         stop, started = asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(
@@ -97,6 +100,7 @@ async def _finish(nodes: asyncio.Task[None], stop: asyncio.Event) -> None:
 @asynccontextmanager
 async def _operator(kubeconfig: Path, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     command = [sys.executable, "-m", "partita", "run", "--namespace", _NAMESPACE]
+    command += ["--server-namespace", _SERVER_NAMESPACE]
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -27,12 +27,12 @@ from support.operator import Job, System, condition, container, prepare_namespac
 __all__ = [
     "LONG",
     "SERVERS",
+    "AttackedCluster",
     "Attacker",
     "NotRefusedError",
-    "World",
     "env_pod",
     "pod_body",
-    "running_world",
+    "running_cluster",
 ]
 
 Body = dict[str, Any]
@@ -78,7 +78,7 @@ def env_pod(name: str, **variables: str) -> Body:
 class Attacker:
     """An ordinary tenant, and what it knows: everything that is not secret."""
 
-    world: World
+    cluster: AttackedCluster
     api: Api
     namespace: str
 
@@ -97,7 +97,7 @@ class Attacker:
         answer = await self.api.post(self.path("pods"), body)
         if answer.status >= 400:
             return None
-        self.world.history.forged.add(answer.body["metadata"]["uid"])
+        self.cluster.history.forged.add(answer.body["metadata"]["uid"])
         return dict(answer.body)
 
     async def forge_pod(self, body: Body) -> Body | None:
@@ -109,7 +109,7 @@ class Attacker:
             Admission took it.
         """
         pod = await self.pod(body)
-        if pod is not None and self.world.real:
+        if pod is not None and self.cluster.real:
             raise NotRefusedError(f"took {json.dumps(body)[:1000]}")
         return pod
 
@@ -126,13 +126,13 @@ class Attacker:
             Admission took it.
         """
         answer = await self.patch_pod(name, meta)
-        if self.world.real:
+        if self.cluster.real:
             self.refused(answer)
 
     async def job(self, name: str, *, meta: Body | None = None, **spec: Any) -> Job:
         """Submit a job that the API server takes."""
         answer = (await self.submit(name, meta=meta, **spec)).ok()
-        return Job(self.world.system, self.namespace, name, answer.body["metadata"]["uid"])
+        return Job(self.cluster.system, self.namespace, name, answer.body["metadata"]["uid"])
 
     async def submit(
         self,
@@ -153,7 +153,7 @@ class Attacker:
             "kind": "SharedGPUJob",
             "metadata": {"name": name, **(meta or {})},
             "spec": {
-                "partition": self.world.partition,
+                "partition": self.cluster.partition,
                 "template": template
                 or {
                     "metadata": {"annotations": annotations},
@@ -185,7 +185,7 @@ class Attacker:
 
 
 @dataclass(eq=False)
-class World:
+class AttackedCluster:
     """All that runs, shared by the attacks of one module."""
 
     server: ApiServer
@@ -412,7 +412,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running_world(server: ApiServer, system: System, admin: Api) -> AsyncIterator[World]:
+async def running_cluster(
+    server: ApiServer, system: System, admin: Api
+) -> AsyncIterator[AttackedCluster]:
     """Run nodes, operator, the victim's jobs, and give the attacker its rights."""
     stem = system.stem
     victim, attacker = await _tenant(admin, "victim", stem), await _tenant(admin, "attacker", stem)
@@ -434,7 +436,7 @@ async def running_world(server: ApiServer, system: System, admin: Api) -> AsyncI
         )
         await system.ready(partition, 2)
         await system.ready(closed)
-        world = World(
+        cluster = AttackedCluster(
             server,
             system,
             admin,
@@ -443,21 +445,21 @@ async def running_world(server: ApiServer, system: System, admin: Api) -> AsyncI
             partition,
             closed,  # type: ignore[arg-type]
         )
-        world.attacker = Attacker(world, server.api(session), attacker)
+        cluster.attacker = Attacker(cluster, server.api(session), attacker)
 
         async def submit(name: str, where: str, memory: str) -> Job:
             return await system.job(name, where, gpuMemory=memory, namespace=victim, sim=LONG)
 
-        world.running = [
+        cluster.running = [
             await submit("train", partition, "20Gi"),
             await submit("serve", partition, "20Gi"),
             await submit("closed", closed, "8Gi"),
         ]
-        for job in world.running:
+        for job in cluster.running:
             await job.runs()
-        world.waiting = [await submit("waits", partition, "30Gi")]
-        await world.settled()
-        yield world
+        cluster.waiting = [await submit("waits", partition, "30Gi")]
+        await cluster.settled()
+        yield cluster
         await system.settle()
 
 

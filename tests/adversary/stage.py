@@ -1,4 +1,4 @@
-"""Keeps a world for many attacks."""
+"""Keeps a cluster for many attacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import structlog
 from typing_extensions import override
 
-from adversary.attacked_cluster import SERVERS, World, running_world
+from adversary.attacked_cluster import SERVERS, AttackedCluster, running_cluster
 from support.clusters import ApiServer
 from support.history import History
 from support.operator import System, install_kinds
@@ -18,15 +18,15 @@ __all__ = ["Stage"]
 
 
 class Stage:
-    """Keeps a world for many attacks, and makes another once one has come to harm."""
+    """Keeps a cluster for many attacks, and makes another once one has come to harm."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self._stack = contextlib.AsyncExitStack()
-        self._world: World | None = None
+        self._world: AttackedCluster | None = None
 
-    async def world(self) -> World:
-        """The world, in which no harm was done so far."""
+    async def cluster(self) -> AttackedCluster:
+        """The cluster, in which no harm was done so far."""
         if self._world is None:
             self._world = await self._stack.enter_async_context(_world(self._server))
         return self._world
@@ -54,7 +54,7 @@ class _Errors(logging.Handler):
 
 
 @contextlib.asynccontextmanager
-async def _world(server: ApiServer) -> AsyncIterator[World]:
+async def _world(server: ApiServer) -> AsyncIterator[AttackedCluster]:
     async with server.session() as session:
         admin = server.api(session)
         await install_kinds(admin)
@@ -69,8 +69,8 @@ async def _world(server: ApiServer) -> AsyncIterator[World]:
             theirs = _Errors(logs)
             logging.getLogger("kopf").addHandler(theirs)
             try:
-                async with running_world(server, system, admin) as world:
-                    yield world
+                async with running_cluster(server, system, admin) as cluster:
+                    yield cluster
             finally:
                 logging.getLogger("kopf").removeHandler(theirs)
                 await system.clean()

@@ -16,11 +16,11 @@ BEGIN, END = "<!-- tests/adversary -->", "<!-- end -->"
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("action", all_actions(), ids=str)
 async def test_no_other_tenant_is_harmed(stage: Stage, action: Action, api_server) -> None:
-    world = await stage.world()
+    cluster = await stage.cluster()
     try:
-        await action.attack(world.attacker)
-        await world.holds()
-        await world.clean()
+        await action.attack(cluster.attacker)
+        await cluster.holds()
+        await cluster.clean()
     except BaseException:
         await stage.close(spoilt=True)
         raise

@@ -16,7 +16,7 @@ from partita.agent.mps_control import ControlDaemon, ServerState, parse_pids, pa
 GPU = uuid_of(0)
 
 
-class World:
+class FakeDaemon:
     """A control daemon and its programs."""
 
     def __init__(self, gpus: FakeGPUs) -> None:
@@ -52,9 +52,9 @@ class World:
 
 
 @pytest.fixture
-async def world(fake_gpus: FakeGPUs) -> World:
+async def daemon(fake_gpus: FakeGPUs) -> FakeDaemon:
     fake_gpus.start_driver()
-    made = World(fake_gpus)
+    made = FakeDaemon(fake_gpus)
     made.start("-multiuser-server")
     return made
 
@@ -80,59 +80,59 @@ def test_states_are_read_strictly():
             parse_state(noise)
 
 
-async def test_a_server_is_started_seen_and_ended(world: World):
-    assert await world.control.servers() == []
-    server = await world.server()
-    assert await world.control.state(server) is ServerState.ACTIVE
-    assert await world.control.look(server) == (ServerState.ACTIVE, [])
-    await world.control.quit()
-    assert world.daemon is not None
-    assert world.daemon.wait(10) == 0
+async def test_a_server_is_started_seen_and_ended(daemon: FakeDaemon):
+    assert await daemon.control.servers() == []
+    server = await daemon.server()
+    assert await daemon.control.state(server) is ServerState.ACTIVE
+    assert await daemon.control.look(server) == (ServerState.ACTIVE, [])
+    await daemon.control.quit()
+    assert daemon.daemon is not None
+    assert daemon.daemon.wait(10) == 0
     with pytest.raises(MPSGoneError):
-        await world.control.servers()
+        await daemon.control.servers()
 
 
-async def test_clients_are_listed_while_they_live(world: World):
-    server = await world.server()
-    program = world.run("alloc:10", "forever")
+async def test_clients_are_listed_while_they_live(daemon: FakeDaemon):
+    server = await daemon.server()
+    program = daemon.run("alloc:10", "forever")
 
     async def connected() -> bool:
-        return await world.control.clients(server) == [program.pid]
+        return await daemon.control.clients(server) == [program.pid]
 
-    await world.until(connected)
+    await daemon.until(connected)
     program.kill()
 
     async def gone() -> bool:
-        return await world.control.clients(server) == []
+        return await daemon.control.clients(server) == []
 
-    await world.until(gone)
+    await daemon.until(gone)
 
 
-async def test_a_client_is_terminated_alone(world: World):
-    server = await world.server()
-    victim, neighbour = world.run("alloc:10", "forever"), world.run("alloc:10", "forever")
+async def test_a_client_is_terminated_alone(daemon: FakeDaemon):
+    server = await daemon.server()
+    victim, neighbour = daemon.run("alloc:10", "forever"), daemon.run("alloc:10", "forever")
 
     async def connected() -> bool:
-        return len(await world.control.clients(server)) == 2
+        return len(await daemon.control.clients(server)) == 2
 
-    await world.until(connected)
-    assert await world.control.terminate(server, victim.pid) == ""
+    await daemon.until(connected)
+    assert await daemon.control.terminate(server, victim.pid) == ""
     code, said = ended(victim)
     assert (code, "terminated by the server" in said) == (1, True)
     assert neighbour.poll() is None
-    assert await world.control.state(server) is ServerState.ACTIVE
+    assert await daemon.control.state(server) is ServerState.ACTIVE
 
 
-async def test_what_is_no_client_is_not_terminated_and_it_is_said_why(world: World):
-    server = await world.server()
-    assert await world.control.terminate(server, 4194305) == "Invalid process 4194305!"
-    assert "not found" in await world.control.terminate(server + 1, 4194305)
+async def test_what_is_no_client_is_not_terminated_and_it_is_said_why(daemon: FakeDaemon):
+    server = await daemon.server()
+    assert await daemon.control.terminate(server, 4194305) == "Invalid process 4194305!"
+    assert "not found" in await daemon.control.terminate(server + 1, 4194305)
 
 
-async def test_no_answer_is_an_error_within_the_deadline(world: World):
-    await world.server()
-    world.gpus.mps(hang=1)
-    control = ControlDaemon(str(world.pipes), asyncio.Lock(), deadline=0.2)
+async def test_no_answer_is_an_error_within_the_deadline(daemon: FakeDaemon):
+    await daemon.server()
+    daemon.gpus.mps(hang=1)
+    control = ControlDaemon(str(daemon.pipes), asyncio.Lock(), deadline=0.2)
     started = time.monotonic()
     with pytest.raises(MPSUnansweredError):
         await control.servers()
@@ -140,17 +140,19 @@ async def test_no_answer_is_an_error_within_the_deadline(world: World):
 
 
 async def test_a_busy_daemon_turns_a_second_command_away_and_ours_waits_for_its_turn(
-    world: World,
+    daemon: FakeDaemon,
 ):
-    hung = world.gpus.start(world.gpus.built.control, **world.environment)  # it reads from a pipe
+    hung = daemon.gpus.start(
+        daemon.gpus.built.control, **daemon.environment
+    )  # it reads from a pipe
     try:
-        control = ControlDaemon(str(world.pipes), asyncio.Lock(), deadline=10)
+        control = ControlDaemon(str(daemon.pipes), asyncio.Lock(), deadline=10)
 
         async def turned_away() -> bool:
             code, _, said = await control._run("get_server_list")
             return code == 1 and "Cannot send command" in said
 
-        await world.until(turned_away)
+        await daemon.until(turned_away)
         waiting = asyncio.create_task(control.servers())
         await asyncio.sleep(0)
         hung.kill()
@@ -160,19 +162,19 @@ async def test_a_busy_daemon_turns_a_second_command_away_and_ours_waits_for_its_
 
 
 async def test_commands_of_ours_do_not_turn_each_other_away(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(mps_control, "_RETRY", 1000.0)
-    await asyncio.gather(*(world.control.servers() for _ in range(5)))
+    await asyncio.gather(*(daemon.control.servers() for _ in range(5)))
 
 
-async def test_garbage_is_no_answer(world: World):
-    server = await world.server()
-    world.gpus.mps(garbage=1)
-    for question in (world.control.servers(), world.control.state(server)):
+async def test_garbage_is_no_answer(daemon: FakeDaemon):
+    server = await daemon.server()
+    daemon.gpus.mps(garbage=1)
+    for question in (daemon.control.servers(), daemon.control.state(server)):
         with pytest.raises(MPSGarbledError):
             await question
-    assert await world.control.terminate(server, 1) != ""
+    assert await daemon.control.terminate(server, 1) != ""
 
 
 async def test_without_the_program_there_is_no_daemon(
@@ -183,95 +185,95 @@ async def test_without_the_program_there_is_no_daemon(
         await ControlDaemon(str(fake_gpus.folder), asyncio.Lock()).servers()
 
 
-async def test_a_limit_refuses_what_is_above_it_and_only_there(world: World):
-    await world.server()
+async def test_a_limit_refuses_what_is_above_it_and_only_there(daemon: FakeDaemon):
+    await daemon.server()
     limit = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100M"}
-    small, large = world.run("alloc:100", **limit), world.run("alloc:60", "alloc:60", **limit)
+    small, large = daemon.run("alloc:100", **limit), daemon.run("alloc:60", "alloc:60", **limit)
     assert ended(small)[0] == 0
     code, said = ended(large)
     assert (code, "out of memory" in said) == (1, True)
 
 
-async def test_a_program_that_handles_the_refusal_goes_on(world: World):
-    program = world.run("try:200", "alloc:50", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=100M")
+async def test_a_program_that_handles_the_refusal_goes_on(daemon: FakeDaemon):
+    program = daemon.run("try:200", "alloc:50", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=100M")
     assert ended(program)[0] == 0
 
 
-async def test_a_limit_of_a_gpu_that_is_not_seen_drops_every_limit(world: World):
+async def test_a_limit_of_a_gpu_that_is_not_seen_drops_every_limit(daemon: FakeDaemon):
     both = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0=100M,{GPU}=100M"}
-    assert ended(world.run("alloc:2000", **both))[0] == 0
+    assert ended(daemon.run("alloc:2000", **both))[0] == 0
 
 
-async def test_a_client_cannot_raise_the_daemons_limit(world: World):
-    await world.control.limit_memory(0, 100)
-    await world.server()
-    program = world.run("alloc:150", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=200M")
+async def test_a_client_cannot_raise_the_daemons_limit(daemon: FakeDaemon):
+    await daemon.control.limit_memory(0, 100)
+    await daemon.server()
+    program = daemon.run("alloc:150", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=200M")
     assert ended(program)[0] == 1
 
 
-async def test_a_default_set_later_is_for_the_next_server(world: World):
-    server = await world.server()
-    await world.control.limit_memory(0, 100)
-    assert ended(world.run("alloc:150"))[0] == 0
-    await world.control.command(f"shutdown_server {server}")
-    assert ended(world.run("alloc:150"))[0] == 1
+async def test_a_default_set_later_is_for_the_next_server(daemon: FakeDaemon):
+    server = await daemon.server()
+    await daemon.control.limit_memory(0, 100)
+    assert ended(daemon.run("alloc:150"))[0] == 0
+    await daemon.control.command(f"shutdown_server {server}")
+    assert ended(daemon.run("alloc:150"))[0] == 1
 
 
-async def test_limits_are_lost_on_quit(world: World):
-    await world.control.limit_memory(0, 100)
-    await world.control.limit_threads(50)
-    await world.control.quit()
-    assert world.daemon is not None
-    world.daemon.wait(10)
-    world.start("-multiuser-server")
-    assert ended(world.run("alloc:150"))[0] == 0
-    assert "100" in await world.control.command("get_default_active_thread_percentage")
+async def test_limits_are_lost_on_quit(daemon: FakeDaemon):
+    await daemon.control.limit_memory(0, 100)
+    await daemon.control.limit_threads(50)
+    await daemon.control.quit()
+    assert daemon.daemon is not None
+    daemon.daemon.wait(10)
+    daemon.start("-multiuser-server")
+    assert ended(daemon.run("alloc:150"))[0] == 0
+    assert "100" in await daemon.control.command("get_default_active_thread_percentage")
 
 
-async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(world: World):
-    server = await world.server()
+async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(daemon: FakeDaemon):
+    server = await daemon.server()
     # One that ignores the error stays, as a stopped process does.
-    neighbour = world.run("alloc:10", "forever")
+    neighbour = daemon.run("alloc:10", "forever")
 
     async def connected() -> bool:
-        return await world.control.clients(server) == [neighbour.pid]
+        return await daemon.control.clients(server) == [neighbour.pid]
 
-    await world.until(connected)
+    await daemon.until(connected)
     neighbour.send_signal(19)
-    assert ended(world.run("alloc:10", "fault"))[0] == 1
-    assert await world.control.state(server) is ServerState.FAULT
-    late = world.run("alloc:1")
+    assert ended(daemon.run("alloc:10", "fault"))[0] == 1
+    assert await daemon.control.state(server) is ServerState.FAULT
+    late = daemon.run("alloc:1")
     assert "not ready" in ended(late)[1]
     neighbour.send_signal(18)
     code, said = ended(neighbour)
     assert (code, "launch failure" in said) == (1, True)
 
     async def active() -> bool:
-        return await world.control.state(server) is ServerState.ACTIVE
+        return await daemon.control.state(server) is ServerState.ACTIVE
 
-    await world.until(active)
-    assert ended(world.run("alloc:1"))[0] == 0
-
-
-async def test_clients_are_bounded_and_the_error_says_so(world: World):
-    await world.server()
-    world.gpus.mps(max_clients=1)
-    first = world.run("alloc:1", "forever")
-    world.gpus.until(lambda: world.gpus.pids().keys() == {first.pid})
-    assert "exhausted" in ended(world.run("alloc:1"))[1]
+    await daemon.until(active)
+    assert ended(daemon.run("alloc:1"))[0] == 0
 
 
-async def test_in_exclusive_mode_a_program_with_a_wrong_pipe_fails_loudly(world: World):
-    await world.server()
-    (world.gpus.folder / "gpu-0.mode").write_text("3")
-    lost = world.run("alloc:1", CUDA_MPS_PIPE_DIRECTORY="/nowhere")
+async def test_clients_are_bounded_and_the_error_says_so(daemon: FakeDaemon):
+    await daemon.server()
+    daemon.gpus.mps(max_clients=1)
+    first = daemon.run("alloc:1", "forever")
+    daemon.gpus.until(lambda: daemon.gpus.pids().keys() == {first.pid})
+    assert "exhausted" in ended(daemon.run("alloc:1"))[1]
+
+
+async def test_in_exclusive_mode_a_program_with_a_wrong_pipe_fails_loudly(daemon: FakeDaemon):
+    await daemon.server()
+    (daemon.gpus.folder / "gpu-0.mode").write_text("3")
+    lost = daemon.run("alloc:1", CUDA_MPS_PIPE_DIRECTORY="/nowhere")
     code, said = ended(lost)
     assert (code, "busy or unavailable" in said) == (1, True)
-    assert ended(world.run("alloc:1"))[0] == 0
+    assert ended(daemon.run("alloc:1"))[0] == 0
 
 
-async def test_a_second_daemon_in_one_directory_ends(world: World):
-    second = world.gpus.start(world.gpus.built.control, "-f", **world.environment)
+async def test_a_second_daemon_in_one_directory_ends(daemon: FakeDaemon):
+    second = daemon.gpus.start(daemon.gpus.built.control, "-f", **daemon.environment)
     assert "already running" in ended(second)[1]
 
 

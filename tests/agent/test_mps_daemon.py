@@ -21,7 +21,7 @@ from partita.agent.paths import Handover, Lock, Paths
 UUID = uuid_of(0)
 
 
-class World:
+class MPSDaemonRun:
     """A wrapper, and the agent's side of it."""
 
     def __init__(self, gpus: FakeGPUs) -> None:
@@ -77,12 +77,12 @@ class World:
 
 
 @pytest.fixture
-async def world(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MPSDaemonRun]:
     monkeypatch.setattr(daemon_module, "_POLL", 0.02)
     monkeypatch.setattr(daemon_module, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(daemon_module, "_END_DEADLINE", 1.0)
     fake_gpus.start_driver()
-    made = World(fake_gpus)
+    made = MPSDaemonRun(fake_gpus)
     yield made
     made.stop.set()
     if made.task is not None:
@@ -98,202 +98,202 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_it_waits_for_a_living_agents_word(world: World):
-    world.hand_over()  # left behind: nobody holds the lock
-    world.start()
+async def test_it_waits_for_a_living_agents_word(mps: MPSDaemonRun):
+    mps.hand_over()  # left behind: nobody holds the lock
+    mps.start()
     await asyncio.sleep(0.1)
-    assert not (world.pipes / "control").exists()
-    assert world.lock.take()
-    await world.active()
+    assert not (mps.pipes / "control").exists()
+    assert mps.lock.take()
+    await mps.active()
 
 
-async def test_a_word_that_another_agent_left_is_not_believed(world: World):
-    world.hand_over(agent=os.getpid() + 1)
-    assert world.lock.take()
-    world.start()
+async def test_a_word_that_another_agent_left_is_not_believed(mps: MPSDaemonRun):
+    mps.hand_over(agent=os.getpid() + 1)
+    assert mps.lock.take()
+    mps.start()
     await asyncio.sleep(0.1)
-    assert not (world.pipes / "control").exists()
-    world.hand_over()
-    await world.active()
+    assert not (mps.pipes / "control").exists()
+    mps.hand_over()
+    await mps.active()
 
 
-async def test_limits_are_set_before_the_first_client(world: World):
-    assert world.lock.take()
-    world.hand_over(memory=100)
-    world.start()
-    server = await world.active()
-    assert "100" in await world.control.command(f"get_device_pinned_mem_limit {server} 0")
-    program = world.run("alloc:150")
+async def test_limits_are_set_before_the_first_client(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over(memory=100)
+    mps.start()
+    server = await mps.active()
+    assert "100" in await mps.control.command(f"get_device_pinned_mem_limit {server} 0")
+    program = mps.run("alloc:150")
     assert program.wait(10) == 1
 
 
-async def test_the_server_sees_this_gpu_alone(world: World):
-    world.gpus.add(1)
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    await world.active()
-    assert (world.gpus.folder / "gpu-0.processes").read_text().endswith("S\n")
-    assert not (world.gpus.folder / "gpu-1.processes").exists()
+async def test_the_server_sees_this_gpu_alone(mps: MPSDaemonRun):
+    mps.gpus.add(1)
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    await mps.active()
+    assert (mps.gpus.folder / "gpu-0.processes").read_text().endswith("S\n")
+    assert not (mps.gpus.folder / "gpu-1.processes").exists()
 
 
-async def test_clients_of_several_users_share_one_server(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    program = world.run("alloc:10", "forever")
-    await world.until(lambda: program.pid in world.gpus.pids())
-    assert await world.control.clients(server) == [program.pid]
-    log = world.paths.logs(UUID) / "control.log"
+async def test_clients_of_several_users_share_one_server(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    program = mps.run("alloc:10", "forever")
+    await mps.until(lambda: program.pid in mps.gpus.pids())
+    assert await mps.control.clients(server) == [program.pid]
+    log = mps.paths.logs(UUID) / "control.log"
     assert f"Starting new server {server} for user 0" in log.read_text()
 
 
-async def test_a_daemon_that_exits_is_replaced(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    old = world.pid()
+async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    old = mps.pid()
     os.kill(old, signal.SIGKILL)
-    await world.active(not_server=server)
-    assert world.pid() != old
-    await world.until(lambda: not alive(server))
+    await mps.active(not_server=server)
+    assert mps.pid() != old
+    await mps.until(lambda: not alive(server))
 
 
-async def test_another_daemon_is_started_when_the_agent_asks_for_it(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    world.hand_over(restarts=1)
-    await world.active(not_server=server)
+async def test_another_daemon_is_started_when_the_agent_asks_for_it(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    mps.hand_over(restarts=1)
+    await mps.active(not_server=server)
 
 
-async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    old = world.pid()
+async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    old = mps.pid()
     os.kill(old, signal.SIGSTOP)
-    world.hand_over(restarts=1)
-    await world.until(lambda: not alive(old))
-    await world.active(not_server=server)
+    mps.hand_over(restarts=1)
+    await mps.until(lambda: not alive(old))
+    await mps.active(not_server=server)
 
 
 async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_asks(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(daemon_module, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
-    world.gpus.mps(hang=1)
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    await world.until(world.has_pid)
-    old = world.pid()
-    world.hand_over(restarts=1)
-    await world.until(lambda: not alive(old))
-    world.gpus.mps()
-    await world.active()
+    mps.gpus.mps(hang=1)
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    await mps.until(mps.has_pid)
+    old = mps.pid()
+    mps.hand_over(restarts=1)
+    await mps.until(lambda: not alive(old))
+    mps.gpus.mps()
+    await mps.active()
 
 
-async def test_clients_outlive_the_agent(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    program = world.run("alloc:10", "forever")
-    await world.until(lambda: program.pid in world.gpus.pids())
-    world.lock.release()  # it was killed
+async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    program = mps.run("alloc:10", "forever")
+    await mps.until(lambda: program.pid in mps.gpus.pids())
+    mps.lock.release()  # it was killed
     await asyncio.sleep(0.1)
-    assert world.lock.take()  # and is back
-    world.hand_over()
+    assert mps.lock.take()  # and is back
+    mps.hand_over()
     await asyncio.sleep(0.1)
-    assert await world.control.servers() == [server]
+    assert await mps.control.servers() == [server]
     assert program.poll() is None
 
 
-async def test_clients_outlive_an_agent_whose_word_is_gone(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    world.lock.release()
-    world.paths.handover.unlink()
+async def test_clients_outlive_an_agent_whose_word_is_gone(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    mps.lock.release()
+    mps.paths.handover.unlink()
     await asyncio.sleep(0.1)
-    assert await world.control.servers() == [server]
+    assert await mps.control.servers() == [server]
 
 
-async def test_it_ends_when_the_agent_gives_the_gpu_back_and_leaves_no_pipes(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    Handover("", 0, os.getpid()).write(world.paths.handover)
-    await world.until(lambda: not alive(server) and not world.pipes.exists())
+async def test_it_ends_when_the_agent_gives_the_gpu_back_and_leaves_no_pipes(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    Handover("", 0, os.getpid()).write(mps.paths.handover)
+    await mps.until(lambda: not alive(server) and not mps.pipes.exists())
     await asyncio.sleep(0.1)
-    assert not world.pipes.exists()  # and no other is started
+    assert not mps.pipes.exists()  # and no other is started
 
 
-async def test_stopped_it_leaves_no_process_and_no_pipes(world: World):
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    server = await world.active()
-    control = world.pid()
-    world.stop.set()
-    assert world.task is not None
-    await asyncio.wait_for(world.task, 20)
+async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    server = await mps.active()
+    control = mps.pid()
+    mps.stop.set()
+    assert mps.task is not None
+    await asyncio.wait_for(mps.task, 20)
     assert not alive(server)
     assert not alive(control)
-    assert not world.pipes.exists()
+    assert not mps.pipes.exists()
 
 
-async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(world: World):
-    for directory, name in ((world.pipes, "control"), (world.paths.logs(UUID), "control.log")):
+async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSDaemonRun):
+    for directory, name in ((mps.pipes, "control"), (mps.paths.logs(UUID), "control.log")):
         directory.mkdir(parents=True)
         (directory / name).write_text("of an earlier daemon")
-    (world.pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    await world.active()  # and this process, whose PID stood in the file, lives
-    old = world.paths.logs(UUID) / "control.log.old"
+    (mps.pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    await mps.active()  # and this process, whose PID stood in the file, lives
+    old = mps.paths.logs(UUID) / "control.log.old"
     assert old.read_text() == "of an earlier daemon"
 
 
-async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(world: World):
-    old = world.gpus.start(
-        world.gpus.built.control,
+async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonRun):
+    old = mps.gpus.start(
+        mps.gpus.built.control,
         "-f",
-        CUDA_MPS_PIPE_DIRECTORY=str(world.pipes),
-        CUDA_MPS_LOG_DIRECTORY=str(world.paths.logs(UUID)),
+        CUDA_MPS_PIPE_DIRECTORY=str(mps.pipes),
+        CUDA_MPS_LOG_DIRECTORY=str(mps.paths.logs(UUID)),
         CUDA_VISIBLE_DEVICES=UUID,
     )
-    await world.until((world.pipes / "clients").exists)
+    await mps.until((mps.pipes / "clients").exists)
     old.send_signal(signal.SIGSTOP)  # it does not even answer
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    await world.active()
-    assert world.pid() != old.pid
-    await world.until(lambda: old.poll() is not None)
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    await mps.active()
+    assert mps.pid() != old.pid
+    await mps.until(lambda: old.poll() is not None)
 
 
 async def test_a_daemon_without_a_server_is_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(daemon_module, "_START_DEADLINE", 0.3)
-    world.gpus.mps(refuse_server=1)
-    assert world.lock.take()
-    world.hand_over()
-    world.start()
-    await world.until(world.has_pid)
-    first = world.pid()
-    await world.until(lambda: not alive(first))
-    world.gpus.mps()
-    await world.active()
+    mps.gpus.mps(refuse_server=1)
+    assert mps.lock.take()
+    mps.hand_over()
+    mps.start()
+    await mps.until(mps.has_pid)
+    first = mps.pid()
+    await mps.until(lambda: not alive(first))
+    mps.gpus.mps()
+    await mps.active()
 
 
 async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
@@ -304,16 +304,16 @@ async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
 
 
 async def test_a_missing_program_is_told_and_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as missing:
         missing.setattr(daemon_module, "CONTROL", "no-such-program")
-        assert world.lock.take()
-        world.hand_over()
-        world.start()
+        assert mps.lock.take()
+        mps.hand_over()
+        mps.start()
         await asyncio.sleep(0.1)
-        assert not (world.pipes / "control").exists()
-    await world.active()
+        assert not (mps.pipes / "control").exists()
+    await mps.active()
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from apiserver.build import assets
 from apiserver.rights import install_rights
-from chaos.chaos_cluster import World, running_world
+from chaos.chaos_cluster import ChaosCluster, running_cluster
 from chaos.failover import TARGETS, measure, table
 from chaos.plan import FAULTS, KILLS, Round, make_plan
 from chaos.plane import ChaosPlane
@@ -37,25 +37,25 @@ def say(text: str) -> None:
 
 async def chaos(plane: ChaosPlane, folder: Path, rounds: list[Round]) -> list[str]:
     """Carry all rounds out; return the problems, of the first round that has any."""
-    async with running_world(plane, folder) as world:
+    async with running_cluster(plane, folder) as cluster:
         try:
             for planned in rounds:
-                await run_round(world, planned, say)
-            problems = [*await take_down(world), *world.operators.odd]
+                await run_round(cluster, planned, say)
+            problems = [*await take_down(cluster), *cluster.operators.odd]
         except FailedRoundError as failed:
             say(f"round {failed.number} has failed")
             print("\n".join(failed.problems[:PROBLEMS]), flush=True)
-            _write_down(world, folder)
+            _write_down(cluster, folder)
             problems = failed.problems
-        _tell(world)
+        _tell(cluster)
     return problems
 
 
 async def failover(plane: ChaosPlane, folder: Path, times: int) -> list[str]:
     """Measure how soon another leads, with the Lease as it is by default."""
     seconds = OperatorSettings().lease_duration
-    async with running_world(plane, folder, seconds) as world:
-        found = await measure(world, times, say)
+    async with running_cluster(plane, folder, seconds) as cluster:
+        found = await measure(cluster, times, say)
     print(table(found, seconds))
     return [
         f"{one.how}: booked after {one.books:.1f} s"
@@ -64,9 +64,9 @@ async def failover(plane: ChaosPlane, folder: Path, times: int) -> list[str]:
     ]
 
 
-def _tell(world: World) -> None:
+def _tell(cluster: ChaosCluster) -> None:
     """Print what has happened."""
-    faults, operators = world.faults, world.operators
+    faults, operators = cluster.faults, cluster.operators
     for title, kinds in (("kills", KILLS), ("faults", FAULTS)):
         happened = {kind: faults.happened[kind] for kind in kinds if faults.happened[kind]}
         nothing = sum(faults.came_to_nothing[kind] for kind in kinds)
@@ -78,12 +78,12 @@ def _tell(world: World) -> None:
     )
 
 
-def _write_down(world: World, folder: Path) -> None:
+def _write_down(cluster: ChaosCluster, folder: Path) -> None:
     """Write every version of the round, in order, for whoever looks for the cause."""
     entries = sorted(
         (version.number, plural, version.kind, version.at, version.body)
         for plural in ("gpupartitions", "gpuservers", "sharedgpujobs", "pods", "nodes", "leases")
-        for life in world.history.lives(plural)
+        for life in cluster.history.lives(plural)
         for version in life
     )
     with (folder / "history.jsonl").open("w") as file:

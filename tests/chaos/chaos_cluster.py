@@ -24,7 +24,7 @@ from support.history import GROUP_PATH, PATHS, History
 from support.operator import container, install_kinds, prepare_namespace
 from support.operator_process import Forge
 
-__all__ = ["World", "job_body", "running_world"]
+__all__ = ["ChaosCluster", "job_body", "running_cluster"]
 
 Body = dict[str, Any]
 
@@ -36,7 +36,7 @@ _KINDS = ("gpupartitions", "gpuservers", "sharedgpujobs", "pods", "nodes")
 
 
 @dataclass(eq=False)
-class World:
+class ChaosCluster:
     """What runs."""
 
     api: Api
@@ -103,9 +103,9 @@ def job_body(job: JobPlan) -> Body:
 
 
 @contextlib.asynccontextmanager
-async def running_world(
+async def running_cluster(
     plane: ChaosPlane, folder: Path, lease_seconds: float = LEASE_SECONDS
-) -> AsyncIterator[World]:
+) -> AsyncIterator[ChaosCluster]:
     """Run all of it while the block runs."""
     observer = plane.observer
     install_policies(folder / "plug-ins")
@@ -138,7 +138,7 @@ async def running_world(
             seconds=START_SECONDS,
             what=lambda: history.all("gpupartitions"),
         )
-        yield World(api, history, operators, faults, plane, folder)
+        yield ChaosCluster(api, history, operators, faults, plane, folder)
 
 
 def _is_ready(partition: Body) -> bool:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from chaos.chaos_cluster import World
+from chaos.chaos_cluster import ChaosCluster
 from chaos.operators import WAITS
 from chaos.plan import JobPlan
 
@@ -31,12 +31,12 @@ class Failover:
     """Until a job was booked that had been submitted just before."""
 
 
-async def measure(world: World, rounds: int, say: Callable[[str], None]) -> list[Failover]:
+async def measure(cluster: ChaosCluster, rounds: int, say: Callable[[str], None]) -> list[Failover]:
     """End the leader so many times in each way, at different moments of its Lease."""
     found = []
     for number in range(rounds * len(TARGETS)):
         how = list(TARGETS)[number % len(TARGETS)]
-        failover = await _one(world, how, number, rounds)
+        failover = await _one(cluster, how, number, rounds)
         say(
             f"{how}: another leads after {failover.leads:.1f} s, books after {failover.books:.1f} s"
         )
@@ -44,8 +44,8 @@ async def measure(world: World, rounds: int, say: Callable[[str], None]) -> list
     return found
 
 
-async def _one(world: World, how: str, number: int, rounds: int) -> Failover:
-    operators, history = world.operators, world.history
+async def _one(cluster: ChaosCluster, how: str, number: int, rounds: int) -> Failover:
+    operators, history = cluster.operators, cluster.history
     async with asyncio.timeout(WITHIN):
         while (
             operators.leader is None
@@ -64,7 +64,7 @@ async def _one(world: World, how: str, number: int, rounds: int) -> Failover:
     ending = asyncio.create_task(
         operators.kill(leader) if how == "SIGKILL" else operators.stop(leader)
     )
-    await world.submit(job)
+    await cluster.submit(job)
     await history.until(
         lambda: operators.lease().holder not in {"", leader.identity}, seconds=WITHIN
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
-from chaos.chaos_cluster import World
+from chaos.chaos_cluster import ChaosCluster
 from chaos.plan import PARTITIONS, JobPlan, Round, Step
 from chaos.verdict import (
     lease_views,
@@ -42,7 +42,7 @@ class FailedRoundError(Exception):
         self.problems = problems
 
 
-async def run_round(world: World, planned: Round, say: Callable[[str], None]) -> None:
+async def run_round(cluster: ChaosCluster, planned: Round, say: Callable[[str], None]) -> None:
     """Carry out one round, let all come to rest, and judge it.
 
     Raises
@@ -57,101 +57,101 @@ async def run_round(world: World, planned: Round, say: Callable[[str], None]) ->
             for step in planned.steps:
                 await asyncio.sleep(step.pause)
                 for job in step.jobs:
-                    group.create_task(_live(world, job))
-                group.create_task(_strike(world, step, began))
-        await world.faults.mend()
+                    group.create_task(_live(cluster, job))
+                group.create_task(_strike(cluster, step, began))
+        await cluster.faults.mend()
     except ExceptionGroup as errors:
-        raise FailedRoundError(planned.number, [*_flat(errors), *_judge(world, jobs)]) from errors
+        raise FailedRoundError(planned.number, [*_flat(errors), *_judge(cluster, jobs)]) from errors
     rough = time.monotonic() - began
-    stuck = await _rest(world, jobs)
-    problems = [*stuck, *_judge(world, jobs)]
+    stuck = await _rest(cluster, jobs)
+    problems = [*stuck, *_judge(cluster, jobs)]
     if problems:
         raise FailedRoundError(planned.number, problems)
-    most = max((sum(c.values()) for c in passed_over(world.history, jobs).values()), default=0)
+    most = max((sum(c.values()) for c in passed_over(cluster.history, jobs).values()), default=0)
     calm = time.monotonic() - began - rough
     say(
         f"round {planned.number}: {len(jobs)} jobs, {len(planned.steps)} kills and faults in "
         f"{rough:.0f} s, at rest after {calm:.0f} s; longest passed over: {most} cycles"
     )
-    await _clear(world, planned.number, jobs)
+    await _clear(cluster, planned.number, jobs)
 
 
-async def _strike(world: World, step: Step, began: float) -> None:
+async def _strike(cluster: ChaosCluster, step: Step, began: float) -> None:
     at = time.monotonic() - began
-    await world.faults.strike(step.action)
+    await cluster.faults.strike(step.action)
     took = time.monotonic() - began - at
-    with (world.folder / "actions.jsonl").open("a") as log:
+    with (cluster.folder / "actions.jsonl").open("a") as log:
         entry = {"at": round(at, 3), "took": round(took, 3), "step": step.number}
         log.write(json.dumps(entry | asdict(step.action)) + "\n")
 
 
-async def _live(world: World, job: JobPlan) -> None:
+async def _live(cluster: ChaosCluster, job: JobPlan) -> None:
     """Submit a job, and do to it what its kind asks for."""
-    await world.submit(job)
+    await cluster.submit(job)
     if job.kind == "deleted":
         await asyncio.sleep(job.after)
-        await world.delete(job)
+        await cluster.delete(job)
     elif job.kind == "suspended":
         await asyncio.sleep(job.after)
-        await world.change(job, suspend=True)
+        await cluster.change(job, suspend=True)
         await asyncio.sleep(1)
-        await world.change(job, suspend=False)
+        await cluster.change(job, suspend=False)
 
 
-async def _rest(world: World, jobs: list[JobPlan]) -> list[str]:
+async def _rest(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
     """Wait until everything is at its right end; return what is not in time."""
 
     def wrong() -> list[str]:
-        return [*wrong_ends(world.history, jobs), *world.history.left_over()]
+        return [*wrong_ends(cluster.history, jobs), *cluster.history.left_over()]
 
     try:
-        await world.history.until(lambda: not wrong(), seconds=CALM_SECONDS)
+        await cluster.history.until(lambda: not wrong(), seconds=CALM_SECONDS)
     except AssertionError:
         return wrong()
     return []
 
 
-def _judge(world: World, jobs: list[JobPlan]) -> list[str]:
-    views = lease_views(world.history.lives("leases"))
+def _judge(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
+    views = lease_views(cluster.history.lives("leases"))
     return [
-        *world.history.problems(),
-        *written_without_lease(views, world.operators.writes(), world.operators.lease_seconds),
-        *starved(world.history, jobs),
-        *world.operators.odd,
+        *cluster.history.problems(),
+        *written_without_lease(views, cluster.operators.writes(), cluster.operators.lease_seconds),
+        *starved(cluster.history, jobs),
+        *cluster.operators.odd,
     ]
 
 
-def _left(world: World) -> list[str]:
+def _left(cluster: ChaosCluster) -> list[str]:
     """Name what is left of jobs that were deleted: themselves, their Pods, their bookings."""
-    history = world.history
+    history = cluster.history
     jobs = [body["metadata"]["name"] for body in history.all("sharedgpujobs")]
     pods = [body["metadata"]["name"] for body in history.job_pods_now()]
     return [*history.left_over(), *(f"{name} is left" for name in (*jobs, *pods))]
 
 
-async def _clear(world: World, number: int, jobs: list[JobPlan]) -> None:
+async def _clear(cluster: ChaosCluster, number: int, jobs: list[JobPlan]) -> None:
     """Delete the round's jobs; nothing of them may stay."""
     for job in jobs:
-        await world.delete(job)
-    history = world.history
+        await cluster.delete(job)
+    history = cluster.history
     try:
-        await history.until(lambda: not _left(world), seconds=CALM_SECONDS)
+        await history.until(lambda: not _left(cluster), seconds=CALM_SECONDS)
     except AssertionError:
-        raise FailedRoundError(number, _left(world)) from None
+        raise FailedRoundError(number, _left(cluster)) from None
     history.forget_gone()
-    world.operators.forget_writes()
+    cluster.operators.forget_writes()
 
 
-async def take_down(world: World) -> list[str]:
+async def take_down(cluster: ChaosCluster) -> list[str]:
     """Delete the partitions; return what is left of them."""
     for name in PARTITIONS:
-        await world.api.delete(f"{GROUP_PATH}/gpupartitions/{name}")
+        await cluster.api.delete(f"{GROUP_PATH}/gpupartitions/{name}")
     try:
-        await world.history.until(
-            lambda: not servers_left_over(world.history), seconds=CALM_SECONDS
+        await cluster.history.until(
+            lambda: not servers_left_over(cluster.history), seconds=CALM_SECONDS
         )
     except AssertionError:
-        return servers_left_over(world.history)
+        return servers_left_over(cluster.history)
     return []
 
 

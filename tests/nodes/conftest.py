@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from nodes.simulated_cluster import SERVERS, World
+from nodes.simulated_cluster import SERVERS, SimulatedCluster
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Api
 from support.clusters import ApiServer
@@ -25,7 +25,7 @@ async def gpuservers_served(api: Api) -> None:
     file = Path(__file__).parents[2] / "crds" / "partita.dev_gpuservers.yaml"
     created = await api.post(CRDS, yaml.safe_load(file.read_text()))
     assert created.status in {201, 409}, created
-    await World(api, "").until(SERVERS, lambda _: True)
+    await SimulatedCluster(api, "").until(SERVERS, lambda _: True)
 
 
 class Nodes:
@@ -78,12 +78,12 @@ async def nodes(api_server: ApiServer, api: Api, gpuservers_served: None) -> Asy
 
 
 @pytest.fixture
-async def world(api: Api, namespace: str) -> AsyncIterator[World]:
+async def cluster(api: Api, namespace: str) -> AsyncIterator[SimulatedCluster]:
     """Creates and awaits what nodes work with, and removes it at the end."""
-    world = World(api, namespace)
-    await world.prepare()
-    yield world
-    await world.clean()
+    cluster = SimulatedCluster(api, namespace)
+    await cluster.prepare()
+    yield cluster
+    await cluster.clean()
 
 
 @pytest.fixture

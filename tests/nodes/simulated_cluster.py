@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from support.api import Api
 
-__all__ = ["SERVERS", "World", "condition", "terminated"]
+__all__ = ["SERVERS", "SimulatedCluster", "condition", "terminated"]
 
 SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
 Body = dict[str, Any]
@@ -28,7 +28,7 @@ def terminated(pod: Body) -> Body:
     return pod["status"]["containerStatuses"][0]["state"]["terminated"]
 
 
-class World:
+class SimulatedCluster:
     """One test's objects in one namespace."""
 
     def __init__(self, api: Api, namespace: str) -> None:

@@ -16,13 +16,13 @@ from support.api import MERGE
 GIB = 1 << 30
 
 
-async def test_a_server_pod_gets_a_gpu_and_reports_it(world, nodes, node_spec) -> None:
+async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=2, gpu_memory=40 * GIB)
     async with nodes.running(spec):
-        name = await world.server()
-        server = await world.ready(name)
+        name = await cluster.server()
+        server = await cluster.ready(name)
         status = server["status"]
-        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+        node = (await cluster.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
     resource = f"gpu.partita.dev/{status['uuid'][4:12]}"
     assert (
         node["status"]["allocatable"] | {"nvidia.com/gpu": "2", resource: "4"}
@@ -40,13 +40,13 @@ async def test_a_server_pod_gets_a_gpu_and_reports_it(world, nodes, node_spec) -
     assert condition(server, "Faulted") == ("False", "Healthy")
 
 
-async def test_a_job_runs_to_its_end(world, nodes, node_spec) -> None:
+async def test_a_job_runs_to_its_end(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
-        server = await world.ready(await world.server())
-        await world.job("good", server, duration="20s")
-        await world.job("bad", server, duration="10s", exit_code="3", message="no data")
-        running = await world.phase("good", "Running")
-        good, bad = await world.ended("good"), await world.ended("bad")
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("good", server, duration="20s")
+        await cluster.job("bad", server, duration="10s", exit_code="3", message="no data")
+        running = await cluster.phase("good", "Running")
+        good, bad = await cluster.ended("good"), await cluster.ended("bad")
     assert running["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
     assert condition(running, "Ready")[0] == "True"
     assert good["status"]["phase"] == "Succeeded"
@@ -57,11 +57,11 @@ async def test_a_job_runs_to_its_end(world, nodes, node_spec) -> None:
     assert terminated(bad)["message"] == "no data"
 
 
-async def test_use_is_reported_and_a_peak_outlives_its_job(world, nodes, node_spec) -> None:
+async def test_use_is_reported_and_a_peak_outlives_its_job(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(), speed=10.0):
-        name = await world.server()
-        server = await world.ready(name)
-        await world.job("a", server, duration="40s", memory="1Gi,3Gi,2Gi", gpu="40")
+        name = await cluster.server()
+        server = await cluster.ready(name)
+        await cluster.job("a", server, duration="40s", memory="1Gi,3Gi,2Gi", gpu="40")
         path = f"{SERVERS}/{name}"
 
         def uses(memory: str):
@@ -69,72 +69,72 @@ async def test_use_is_reported_and_a_peak_outlives_its_job(world, nodes, node_sp
                 s["status"]["usage"].get("jobs", {}).get("job-a", {}).get("memory") == memory
             )
 
-        first = await world.until(path, uses("1024Mi"))
+        first = await cluster.until(path, uses("1024Mi"))
         assert first["status"]["usage"]["gpuUtilization"] == 40
         assert first["status"]["mps"]["clients"] == 1
-        await world.until(path, uses("2048Mi"))
-        ended = await world.until(path, uses("0"))
+        await cluster.until(path, uses("2048Mi"))
+        ended = await cluster.until(path, uses("0"))
         assert ended["status"]["usage"]["jobs"]["job-a"]["peakMemory"] == "3072Mi"
         first_uses = {
             server["status"]["usage"]["jobs"]["job-a"]["firstUse"] for server in (first, ended)
         }
-        pod = await world.ended("a")
+        pod = await cluster.ended("a")
         assert len(first_uses) == 1
         assert parse_time(min(first_uses)) >= parse_time(pod["status"]["startTime"])
-        left = await world.until(path, lambda s: not s["status"]["usage"].get("jobs"))
+        left = await cluster.until(path, lambda s: not s["status"]["usage"].get("jobs"))
         assert left["status"]["usage"]["memory"] == "0Mi"
 
 
-async def test_only_the_job_above_its_limit_runs_out_of_memory(world, nodes, node_spec) -> None:
+async def test_only_the_job_above_its_limit_runs_out_of_memory(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
-        server = await world.ready(await world.server())
-        await world.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
-        await world.job("modest", server, limit="0=4096M", duration="40s", memory="3Gi")
-        greedy, modest = await world.ended("greedy"), await world.ended("modest")
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
+        await cluster.job("modest", server, limit="0=4096M", duration="40s", memory="3Gi")
+        greedy, modest = await cluster.ended("greedy"), await cluster.ended("modest")
     assert terminated(greedy)["exitCode"] == 1
     assert "CUDA out of memory" in terminated(greedy)["message"]
     assert modest["status"]["phase"] == "Succeeded"
 
 
 async def test_a_bad_annotation_fails_the_pod_and_says_what_to_write(
-    world, nodes, node_spec
+    cluster, nodes, node_spec
 ) -> None:
     async with nodes.running(node_spec()):
-        server = await world.ready(await world.server())
-        await world.job("bad", server, duration="soon")
-        bad = await world.ended("bad")
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("bad", server, duration="soon")
+        bad = await cluster.ended("bad")
     assert terminated(bad)["message"] == (
         "annotation sim.partita.dev/duration: 'soon'; write a duration such as 20s or 1m30s"
     )
 
 
-async def test_a_deleted_pod_ends_and_makes_room(world, nodes, node_spec) -> None:
+async def test_a_deleted_pod_ends_and_makes_room(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        await world.pod(
+        await cluster.pod(
             "first", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"}
         )
-        await world.phase("first", "Running")
-        await world.pod("second", {"nvidia.com/gpu": 1})
-        await world.api.delete(f"{world.pods}/first")
-        await world.api.gone(f"{world.pods}/first")
-        second = await world.ended("second")
+        await cluster.phase("first", "Running")
+        await cluster.pod("second", {"nvidia.com/gpu": 1})
+        await cluster.api.delete(f"{cluster.pods}/first")
+        await cluster.api.gone(f"{cluster.pods}/first")
+        second = await cluster.ended("second")
     assert second["status"]["phase"] == "Succeeded"
 
 
-async def test_a_server_pod_that_goes_takes_its_slices_along(world, nodes, node_spec) -> None:
+async def test_a_server_pod_that_goes_takes_its_slices_along(cluster, nodes, node_spec) -> None:
     spec = node_spec()
     async with nodes.running(spec):
-        name = await world.server()
-        server = await world.ready(name)
-        await world.job("a", server, duration="1h")
-        await world.phase("a", "Running")
-        await world.api.delete(f"{world.pods}/{name}")
-        await world.api.gone(f"{world.pods}/{name}")
-        lost = await world.ended("a")
-        stopped = (await world.api.get(f"{SERVERS}/{name}")).ok().body
-        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
-        await world.server_pod(name)
-        again = await world.ready(name)
+        name = await cluster.server()
+        server = await cluster.ready(name)
+        await cluster.job("a", server, duration="1h")
+        await cluster.phase("a", "Running")
+        await cluster.api.delete(f"{cluster.pods}/{name}")
+        await cluster.api.gone(f"{cluster.pods}/{name}")
+        lost = await cluster.ended("a")
+        stopped = (await cluster.api.get(f"{SERVERS}/{name}")).ok().body
+        node = (await cluster.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+        await cluster.server_pod(name)
+        again = await cluster.ready(name)
     assert "cudaErrorMpsClientTerminated" in terminated(lost)["message"]
     assert condition(stopped, "Ready") == ("False", "AgentStopped")
     assert stopped["status"]["mps"] == {"state": "Stopped", "clients": 0}
@@ -147,27 +147,27 @@ async def test_a_server_pod_that_goes_takes_its_slices_along(world, nodes, node_
     ("kind", "reason"), [("mps", "MPSFault"), ("gpu-lost", "GPULost"), ("xid", "XidError")]
 )
 async def test_a_fault_is_reported_and_recovered_from(
-    world, nodes, node_spec, kind: str, reason: str
+    cluster, nodes, node_spec, kind: str, reason: str
 ) -> None:
     spec = node_spec()
     async with nodes.running(spec):
-        name = await world.server()
+        name = await cluster.server()
         path = f"{SERVERS}/{name}"
-        server = await world.ready(name)
-        await world.job("a", server, duration="1h")
-        await world.phase("a", "Running")
-        async with world.api.watch(
+        server = await cluster.ready(name)
+        await cluster.job("a", server, duration="1h")
+        await cluster.phase("a", "Running")
+        async with cluster.api.watch(
             path.rsplit("/", 1)[0], fieldSelector=f"metadata.name={name}"
         ) as seen:
-            await world.api.patch(
+            await cluster.api.patch(
                 path, {"metadata": {"annotations": {"sim.partita.dev/fault": kind}}}, MERGE
             )
             while condition(faulted := (await seen.next())[1], "Faulted")[0] != "True":
                 pass
-        lost = await world.ended("a")
-        healthy = await world.ready(name)
-        await world.job("b", healthy, duration="1s")
-        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+        lost = await cluster.ended("a")
+        healthy = await cluster.ready(name)
+        await cluster.job("b", healthy, duration="1s")
+        assert (await cluster.ended("b"))["status"]["phase"] == "Succeeded"
     assert condition(faulted, "Faulted") == ("True", reason)
     assert condition(faulted, "Ready") == ("False", reason)
     assert faulted["status"]["mps"]["state"] == "Faulted"
@@ -176,11 +176,11 @@ async def test_a_fault_is_reported_and_recovered_from(
     assert "sim.partita.dev/fault" not in healthy["metadata"].get("annotations", {})
 
 
-async def test_a_fault_ends_only_when_the_ledger_is_empty(world, nodes, node_spec) -> None:
+async def test_a_fault_ends_only_when_the_ledger_is_empty(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
-        name = await world.server()
+        name = await cluster.server()
         path = f"{SERVERS}/{name}"
-        await world.ready(name)
+        await cluster.ready(name)
         booking = {
             "namespace": "n",
             "name": "j",
@@ -188,67 +188,71 @@ async def test_a_fault_ends_only_when_the_ledger_is_empty(world, nodes, node_spe
             "memory": "1Gi",
             "since": "2026-01-01T00:00:00Z",
         }
-        await world.api.patch(f"{path}/status", {"status": {"allocations": {"u": booking}}})
-        await world.api.patch(path, {"metadata": {"annotations": {"sim.partita.dev/fault": "xid"}}})
-        await world.until(path, lambda s: condition(s, "Faulted")[0] == "True")
-        await world.api.patch(f"{path}/status", {"status": {"allocations": {"u": None}}})
-        healthy = await world.ready(name)
+        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": booking}}})
+        await cluster.api.patch(
+            path, {"metadata": {"annotations": {"sim.partita.dev/fault": "xid"}}}
+        )
+        await cluster.until(path, lambda s: condition(s, "Faulted")[0] == "True")
+        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": None}}})
+        healthy = await cluster.ready(name)
     assert condition(healthy, "Faulted") == ("False", "Recovered")
 
 
-async def test_a_node_that_is_gone_is_silent_and_comes_back(world, nodes, node_spec) -> None:
+async def test_a_node_that_is_gone_is_silent_and_comes_back(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec, faults=f"node-gone@60s+10s:{spec.name}", speed=20.0):
-        name = await world.server()
-        server = await world.ready(name)
-        await world.job("a", server, duration="1h")
-        await world.phase("a", "Running")
-        await world.api.gone(f"/api/v1/nodes/{spec.name}")
-        assert (await world.api.get(f"{world.pods}/a")).body["status"]["phase"] == "Running"
-        lost = await world.ended("a")
-        await world.job("b", await world.ready(name), duration="1s")
-        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+        name = await cluster.server()
+        server = await cluster.ready(name)
+        await cluster.job("a", server, duration="1h")
+        await cluster.phase("a", "Running")
+        await cluster.api.gone(f"/api/v1/nodes/{spec.name}")
+        assert (await cluster.api.get(f"{cluster.pods}/a")).body["status"]["phase"] == "Running"
+        lost = await cluster.ended("a")
+        await cluster.job("b", await cluster.ready(name), duration="1s")
+        assert (await cluster.ended("b"))["status"]["phase"] == "Succeeded"
     assert terminated(lost)["reason"] == "ContainerStatusUnknown"
 
 
-async def test_a_node_deleted_by_hand_is_gone_until_it_is_created(world, nodes, node_spec) -> None:
+async def test_a_node_deleted_by_hand_is_gone_until_it_is_created(
+    cluster, nodes, node_spec
+) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):
-        await world.api.delete(f"/api/v1/nodes/{spec.name}")
-        await world.pod("a", {"nvidia.com/gpu": 1})
+        await cluster.api.delete(f"/api/v1/nodes/{spec.name}")
+        await cluster.pod("a", {"nvidia.com/gpu": 1})
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name}}
-        (await world.api.post("/api/v1/nodes", node)).ok()
-        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
+        (await cluster.api.post("/api/v1/nodes", node)).ok()
+        assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
 
 
-async def test_a_cordoned_node_takes_no_pod(world, nodes, node_spec) -> None:
+async def test_a_cordoned_node_takes_no_pod(cluster, nodes, node_spec) -> None:
     first, second = node_spec("-a", gpus=4), node_spec("-b", gpus=1)
     async with nodes.running(first, second):
-        await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": True}})
-        await world.pod("full", {"nvidia.com/gpu": 2})
-        await world.pod("fits", {"nvidia.com/gpu": 1})
-        assert (await world.ended("fits"))["spec"]["nodeName"] == second.name
-        assert (await world.api.get(f"{world.pods}/full")).body["status"]["phase"] == "Pending"
-        await world.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": False}})
-        ended = await world.ended("full")
+        await cluster.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": True}})
+        await cluster.pod("full", {"nvidia.com/gpu": 2})
+        await cluster.pod("fits", {"nvidia.com/gpu": 1})
+        assert (await cluster.ended("fits"))["spec"]["nodeName"] == second.name
+        assert (await cluster.api.get(f"{cluster.pods}/full")).body["status"]["phase"] == "Pending"
+        await cluster.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": False}})
+        ended = await cluster.ended("full")
     assert ended["spec"]["nodeName"] == first.name
 
 
-async def test_what_runs_goes_on_after_a_restart(world, nodes, node_spec) -> None:
+async def test_what_runs_goes_on_after_a_restart(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=3)
     async with nodes.running(spec, speed=10.0):
-        names = [await world.server(), await world.server()]
-        before = [await world.ready(name) for name in names]
-        await world.job("a", before[1], duration="30s", memory="1Gi")
-        await world.job("gone", before[0], duration="1h")
-        running = await world.phase("a", "Running")
-        await world.phase("gone", "Running")
-    await world.api.delete(f"{world.pods}/gone")
+        names = [await cluster.server(), await cluster.server()]
+        before = [await cluster.ready(name) for name in names]
+        await cluster.job("a", before[1], duration="30s", memory="1Gi")
+        await cluster.job("gone", before[0], duration="1h")
+        running = await cluster.phase("a", "Running")
+        await cluster.phase("gone", "Running")
+    await cluster.api.delete(f"{cluster.pods}/gone")
     async with nodes.running(spec, speed=10.0):
-        ended = await world.ended("a")
-        after = [await world.ready(name) for name in names]
-        await world.api.gone(f"{world.pods}/gone")
-        node = (await world.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
+        ended = await cluster.ended("a")
+        after = [await cluster.ready(name) for name in names]
+        await cluster.api.gone(f"{cluster.pods}/gone")
+        node = (await cluster.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
     assert [s["status"]["uuid"] for s in after] == [s["status"]["uuid"] for s in before]
     assert ended["status"]["startTime"] == running["status"]["startTime"]
     assert ended["status"]["phase"] == "Succeeded"
@@ -256,22 +260,22 @@ async def test_what_runs_goes_on_after_a_restart(world, nodes, node_spec) -> Non
     assert sorted(slices.values()) == ["0", "4", "4"]
 
 
-async def test_a_pod_bound_to_a_node_without_room_is_refused(world, nodes, node_spec) -> None:
+async def test_a_pod_bound_to_a_node_without_room_is_refused(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):
-        await world.pod("a", {"nvidia.com/gpu": 2}, nodeName=spec.name)
-        refused = await world.ended("a")
+        await cluster.pod("a", {"nvidia.com/gpu": 2}, nodeName=spec.name)
+        refused = await cluster.ended("a")
     assert refused["status"]["reason"] == "UnexpectedAdmissionError"
 
 
-async def test_many_pods_at_once_all_end(world, nodes, node_spec) -> None:
+async def test_many_pods_at_once_all_end(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=4), speed=100.0):
-        names = [await world.server() for _ in range(4)]
-        servers = [await world.ready(name) for name in names]
+        names = [await cluster.server() for _ in range(4)]
+        servers = [await cluster.ready(name) for name in names]
         await asyncio.gather(
-            *(world.job(f"j-{i}", servers[i % 4], duration="5s") for i in range(60))
+            *(cluster.job(f"j-{i}", servers[i % 4], duration="5s") for i in range(60))
         )
-        pods = [await world.ended(f"j-{i}") for i in range(60)]
+        pods = [await cluster.ended(f"j-{i}") for i in range(60)]
     assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
 
 
@@ -285,86 +289,88 @@ async def test_senseless_settings_are_refused(api_server, changes, message) -> N
 
 
 async def test_a_pod_that_came_before_its_slices_is_bound_when_they_are_there(
-    world, nodes, node_spec
+    cluster, nodes, node_spec
 ) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        name = await world.server()
-        server = await world.ready(name)
-        await world.api.delete(f"{world.pods}/{name}")
-        await world.api.gone(f"{world.pods}/{name}")
-        await world.job("early", server, duration="1s")
-        await world.server_pod(name)
-        assert (await world.ended("early"))["status"]["phase"] == "Succeeded"
+        name = await cluster.server()
+        server = await cluster.ready(name)
+        await cluster.api.delete(f"{cluster.pods}/{name}")
+        await cluster.api.gone(f"{cluster.pods}/{name}")
+        await cluster.job("early", server, duration="1s")
+        await cluster.server_pod(name)
+        assert (await cluster.ended("early"))["status"]["phase"] == "Succeeded"
 
 
-async def annotate(world, path: str, fault: str) -> None:
+async def annotate(cluster, path: str, fault: str) -> None:
     patch = {"metadata": {"annotations": {"sim.partita.dev/fault": fault}}}
-    (await world.api.patch(path, patch)).ok()
+    (await cluster.api.patch(path, patch)).ok()
 
 
-async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(world, nodes, node_spec) -> None:
+async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        name = await world.server("TimeSlicing")
-        server = await world.ready(name)
+        name = await cluster.server("TimeSlicing")
+        server = await cluster.ready(name)
         for fault in ("mps", "fire"):
-            await annotate(world, f"{SERVERS}/{name}", fault)
-        await world.job("a", server, duration="1s")
-        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
-        after = (await world.api.get(f"{SERVERS}/{name}")).ok().body
+            await annotate(cluster, f"{SERVERS}/{name}", fault)
+        await cluster.job("a", server, duration="1s")
+        assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
+        after = (await cluster.api.get(f"{SERVERS}/{name}")).ok().body
     assert condition(after, "Faulted") == ("False", "Healthy")
 
 
-async def test_a_fault_asked_for_while_nobody_looked_happens(world, nodes, node_spec) -> None:
+async def test_a_fault_asked_for_while_nobody_looked_happens(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):
-        name = await world.server()
-        await world.ready(name)
-    await annotate(world, f"{SERVERS}/{name}", "mps")
+        name = await cluster.server()
+        await cluster.ready(name)
+    await annotate(cluster, f"{SERVERS}/{name}", "mps")
     async with nodes.running(spec):
-        await world.until(
+        await cluster.until(
             f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
         )
 
 
-async def test_random_faults_come_and_go(world, nodes, node_spec) -> None:
+async def test_random_faults_come_and_go(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1), faults="random:600,seed=3", speed=5.0):
-        name = await world.server()
-        await world.until(f"{SERVERS}/{name}", lambda s: condition(s, "Faulted")[0] == "True")
-        await world.until(f"{SERVERS}/{name}", lambda s: condition(s, "Ready")[0] == "True")
+        name = await cluster.server()
+        await cluster.until(f"{SERVERS}/{name}", lambda s: condition(s, "Faulted")[0] == "True")
+        await cluster.until(f"{SERVERS}/{name}", lambda s: condition(s, "Ready")[0] == "True")
 
 
-async def test_a_pod_made_anew_under_the_same_name_runs(world, nodes, node_spec) -> None:
+async def test_a_pod_made_anew_under_the_same_name_runs(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
         for duration in ("1h", "1s"):
             annotations = {"sim.partita.dev/duration": duration}
-            await world.pod("a", {"nvidia.com/gpu": 1}, annotations=annotations)
-            await world.phase("a", "Running", "Succeeded")
+            await cluster.pod("a", {"nvidia.com/gpu": 1}, annotations=annotations)
+            await cluster.phase("a", "Running", "Succeeded")
             if duration == "1h":
-                await world.api.delete(f"{world.pods}/a", {"gracePeriodSeconds": 0})
-                await world.api.gone(f"{world.pods}/a")
-        assert (await world.ended("a"))["status"]["phase"] == "Succeeded"
+                await cluster.api.delete(f"{cluster.pods}/a", {"gracePeriodSeconds": 0})
+                await cluster.api.gone(f"{cluster.pods}/a")
+        assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
 
 
 async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
-    world, nodes, node_spec
+    cluster, nodes, node_spec
 ) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        await world.pod("a", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"})
-        await world.phase("a", "Running")
-        await world.api.patch(f"{world.pods}/a/status", {"status": {"phase": "Failed"}})
-        await world.pod("b", {"nvidia.com/gpu": 1})
-        assert (await world.ended("b"))["status"]["phase"] == "Succeeded"
+        await cluster.pod(
+            "a", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"}
+        )
+        await cluster.phase("a", "Running")
+        await cluster.api.patch(f"{cluster.pods}/a/status", {"status": {"phase": "Failed"}})
+        await cluster.pod("b", {"nvidia.com/gpu": 1})
+        assert (await cluster.ended("b"))["status"]["phase"] == "Succeeded"
 
 
-async def test_a_job_on_several_gpus_ends_as_one(world, nodes, node_spec) -> None:
+async def test_a_job_on_several_gpus_ends_as_one(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=2)):
-        names = [await world.server("Exclusive"), await world.server("Exclusive")]
-        uuids = [(await world.ready(name))["status"]["uuid"] for name in names]
+        names = [await cluster.server("Exclusive"), await cluster.server("Exclusive")]
+        uuids = [(await cluster.ready(name))["status"]["uuid"] for name in names]
         slices = {f"gpu.partita.dev/{uuid[4:12]}": 1 for uuid in uuids}
         for name, memory in (("good", "8Gi"), ("greedy", "8Gi,96Gi")):
             annotations = {"sim.partita.dev/memory": memory}
-            await world.pod(name, slices, annotations=annotations)
-        good, greedy = await world.ended("good"), await world.ended("greedy")
+            await cluster.pod(name, slices, annotations=annotations)
+        good, greedy = await cluster.ended("good"), await cluster.ended("greedy")
     assert good["status"]["phase"] == "Succeeded"
     assert "CUDA out of memory" in terminated(greedy)["message"]
 

@@ -17,7 +17,7 @@ AGENT = "`partita-agent-reports`, and the rights of the agent's role"
 @action(RBAC, real=True)
 async def others_jobs_and_pods_changed(attacker: Attacker) -> None:
     """Reading, changing, deleting and labelling the victims' jobs and Pods by their names."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     pod = attacker.path("pods", f"{victim.name}-1", victim.namespace)
     for path in (victim.path, pod):
         attacker.refused(await attacker.api.get(path))
@@ -30,10 +30,10 @@ async def others_jobs_and_pods_changed(attacker: Attacker) -> None:
 @action(RBAC, real=True)
 async def gpu_servers_and_partitions_changed(attacker: Attacker) -> None:
     """Making, scaling, changing and deleting partitions and GPUServers, and writing the ledger."""
-    world = attacker.world
-    gpu = f"{GROUP_PATH}/gpuservers/{world.gpus[0]['metadata']['name']}"
-    partition = f"{GROUP_PATH}/gpupartitions/{world.partition}"
-    server = {"metadata": {"name": "own"}, "spec": {"partition": world.partition}}
+    cluster = attacker.cluster
+    gpu = f"{GROUP_PATH}/gpuservers/{cluster.gpus[0]['metadata']['name']}"
+    partition = f"{GROUP_PATH}/gpupartitions/{cluster.partition}"
+    server = {"metadata": {"name": "own"}, "spec": {"partition": cluster.partition}}
     api = attacker.api
     ledger = {"status": {"allocations": None}}
     for answer in (
@@ -52,15 +52,15 @@ async def gpu_servers_and_partitions_changed(attacker: Attacker) -> None:
 @action(RBAC, real=True)
 async def nodes_and_namespaces_changed(attacker: Attacker) -> None:
     """Cordoning the victims' node, and labelling its own namespace as one that may more."""
-    world = attacker.world
-    node = f"/api/v1/nodes/{world.gpus[0]['status']['node']}"
+    cluster = attacker.cluster
+    node = f"/api/v1/nodes/{cluster.gpus[0]['status']['node']}"
     own = f"/api/v1/namespaces/{attacker.namespace}"
-    labels = {"partita.dev/gpu-access": "unrestricted", "team": world.victim}
+    labels = {"partita.dev/gpu-access": "unrestricted", "team": cluster.victim}
     for answer in (
         await attacker.api.patch(node, {"spec": {"unschedulable": True}}),
         await attacker.api.delete(node),
         await attacker.api.patch(own, {"metadata": {"labels": labels}}),
-        await attacker.api.delete(f"/api/v1/namespaces/{world.victim}"),
+        await attacker.api.delete(f"/api/v1/namespaces/{cluster.victim}"),
     ):
         attacker.refused(answer)
 
@@ -111,7 +111,7 @@ async def lease_of_the_operator(attacker: Attacker) -> None:
         "spec": {"holderIdentity": "mallory", "leaseDurationSeconds": 3600},
     }
     await attacker.api.post(f"{LEASES}/{attacker.namespace}/leases", lease)
-    if attacker.world.real:
+    if attacker.cluster.real:
         path = f"{LEASES}/partita-system/leases/partita-operator"
         attacker.refused(await attacker.api.delete(path))
         attacker.refused(await attacker.api.patch(path, {"spec": {"holderIdentity": "mallory"}}))
@@ -121,7 +121,7 @@ async def lease_of_the_operator(attacker: Attacker) -> None:
 async def events_that_are_forged(attacker: Attacker) -> None:
     """Two hundred Events in the operator's name about its own job, with markup and line breaks."""
     job = await attacker.runs("told")
-    world = attacker.world
+    cluster = attacker.cluster
 
     async def tell(number: int) -> None:
         about = {
@@ -142,28 +142,32 @@ async def events_that_are_forged(attacker: Attacker) -> None:
         await attacker.api.post(attacker.path("events"), event)
 
     await asyncio.gather(*(tell(number) for number in range(200)))
-    victim = world.running[0]
+    victim = cluster.running[0]
     foreign = {
         "metadata": {"name": "foreign"},
-        "involvedObject": {"kind": "SharedGPUJob", "name": victim.name, "namespace": world.victim},
+        "involvedObject": {
+            "kind": "SharedGPUJob",
+            "name": victim.name,
+            "namespace": cluster.victim,
+        },
         "reason": "Evicted",
         "message": "",
         "source": {"component": "somebody"},
     }
-    answer = await attacker.api.post(attacker.path("events", namespace=world.victim), foreign)
-    if world.real:
+    answer = await attacker.api.post(attacker.path("events", namespace=cluster.victim), foreign)
+    if cluster.real:
         attacker.refused(answer)
 
 
 @action(AGENT, real=True)
 async def agent_token_that_was_stolen(attacker: Attacker) -> None:
     """What the token of one server Pod can do: other GPUs' status, bookings, Pods, Secrets."""
-    world = attacker.world
-    first, second = (gpu["metadata"]["name"] for gpu in world.gpus[:2])
-    async with world.agent_of(first) as agent:
+    cluster = attacker.cluster
+    first, second = (gpu["metadata"]["name"] for gpu in cluster.gpus[:2])
+    async with cluster.agent_of(first) as agent:
         own, other = (f"{GROUP_PATH}/gpuservers/{name}" for name in (first, second))
         (await agent.patch(f"{own}/status", {"status": {"driverVersion": "580.95.05"}})).ok()
-        pod = f"/api/v1/namespaces/{world.victim}/pods/{world.running[0].name}-1"
+        pod = f"/api/v1/namespaces/{cluster.victim}/pods/{cluster.running[0].name}-1"
         for answer in (
             await agent.patch(f"{other}/status", {"status": {"memory": "1Gi"}}),
             await agent.patch(f"{own}/status", {"status": {"allocations": None}}),
@@ -172,9 +176,9 @@ async def agent_token_that_was_stolen(attacker: Attacker) -> None:
             await agent.delete(own),
             await agent.delete(pod),
             await agent.patch(pod, {"metadata": {"labels": {"a": "b"}}}),
-            await agent.patch(world.running[0].path, {"spec": {"suspend": True}}),
-            await agent.patch(f"{world.running[0].path}/status", {"status": {"phase": "Failed"}}),
-            await agent.get(f"/api/v1/namespaces/{world.victim}/secrets"),
+            await agent.patch(cluster.running[0].path, {"spec": {"suspend": True}}),
+            await agent.patch(f"{cluster.running[0].path}/status", {"status": {"phase": "Failed"}}),
+            await agent.get(f"/api/v1/namespaces/{cluster.victim}/secrets"),
             await agent.get("/api/v1/pods"),
         ):
             attacker.refused(answer, 403, 422)

@@ -23,8 +23,8 @@ async def _waits(job: Job) -> str:
 @action("`allowedNamespaces` of the partition")
 async def job_of_a_partition_of_others(attacker: Attacker) -> None:
     """Jobs in partitions that serve others alone, that do not exist, and of strange names."""
-    world = attacker.world
-    job = await attacker.job("intruder", partition=world.closed, gpuMemory="1Gi")
+    cluster = attacker.cluster
+    job = await attacker.job("intruder", partition=cluster.closed, gpuMemory="1Gi")
     assert await _waits(job) == "NamespaceNotAllowed"
     for index, name in enumerate(("nope", "../gpuservers", "a" * 63, "gpus/../x", "\u00fc")):
         await attacker.submit(f"lost-{index}", partition=name, gpuMemory="1Gi")
@@ -37,7 +37,7 @@ async def job_moved_to_a_partition_of_others(attacker: Attacker) -> None:
     assert (await attacker.api.patch(job.path, {"spec": {"partition": "x"}})).status == 422
     await attacker.api.patch(job.path, {"spec": {"suspend": True}})
     await job.phase("Suspended")
-    change = {"spec": {"partition": attacker.world.closed, "suspend": False}}
+    change = {"spec": {"partition": attacker.cluster.closed, "suspend": False}}
     await attacker.api.patch(job.path, change)
     await job.waits("NamespaceNotAllowed")
 
@@ -47,7 +47,7 @@ async def job_of_the_highest_priority(attacker: Attacker) -> None:
     """A job of priority 1,000,000 that fits only where a victim's job runs."""
     answer = await attacker.submit("first", gpuMemory="20Gi", priority=1_000_000, sim=LONG)
     if answer.status == 201:
-        await Job(attacker.world.system, attacker.namespace, "first", "").until(
+        await Job(attacker.cluster.system, attacker.namespace, "first", "").until(
             lambda s: s.get("phase")
         )
 
@@ -56,7 +56,7 @@ async def job_of_the_highest_priority(attacker: Attacker) -> None:
 async def more_jobs_than_the_quota_has(attacker: Attacker) -> None:
     """Forty jobs at once, of ten that the namespace may run."""
     await asyncio.gather(*(attacker.job(f"many-{n}", gpuMemory="1Gi", sim=LONG) for n in range(40)))
-    history = attacker.world.history
+    history = attacker.cluster.history
     await history.until(lambda: len(history.all("pods", attacker.namespace)) == 10)
 
 
@@ -86,7 +86,7 @@ async def job_of_extreme_numbers(attacker: Attacker) -> None:
 @action("a job's status is a subresource, of which a team has no right", real=True)
 async def forged_status(attacker: Attacker) -> None:
     """A status that says that a job runs on the victims' GPU, at its creation and later."""
-    gpu = attacker.world.gpus[0]
+    gpu = attacker.cluster.gpus[0]
     forged = {
         "phase": "Running",
         "assignment": {
@@ -98,7 +98,7 @@ async def forged_status(attacker: Attacker) -> None:
     }
     answer = await attacker.submit("forged", gpuMemory="400Gi", status=forged)
     assert "phase" not in answer.ok().body.get("status", {})
-    job = Job(attacker.world.system, attacker.namespace, "forged", "")
+    job = Job(attacker.cluster.system, attacker.namespace, "forged", "")
     role = await attacker.api.patch(f"{job.path}/status", {"status": forged})
     attacker.refused(role)
 
@@ -130,8 +130,8 @@ async def template_that_reaches_the_node(attacker: Attacker) -> None:
 )
 async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
     """A template with another name, namespace, owner, finalizers, and labels of a server Pod."""
-    world, victim = attacker.world, attacker.world.running[0]
-    server = world.gpus[0]["metadata"]["name"]
+    cluster, victim = attacker.cluster, attacker.cluster.running[0]
+    server = cluster.gpus[0]["metadata"]["name"]
     meta = {
         "name": f"{victim.name}-1",
         "namespace": victim.namespace,
@@ -144,9 +144,9 @@ async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
     answer = await attacker.submit("elsewhere", gpuMemory="1Gi", template=template)
     if answer.status != 201:
         return
-    job = Job(world.system, attacker.namespace, "elsewhere", answer.body["metadata"]["uid"])
+    job = Job(cluster.system, attacker.namespace, "elsewhere", answer.body["metadata"]["uid"])
     await job.until(lambda s: s.get("phase") in {"Succeeded", "Running"} or s.get("reason"))
-    for pod in world.history.versions("pods", "elsewhere-1", attacker.namespace)[:1]:
+    for pod in cluster.history.versions("pods", "elsewhere-1", attacker.namespace)[:1]:
         assert pod["metadata"].get("finalizers") is None
         assert [o["uid"] for o in pod["metadata"]["ownerReferences"]] == [job.uid]
         assert "partita.dev/server" not in pod["metadata"]["labels"]
@@ -158,7 +158,7 @@ async def template_that_chooses_its_node(attacker: Attacker) -> None:
     """Templates with a node, a scheduler, gates, and a selector that no node has."""
     for index, spec in enumerate(
         (
-            {"nodeName": attacker.world.gpus[-1]["status"]["node"]},
+            {"nodeName": attacker.cluster.gpus[-1]["status"]["node"]},
             {"schedulerName": "none"},
             {"schedulingGates": [{"name": "example.org/never"}]},
             {"nodeSelector": {"no": "node"}},
@@ -192,7 +192,7 @@ async def template_nested_as_deeply_as_the_api_server_takes_it(attacker: Attacke
             "kind": "SharedGPUJob",
             "metadata": {"name": f"deep-{levels}"},
             "spec": {
-                "partition": attacker.world.partition,
+                "partition": attacker.cluster.partition,
                 "gpuMemory": "256Mi",
                 "template": {"spec": {"containers": [container()], "affinity": 0}},
             },
@@ -241,7 +241,7 @@ async def template_of_strange_types(attacker: Attacker) -> None:
 @action("names are those that Kubernetes takes; a Pod's name is its job's and a number")
 async def jobs_of_confusing_names(attacker: Attacker) -> None:
     """Names of victims' jobs, names that look like others' Pods, and strange ones."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     for name in (victim.name, f"{victim.name}-1", "a-1", "a", "a-1-1", "n" * 57, "0", "1-1"):
         await attacker.job(name, gpuMemory="256Mi", application=victim.name)
     for name in ("\u00e4", "A", "a/b", "..", "a" * 300, "\u202ea", "a\nb", ""):
@@ -284,9 +284,9 @@ async def suspended_and_resumed_again_and_again(attacker: Attacker) -> None:
 async def deleted_and_made_again_under_its_name(attacker: Attacker) -> None:
     """A job that is deleted, and made anew under its name with another template, ten times."""
     for number in range(10):
-        await attacker.world.history.until(
+        await attacker.cluster.history.until(
             lambda: (
-                attacker.world.history.get("sharedgpujobs", "phoenix", attacker.namespace) is None
+                attacker.cluster.history.get("sharedgpujobs", "phoenix", attacker.namespace) is None
             )
         )
         job = await attacker.job(
@@ -322,7 +322,7 @@ async def job_with_the_finalizers_of_partita(attacker: Attacker) -> None:
 @action("ownership ends at the namespace: Kubernetes deletes the dependent, never its owner")
 async def job_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     """A job with a victim's job, and the victims' GPU, as owners that are to wait for it."""
-    victim, gpu = attacker.world.running[0], attacker.world.gpus[0]["metadata"]
+    victim, gpu = attacker.cluster.running[0], attacker.cluster.gpus[0]["metadata"]
     owners = [
         {"kind": "SharedGPUJob", "name": victim.name, "uid": victim.uid, "controller": True},
         {"kind": "GPUServer", "name": gpu["name"], "uid": gpu["uid"]},
@@ -377,7 +377,7 @@ async def profile_that_is_poisoned(attacker: Attacker) -> None:
         }
         path = f"/apis/partita.dev/v1alpha1/namespaces/{attacker.namespace}/applicationprofiles"
         answer = await attacker.api.post(path, body)
-        if attacker.world.real:
+        if attacker.cluster.real:
             attacker.refused(answer)
         await attacker.submit(f"learnt-{index}", application=application)
 

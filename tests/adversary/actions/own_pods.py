@@ -46,7 +46,7 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
     await job.delete()
     await _another_big(attacker)
     await job.gone()
-    history = attacker.world.history
+    history = attacker.cluster.history
     await history.until(lambda: job.pod() is None)
     # Nothing is left booked for what is no more.
     await history.until(
@@ -60,7 +60,7 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
 @action(f"{METADATA}; the GPUServer's status says what is allocated, not the Pod")
 async def own_pod_with_another_amount(attacker: Attacker) -> None:
     """Writing another amount of memory, UID and attempt on the Pod of a job that runs."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     await _big(attacker, "hog")
     annotations = {"partita.dev/gpu-memory": "1Mi", "partita.dev/job-uid": victim.uid}
     labels = {"partita.dev/attempt": "7", "partita.dev/job": victim.name}
@@ -79,7 +79,7 @@ async def own_pod_without_its_owner(attacker: Attacker) -> None:
 @action(KEPT)
 async def own_pod_given_to_another_job(attacker: Attacker) -> None:
     """Making a victim's job the owner of the Pod of a job that runs."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     await _big(attacker, "hog")
     owner = {
         "apiVersion": "partita.dev/v1alpha1",
@@ -106,7 +106,7 @@ async def own_pods_deleted(attacker: Attacker) -> None:
     """Deleting the Pod of a job again and again, as soon as it is there."""
     job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
     for attempt in range(1, 4):
-        await attacker.world.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
+        await attacker.cluster.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"))
 
 
@@ -115,7 +115,7 @@ async def own_pods_deleted_by_force(attacker: Attacker) -> None:
     """The same without grace: the Pod is gone in the moment in which it was made."""
     job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
     for attempt in range(1, 4):
-        await attacker.world.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
+        await attacker.cluster.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
         options = {"gracePeriodSeconds": 0}
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
 
@@ -126,7 +126,7 @@ async def own_pod_evicted(attacker: Attacker) -> None:
     await attacker.runs("hog")
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "hog-1"}}
     (await attacker.api.post(f"{attacker.path('pods', 'hog-1')}/eviction", eviction)).ok()
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     path = attacker.path("pods", f"{victim.name}-1", victim.namespace)
     eviction["metadata"] = {"name": f"{victim.name}-1"}
     attacker.refused(await attacker.api.post(f"{path}/eviction", eviction))
@@ -177,8 +177,8 @@ async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
 @action("RBAC: it reaches the Pods of its own namespace alone", real=True)
 async def exec_attach_and_port_forward(attacker: Attacker) -> None:
     """Entering the Pods of the victims, and the server Pods with their MPS."""
-    victim = attacker.world.running[0]
-    servers = attacker.world.history.all("pods", "partita-servers")
+    victim = attacker.cluster.running[0]
+    servers = attacker.cluster.history.all("pods", "partita-servers")
     targets = [attacker.path("pods", f"{victim.name}-1", victim.namespace)]
     targets += [
         attacker.path("pods", body["metadata"]["name"], "partita-servers") for body in servers
@@ -216,7 +216,7 @@ async def pod_that_ends_with_strange_last_words(attacker: Attacker) -> None:
 @action("the job's limits come from the operator, which takes no device from a template")
 async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> None:
     """A job whose template asks for more devices, another GPU, and no limit."""
-    uuid = attacker.world.gpus[0]["status"]["uuid"]
+    uuid = attacker.cluster.gpus[0]["status"]["uuid"]
     limits = {f"gpu.partita.dev/{uuid.removeprefix('GPU-')[:8]}": "5", "nvidia.com/gpu": "1"}
     variables = {
         "NVIDIA_VISIBLE_DEVICES": "all",

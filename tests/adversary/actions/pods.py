@@ -48,13 +48,13 @@ async def _has_phases(attacker: Attacker, pod: Body | None, *phases: str) -> Non
     if pod is None:
         return
     for phase in phases:
-        await attacker.world.kubelet(pod, phase, code=int(phase == "Failed"))
+        await attacker.cluster.kubelet(pod, phase, code=int(phase == "Failed"))
 
 
 @action(IDENTITY)
 async def pod_labelled_as_the_server_of_a_gpu(attacker: Attacker) -> None:
     """A Pod with the labels of the server Pod of the victims' GPU; it runs, and fails."""
-    for gpu in attacker.world.gpus:
+    for gpu in attacker.cluster.gpus:
         name = gpu["metadata"]["name"]
         body = pod_body(f"as-{name}", labels=_labels("server", server=name))
         await _forged(attacker, body, "Running", "Failed")
@@ -63,7 +63,7 @@ async def pod_labelled_as_the_server_of_a_gpu(attacker: Attacker) -> None:
 @action(IDENTITY)
 async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
     """A Pod with name, labels and owner of the server Pod, in the tenant's own namespace."""
-    for gpu in attacker.world.gpus:
+    for gpu in attacker.cluster.gpus:
         meta = gpu["metadata"]
         owner = {
             "apiVersion": "partita.dev/v1alpha1",
@@ -80,14 +80,14 @@ async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
 @action(OWNER)
 async def pod_that_says_another_job_succeeded(attacker: Attacker) -> None:
     """A Pod with the UID of a victim's job in its annotation, which succeeds."""
-    for index, victim in enumerate(attacker.world.running):
+    for index, victim in enumerate(attacker.cluster.running):
         await _forged(attacker, _as_job(victim, f"ends-{index}"), "Succeeded")
 
 
 @action(OWNER)
 async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
     """The same, with the name of the victim's Pod; it fails, and is deleted."""
-    for victim in attacker.world.running:
+    for victim in attacker.cluster.running:
         await _forged(attacker, _as_job(victim, f"{victim.name}-1"), "Failed")
         await attacker.api.delete(attacker.path("pods", f"{victim.name}-1"))
 
@@ -95,7 +95,7 @@ async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
 @action(OWNER)
 async def pod_of_the_next_attempt_of_another_job(attacker: Attacker) -> None:
     """A Pod that says it is the next attempt of a victim's job that runs, or waits."""
-    for victim in [*attacker.world.running, *attacker.world.waiting]:
+    for victim in [*attacker.cluster.running, *attacker.cluster.waiting]:
         body = _as_job(victim, f"{victim.name}-2", attempt=2)
         await _forged(attacker, body, "Running")
 
@@ -103,14 +103,14 @@ async def pod_of_the_next_attempt_of_another_job(attacker: Attacker) -> None:
 @action(OWNER)
 async def pod_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     """A Pod with a victim's job as its controller, which is of another namespace."""
-    for index, victim in enumerate(attacker.world.running):
+    for index, victim in enumerate(attacker.cluster.running):
         await _forged(attacker, _as_job(victim, f"owned-{index}", own=True), "Succeeded")
 
 
 @action(IDENTITY)
 async def pod_with_the_label_of_a_component_put_on_and_off(attacker: Attacker) -> None:
     """An ordinary Pod that becomes a server's and a job's by its labels, and neither again."""
-    victim, gpu = attacker.world.running[0], attacker.world.gpus[0]["metadata"]["name"]
+    victim, gpu = attacker.cluster.running[0], attacker.cluster.gpus[0]["metadata"]["name"]
     if await attacker.pod(pod_body("turncoat")) is None:
         return
     for component in ("server", "job", "server", None):
@@ -126,7 +126,7 @@ async def pod_with_the_label_of_a_component_put_on_and_off(attacker: Attacker) -
 @action(f"{METADATA}; what cannot be read is no Pod of the operator")
 async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
     """Pods whose attempt, memory and job are no numbers, not to be counted, or empty."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     for index, attempt in enumerate(("", "x", "-1", "99999999999999999999", "1.5", "0")):
         body = _as_job(victim, f"strange-{index}")
         body["metadata"]["labels"]["partita.dev/attempt"] = attempt
@@ -146,7 +146,7 @@ async def pod_with_the_finalizers_of_partita(attacker: Attacker) -> None:
 @action("an object has at most 1.5 MiB, annotations 256 KiB; the operator keeps neither of a Pod")
 async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -> None:
     """A Pod with 2,000 finalizers and 200 KiB of annotations, which is changed and deleted."""
-    victim = attacker.world.running[0]
+    victim = attacker.cluster.running[0]
     body = _as_job(victim, "heavy")
     body["metadata"]["finalizers"] = [f"example.org/f{n}" for n in range(2000)]
     body["metadata"]["annotations"]["example.org/text"] = "x" * 200_000
@@ -162,7 +162,7 @@ async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -
 @action("kube-scheduler is passed by, the device plugin is not: the Pod gets no GPU")
 async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
     """A Pod with the name of the victims' node, on which it runs without a GPU."""
-    node = attacker.world.gpus[0]["status"]["node"]
+    node = attacker.cluster.gpus[0]["status"]["node"]
     spec = {"containers": [container()], "nodeName": node}
     await _ends_as(attacker, pod_body("bound", spec=spec), "Running", "Succeeded")
 
@@ -170,7 +170,7 @@ async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
 @action(ADMISSION, real=True)
 async def pod_that_asks_for_a_slice(attacker: Attacker) -> None:
     """A Pod that asks for the device of the victims' GPU, in a container of either kind."""
-    uuid = attacker.world.gpus[0]["status"]["uuid"].removeprefix("GPU-")[:8]
+    uuid = attacker.cluster.gpus[0]["status"]["uuid"].removeprefix("GPU-")[:8]
     taker = container(resources={"limits": {f"gpu.partita.dev/{uuid}": "1"}})
     for kind in ("containers", "initContainers"):
         spec = {"containers": [container()]} | {kind: [taker | {"name": "taker"}]}
@@ -229,7 +229,7 @@ async def pod_bound_and_ended_by_hand(attacker: Attacker) -> None:
     pod = await attacker.pod(pod_body("by-hand"))
     assert pod is not None
     path = attacker.path("pods", "by-hand")
-    node = attacker.world.gpus[0]["status"]["node"]
+    node = attacker.cluster.gpus[0]["status"]["node"]
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     binding = {"metadata": {"name": "by-hand"}, "target": target}
     attacker.refused(await attacker.api.post(f"{path}/binding", binding))

@@ -45,10 +45,10 @@ async def _as_controller(attacker: Attacker, controller: str, owner: Body, body:
     }
     body["metadata"]["ownerReferences"] = [reference]
     user = f"system:serviceaccount:kube-system:{controller}"
-    async with attacker.world.acting_as(user) as api:
+    async with attacker.cluster.acting_as(user) as api:
         answer = await api.post(attacker.path("pods"), body)
     if answer.status < 400:
-        attacker.world.history.forged.add(answer.body["metadata"]["uid"])
+        attacker.cluster.history.forged.add(answer.body["metadata"]["uid"])
     return {"status": answer.status, "body": answer.body}
 
 
@@ -57,7 +57,7 @@ async def _labelled(attacker: Attacker, kind: str, controller: str) -> None:
         "Job": f"/apis/batch/v1/namespaces/{attacker.namespace}/jobs",
         "Deployment": f"/apis/apps/v1/namespaces/{attacker.namespace}/deployments",
     }[kind]
-    for index, gpu in enumerate(attacker.world.gpus):
+    for index, gpu in enumerate(attacker.cluster.gpus):
         name = gpu["metadata"]["name"]
         labels = {"partita.dev/component": "server", "partita.dev/server": name}
         pod = pod_body(f"work-{index}", labels=labels)
@@ -84,7 +84,7 @@ async def deployment_whose_pods_are_labelled_as_servers(attacker: Attacker) -> N
 @action(TEMPLATE, real=True)
 async def workloads_whose_pods_ask_for_a_slice(attacker: Attacker) -> None:
     """A batch/v1 Job whose Pods ask for the device of the victims' GPU, or name it."""
-    uuid = attacker.world.gpus[0]["status"]["uuid"]
+    uuid = attacker.cluster.gpus[0]["status"]["uuid"]
     device = f"gpu.partita.dev/{uuid.removeprefix('GPU-')[:8]}"
     path = f"/apis/batch/v1/namespaces/{attacker.namespace}/jobs"
     for index, main in enumerate(

@@ -16,7 +16,7 @@ from partita.models.base import format_time
 from support.api import Api
 from support.clusters import ApiServer
 
-__all__ = ["DEPLOYMENT", "GROUP", "World", "write_repository"]
+__all__ = ["DEPLOYMENT", "GROUP", "ClusterStandIn", "write_repository"]
 
 Body = dict[str, Any]
 
@@ -39,7 +39,7 @@ def write_repository(folder: Path) -> Repository:
     return repository
 
 
-class World:
+class ClusterStandIn:
     """The control plane's missing half: whatever runs what a Deployment and Pods say.
 
     The operator is the real one, with the Deployment's arguments and the rights of `manifests/`;

@@ -13,7 +13,7 @@ import yaml
 
 from apiserver.binaries import MANIFESTS
 from apiserver.build import assets
-from gitops.argocd.cluster_stand_in import DEPLOYMENT, GROUP, World, write_repository
+from gitops.argocd.cluster_stand_in import DEPLOYMENT, GROUP, ClusterStandIn, write_repository
 from gitops.argocd.recording import Applications, drifted
 from gitops.argocd.servers import ArgoCD, Repository
 from gitops.lua import actions, health, scripts
@@ -39,11 +39,11 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-async def world(api: Api, api_server: ApiServer, tmp_path: Path) -> AsyncIterator[World]:
-    world = World(api, api_server, tmp_path)
-    yield world
-    print(world.logs())  # noqa: T201 - pytest shows it where the test has failed
-    world.stop()
+async def cluster(api: Api, api_server: ApiServer, tmp_path: Path) -> AsyncIterator[ClusterStandIn]:
+    cluster = ClusterStandIn(api, api_server, tmp_path)
+    yield cluster
+    print(cluster.logs())  # noqa: T201 - pytest shows it where the test has failed
+    cluster.stop()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def edit(file: Path, old: str, new: str) -> None:
 class Day:
     """What a day of commits happens to."""
 
-    world: World
+    cluster: ClusterStandIn
     applications: Applications
     repository: Repository
     kubectl: Kubectl
@@ -110,27 +110,27 @@ class Day:
         return await self.applications.until(application, so)
 
     async def phase(self, job: str, phase: str) -> Body:
-        return await self.world.until(job, lambda j: j.get("status", {}).get("phase") == phase)
+        return await self.cluster.until(job, lambda j: j.get("status", {}).get("phase") == phase)
 
     async def policy(self, name: str) -> None:
-        await self.world.until(PARTITION, lambda p: p["status"]["policy"]["active"] == name)
+        await self.cluster.until(PARTITION, lambda p: p["status"]["policy"]["active"] == name)
 
 
 async def test_a_day_of_commits(
-    world: World,
+    cluster: ClusterStandIn,
     applications: Applications,
     repository: Repository,
     kubectl: Kubectl,
 ) -> None:
-    day = Day(world, applications, repository, kubectl)
+    day = Day(cluster, applications, repository, kubectl)
     await the_first_commit_runs_jobs(day)
-    pod = await world.until(POD, lambda p: p["status"].get("phase") == "Running")
+    pod = await cluster.until(POD, lambda p: p["status"].get("phase") == "Running")
     await what_people_do_by_hand_is_no_drift(day)
     await another_policy_decides(day)
     await mistakes_are_told(day)
     await they_are_undone(day)
     await what_the_api_server_refuses_is_told(day)
-    now = await world.until(POD, lambda p: p["status"].get("phase") == "Running")
+    now = await cluster.until(POD, lambda p: p["status"].get("phase") == "Running")
     assert now["metadata"]["uid"] == pod["metadata"]["uid"]
     job = await day.phase(QMCPACK, "Running")
     assert len(job["status"]["attempts"]) == 1
@@ -143,9 +143,9 @@ async def test_a_day_of_commits(
 async def the_first_commit_runs_jobs(day: Day) -> None:
     """CRDs, then the operator, then the partition; jobs as soon as they can be."""
     (await day.kubectl("apply", f"--filename={day.examples / 'argocd'}")).ok()
-    await day.world.until(DEPLOYMENT, bool)
-    assert await day.world.get(PARTITION) is None  # its wave waits for the operator
-    await day.world.run_operator()
+    await day.cluster.until(DEPLOYMENT, bool)
+    assert await day.cluster.get(PARTITION) is None  # its wave waits for the operator
+    await day.cluster.run_operator()
     for job in (QMCPACK, RESNET):
         await day.phase(job, "Running")
     status = await day.all_well(day.repository.head)
@@ -154,9 +154,9 @@ async def the_first_commit_runs_jobs(day: Day) -> None:
 
 async def what_people_do_by_hand_is_no_drift(day: Day) -> None:
     """By `kubectl scale`, and by what Argo CD's own actions write; nor is any of it undone."""
-    head, api = day.repository.head, day.world.api
+    head, api = day.repository.head, day.cluster.api
     (await day.kubectl("scale", "gpart", "shared", "--replicas=3")).ok()
-    await day.world.until(PARTITION, lambda p: p["status"]["gpus"] == 3)
+    await day.cluster.until(PARTITION, lambda p: p["status"]["gpus"] == 3)
     annotation = {"partita.dev/retry": "2026-11-21T00:00:00Z"}
     (await api.patch(QMCPACK, {"metadata": {"annotations": annotation}})).ok()
     (await api.patch(RESNET, {"spec": {"suspend": True}})).ok()
@@ -167,7 +167,7 @@ async def what_people_do_by_hand_is_no_drift(day: Day) -> None:
     await day.phase(RESNET, "Running")
     await day.applications.refresh()
     await day.all_well(head)
-    assert (await day.world.until(PARTITION, bool))["spec"]["gpus"] == 3
+    assert (await day.cluster.until(PARTITION, bool))["spec"]["gpus"] == 3
 
 
 async def another_policy_decides(day: Day) -> None:
@@ -175,7 +175,7 @@ async def another_policy_decides(day: Day) -> None:
     edit(day.partition, "name: fifo\n    shadow: [tetris]", "name: tetris\n    shadow: [fifo]")
     commit = await day.commit("Let tetris decide")
     await day.policy("tetris")
-    await day.world.until(PARTITION, lambda p: p["spec"]["gpus"] == 2)
+    await day.cluster.until(PARTITION, lambda p: p["spec"]["gpus"] == 2)
     await day.all_well(commit)
 
 
@@ -209,7 +209,7 @@ async def they_are_undone(day: Day) -> None:
     commit = day.repository.revert()
     await day.applications.refresh()
     await day.all_well(commit)
-    assert await day.world.get(f"{JOBS_HPC}/lost") is None
+    assert await day.cluster.get(f"{JOBS_HPC}/lost") is None
     await day.policy("tetris")
 
 
@@ -237,12 +237,12 @@ async def what_is_removed_goes(day: Day) -> None:
         (day.examples / "teams" / team / "README.md").write_text("No job now.\n")
     await day.commit("Be done with the jobs")
     for path in (QMCPACK, RESNET, POD):
-        await day.world.api.gone(path, seconds=90)
+        await day.cluster.api.gone(path, seconds=90)
     day.partition.unlink()
     edit(day.partition.with_name("kustomization.yaml"), "  - partition.yaml\n", "")
     commit = await day.commit("Give the GPUs back")
-    await day.world.api.gone(PARTITION, seconds=90)
-    await day.world.until(SERVERS, lambda servers: not servers["items"])
+    await day.cluster.api.gone(PARTITION, seconds=90)
+    await day.cluster.until(SERVERS, lambda servers: not servers["items"])
     await day.shows("partita", commit, "Healthy")
 
 

@@ -18,8 +18,8 @@ __all__ = ["main"]
 
 STARTED = (
     "partita.agent.main",
-    "partita.cli.agent",
-    "partita.cli.run",
+    "partita.cli.cluster.agent",
+    "partita.cli.cluster.run",
     "partita.operator.main",
 )
 """What the containers' commands import."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from partita.cli.cluster import open_cluster, read_state
-from partita.cli.partition_view import Colours, partition_view
+from partita.cli.connection import open_cluster, read_state
+from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.view import PartitionView, partitions_view
 
 COLUMNS = 116

@@ -1,5 +1,6 @@
 """Write `docs/reference/` from the models and from `--help`; run by `make reference`."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import click
 from click.testing import CliRunner
 
 from lock import ROOT
+from partita.cli import COMMANDS, SECTIONS
 from partita.cli import main as partita
 from partita.models import crd
 
@@ -116,10 +118,14 @@ def _commands() -> Iterator[str]:
     yield f"{_NOTE}\n# Command line\n"
     yield "`partita`, and with kubectl `kubectl partita`.\n"
     context = click.Context(partita)
-    names = partita.list_commands(context)
-    commands = {name: found for name in names if (found := partita.get_command(context, name))}
-    for name, command in commands.items():
-        yield f"- [`partita {name}`](#partita-{name}): {command.get_short_help_str(limit=200)}"
+    commands = {name: partita.get_command(context, name) for name in COMMANDS}
+    for title, names in SECTIONS.items():
+        yield f"{title}:\n"
+        for name in names:
+            if command := commands[name]:
+                yield f"- [`partita {name}`](#partita-{name}): {command.get_short_help_str(200)}"
+        yield ""
+    yield f"{inspect.cleandoc(click.unstyle(partita.epilog or '')).replace(chr(8), '')}"
     yield ""
     for name in commands:
         yield f"## partita {name}\n\n```text\n{_help(name)}\n```\n"

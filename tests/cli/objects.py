@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from partita.cli.cluster import Lists
+from partita.cli.connection import Lists
 from partita.constants import GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
 from partita.kube.client import JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
 from support.api import MERGE, Api

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
-from partita.cli.ask_policies import ask_policies, put_back
-from partita.cli.cluster import state_of
-from partita.cli.explanation import explanation
-from partita.cli.partition_view import Colours, duration, partition_view
+from partita.cli.connection import state_of
+from partita.cli.jobs.ask_policies import ask_policies, put_back
+from partita.cli.jobs.explanation import explanation
+from partita.cli.partitions.partition_view import Colours, duration, partition_view
 from partita.console.view import as_json, partitions_view
 from partita.models import SharedGPUJob
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partita.cli.redaction import redacted
+from partita.cli.cluster.redaction import redacted
 
 
 def test_what_may_be_a_secret_is_left_out_wherever_a_container_stands() -> None:

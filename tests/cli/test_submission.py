@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partita.cli.submission import UnsuitableError, of_command, of_manifest, shared_job
+from partita.cli.jobs.submission import UnsuitableError, of_command, of_manifest, shared_job
 
 
 def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.objects import job, lists, node, partition, running, server
-from partita.cli.cluster import state_of
+from partita.cli.connection import state_of
 from partita.console.page_state import Scene, changes, namespaces_of, scene_for, scene_of
 
 SECRET = "skunkworks"

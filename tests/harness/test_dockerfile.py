@@ -64,7 +64,7 @@ def test_what_is_not_understood_is_an_error_with_its_line(text: str, message: st
         ("secret.txt", True),
         ("requirements/dev.txt", True),
         ("requirements/base.txt", False),
-        ("operator/partita/cli/run.py", False),
+        ("operator/partita/cli/cluster/run.py", False),
         ("operator/partita/__pycache__/a.pyc", True),
         ("operators/a.py", True),
     ],

@@ -7,8 +7,8 @@ import inspect
 import yaml
 
 from manifests.rendering import BASE
-from partita.cli.console import command as console_command
-from partita.cli.run import command
+from partita.cli.cluster.run import command
+from partita.cli.partitions.console import command as console_command
 from partita.console import web_server as server
 from partita.operator import image
 from partita.operator import probes as health

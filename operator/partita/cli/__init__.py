@@ -1,4 +1,4 @@
-"""The command `partita`, and `kubectl partita`: one module per command.
+"""The command `partita`, and `kubectl partita`: one module per command, in a folder per group.
 
 All printing is in `terminal`. A command's module is imported only when the command is run, so that
 `--help` and a shell's completion are fast, and so that commands of packages that are not installed
@@ -8,45 +8,57 @@ All printing is in `terminal`. A command's module is imported only when the comm
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from typing_extensions import override
 
 from partita import __version__
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "SECTIONS", "main"]
 
-COMMANDS = {
-    "demo": "partita_testcluster.cli.demo:command",
-    "validate": "partita.cli.validate:command",
-    "submit": "partita.cli.submit:command",
-    "top": "partita.cli.top:command",
-    "console": "partita.cli.console:command",
-    "explain": "partita.cli.explain:command",
-    "logs": "partita.cli.logs:command",
-    "retry": "partita.cli.control:retry",
-    "suspend": "partita.cli.control:suspend",
-    "resume": "partita.cli.control:resume",
-    "drain": "partita.cli.drain:command",
-    "bundle": "partita.cli.bundle:command",
-    "simulate": "partita_research.cli.simulate:command",
-    "replay": "partita_research.cli.replay:command",
-    "advise": "partita_research.cli.advise:command",
-    "cost": "partita_research.cli.cost:command",
-    "train": "partita_research.cli.train:command",
-    "run": "partita.cli.run:command",
-    "crds": "partita.cli.crds:command",
-    "apiserver": "partita_testcluster.cli.apiserver:command",
-    "nodes": "partita_testcluster.cli.nodes:command",
-    "agent": "partita.cli.agent:command",
-    "completion": "partita.cli.completion:command",
+SECTIONS: Final = {
+    "Jobs": {
+        "submit": "partita.cli.jobs.submit:command",
+        "explain": "partita.cli.jobs.explain:command",
+        "logs": "partita.cli.jobs.logs:command",
+        "retry": "partita.cli.jobs.control:retry",
+        "suspend": "partita.cli.jobs.control:suspend",
+        "resume": "partita.cli.jobs.control:resume",
+    },
+    "Partitions": {
+        "top": "partita.cli.partitions.top:command",
+        "console": "partita.cli.partitions.console:command",
+        "drain": "partita.cli.partitions.drain:command",
+    },
+    "Cluster": {
+        "validate": "partita.cli.cluster.validate:command",
+        "crds": "partita.cli.cluster.crds:command",
+        "run": "partita.cli.cluster.run:command",
+        "agent": "partita.cli.cluster.agent:command",
+        "bundle": "partita.cli.cluster.bundle:command",
+    },
+    "Lab (no GPU needed)": {
+        "demo": "partita_testcluster.cli.demo:command",
+        "apiserver": "partita_testcluster.cli.apiserver:command",
+        "nodes": "partita_testcluster.cli.nodes:command",
+        "simulate": "partita_research.cli.simulate:command",
+        "replay": "partita_research.cli.replay:command",
+        "advise": "partita_research.cli.advise:command",
+        "cost": "partita_research.cli.cost:command",
+        "train": "partita_research.cli.train:command",
+    },
+    "Other": {
+        "completion": "partita.cli.completion:command",
+    },
 }
-"""Where each command is, in the order in which a newcomer meets them."""
+"""Where each command is, by the section of `partita --help` that lists it."""
+
+COMMANDS: Final = {name: where for section in SECTIONS.values() for name, where in section.items()}
 
 
 class _Partita(click.Group):
-    """Imports a command when it is asked for, and knows itself as a plug-in of kubectl."""
+    """Imports a command when it is used, and shows the commands in sections, as kubectl does."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,6 +79,21 @@ class _Partita(click.Group):
         return found
 
     @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            found = {name: command for name in names if (command := self.get_command(ctx, name))}
+            if found:
+                with formatter.section(title):
+                    limit = formatter.width - width - 6
+                    formatter.write_dl(
+                        [
+                            (name.ljust(width), c.get_short_help_str(limit))
+                            for name, c in found.items()
+                        ]
+                    )
+
+    @override
     def main(self, *args: Any, **extra: Any) -> Any:
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")
         extra.setdefault("prog_name", "kubectl partita" if plugin else "partita")
@@ -77,7 +104,14 @@ class _Partita(click.Group):
     "partita",
     cls=_Partita,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage.",
+    epilog="""Exit codes, of every command:
+
+    \b
+      0    done; the answer is yes
+      1    failed, or the answer is no; stderr has the reason
+      2    wrong usage: an unknown option or a value that cannot be read
+      130  interrupted by Ctrl-C or SIGTERM
+    """,
 )
 @click.version_option(__version__, "-V", "--version", prog_name="partita")
 def main() -> None:

@@ -46,8 +46,8 @@ async def _serve(host: str, port: int, out: Path | None, *, crds: bool) -> None:
 
     import yaml
 
-    from partita.cli.cluster import open_cluster
-    from partita.cli.install import install_crds
+    from partita.cli.cluster.install import install_crds
+    from partita.cli.connection import open_cluster
     from partita.cli.run_until_stopped import stop_on_signals
     from partita_testcluster.apiserver.server import EmbeddedAPIServer
 

@@ -86,7 +86,7 @@ async def _demo(folder: "Path", policy: str | None, speed: float, *, serve: bool
     """Run the demo; return what did not go as it should."""
     import asyncio
 
-    from partita.cli.cluster import read_state
+    from partita.cli.connection import read_state
     from partita_testcluster.cli.demo_display import demo_display
     from partita_testcluster.cli.demo_events import DemoEvents
     from partita_testcluster.cli.examples import load_examples
@@ -122,7 +122,7 @@ async def _play(
     """Apply the examples and follow their jobs; return what took too long."""
     from datetime import UTC, datetime
 
-    from partita.cli.install import create
+    from partita.cli.cluster.install import create
     from partita_testcluster.cli.demo_events import settled
 
     wanted = examples.partition.spec.gpus
@@ -159,7 +159,7 @@ async def _watch(
     import asyncio
     from datetime import UTC, datetime
 
-    from partita.cli.cluster import read_state
+    from partita.cli.connection import read_state
     from partita.console.view import partitions_view
 
     try:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from partita.cli import terminal
-from partita.cli.partition_view import Colours, duration, partition_view
+from partita.cli.partitions.partition_view import Colours, duration, partition_view
 from partita.console.view import PartitionView
 from partita_testcluster.cli.demo_events import DemoEvent
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.number_format import gib
-from partita.cli.partition_view import duration
+from partita.cli.partitions.partition_view import duration
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus
 from partita_testcluster.cli.demo_events import DemoEvents, finished_at

@@ -10,8 +10,8 @@ from typing import Final
 
 import yaml
 
-from partita.cli.cluster import open_cluster
-from partita.cli.install import ensure_namespace, install_crds
+from partita.cli.cluster.install import ensure_namespace, install_crds
+from partita.cli.connection import open_cluster
 from partita.cli.terminal import UserError
 from partita.kube.client import Kube
 from partita_testcluster.apiserver.server import EmbeddedAPIServer

@@ -109,7 +109,7 @@ async def _simulate(
 ) -> None:
     import asyncio
 
-    from partita.cli.cluster import explained
+    from partita.cli.connection import explained
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.kube.client import NODES, Kube
     from partita.kube.connect import connect

@@ -129,7 +129,7 @@ async def from_cluster(kubeconfig: str | None, namespace: str | None) -> Applica
     UserError
         The cluster cannot be read, or there are none.
     """
-    from partita.cli.cluster import open_cluster
+    from partita.cli.connection import open_cluster
     from partita.kube.client import PROFILES
 
     async with open_cluster(kubeconfig) as kube:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from partita.cli.cluster import Lists
+from partita.cli.connection import Lists
 from partita.decide.cycle import PartitionState, run_cycle
 from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import find_job, job_options
+from partita.cli.jobs.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
-    from partita.cli.ask_policies import PolicyAnswer
-    from partita.cli.cluster import Lists
+    from partita.cli.connection import Lists
+    from partita.cli.jobs.ask_policies import PolicyAnswer
     from partita.models import SharedGPUJob
 
 __all__ = ["command"]
@@ -53,7 +53,7 @@ def command(*, job: str, namespace: str | None, kubeconfig: str | None, output: 
     if output == "json":
         terminal.dump(_json(found, verdicts))
         return
-    from partita.cli.explanation import explanation
+    from partita.cli.jobs.explanation import explanation
 
     terminal.display(explanation(found, verdicts, _ORIGINS[_stands(found)]))
     if note:
@@ -65,8 +65,8 @@ async def _explain(
 ) -> "tuple[SharedGPUJob, list[PolicyAnswer], str]":
     from datetime import UTC, datetime
 
-    from partita.cli.ask_policies import ask_policies, put_back
-    from partita.cli.cluster import open_cluster, read_lists, readable, state_of
+    from partita.cli.connection import open_cluster, read_lists, readable, state_of
+    from partita.cli.jobs.ask_policies import ask_policies, put_back
     from partita.kube.errors import ForbiddenError
     from partita.models import SharedGPUJob
 

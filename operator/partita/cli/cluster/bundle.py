@@ -65,8 +65,8 @@ async def _collect(kubeconfig: str | None, tail: int) -> dict[str, bytes]:
     import orjson
 
     from partita import __version__
-    from partita.cli.cluster import open_cluster
-    from partita.cli.redaction import redacted
+    from partita.cli.cluster.redaction import redacted
+    from partita.cli.connection import open_cluster
     from partita.constants import GROUP, LABEL_COMPONENT
     from partita.kube import client
     from partita.kube.errors import KubernetesError

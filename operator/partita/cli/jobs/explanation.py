@@ -7,9 +7,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.ask_policies import PolicyAnswer
+from partita.cli.jobs.ask_policies import PolicyAnswer
 from partita.cli.number_format import gib
-from partita.cli.partition_view import duration
+from partita.cli.partitions.partition_view import duration
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.base import seconds_since

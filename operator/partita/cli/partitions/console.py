@@ -48,7 +48,7 @@ def command(*, kubeconfig: str | None, port: int, in_cluster: bool) -> None:
 async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None:
     import asyncio
 
-    from partita.cli.cluster import explained
+    from partita.cli.connection import explained
     from partita.console.access import ByToken, Everything
     from partita.console.web_server import serve_console
     from partita.kube.client import Kube

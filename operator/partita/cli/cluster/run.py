@@ -135,7 +135,7 @@ def command(
     """  # noqa: D301
     import asyncio
 
-    from partita.cli.cluster import explained
+    from partita.cli.connection import explained
     from partita.operator.logs import configure_logs
     from partita.operator.main import run_operator
     from partita.operator.settings import OperatorSettings

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import find_job, job_options
+from partita.cli.jobs.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option
 from partita.constants import ANNOTATION_RETRY
 
@@ -111,7 +111,7 @@ def _change(
 
 
 async def _patch(name: str, namespace: str | None, kubeconfig: str | None, change: "Change") -> str:
-    from partita.cli.cluster import open_cluster, readable
+    from partita.cli.connection import open_cluster, readable
     from partita.kube.client import JOBS
     from partita.models import SharedGPUJob
 

@@ -130,7 +130,7 @@ def _complete(
     """Offer what the cluster has; where it does not answer, nothing, and no noise."""
     from click.shell_completion import CompletionItem
 
-    from partita.cli.cluster import open_cluster
+    from partita.cli.connection import open_cluster
 
     async def names() -> list[str]:
         async with asyncio.timeout(_PATIENCE), open_cluster(ctx.params.get("kubeconfig")) as kube:

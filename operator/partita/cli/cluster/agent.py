@@ -138,7 +138,7 @@ def command(
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
-    from partita.cli.cluster import explained
+    from partita.cli.connection import explained
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.models import SharingMode
     from partita.pods.allocation import DeviceInjection

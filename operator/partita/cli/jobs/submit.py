@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import complete_partitions, namespace_option
+from partita.cli.jobs.find_job import complete_partitions, namespace_option
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def command(
 def _from_command(
     name: str | None, image: str | None, program: tuple[str, ...], env: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    from partita.cli.submission import of_command
+    from partita.cli.jobs.submission import of_command
 
     if name is None or image is None:
         raise click.UsageError("give a name and --image, or a Pod or Job with --filename")
@@ -114,7 +114,7 @@ def _from_command(
 def _from_file(
     filename: Path, image: str | None, program: tuple[str, ...], env: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    from partita.cli.submission import UnsuitableError, of_manifest
+    from partita.cli.jobs.submission import UnsuitableError, of_manifest
 
     if image or program or env:
         raise click.UsageError("with --filename, image, command and --env stand in the file")
@@ -151,7 +151,7 @@ async def _job(
     """Put the job together, and say what the API server would refuse before it is asked."""
     import yaml
 
-    from partita.cli.submission import shared_job
+    from partita.cli.jobs.submission import shared_job
     from partita.validation.files import check_files
 
     asked = {_camel(key): value for key, value in wishes.items()}
@@ -166,8 +166,8 @@ async def _job(
 
 
 async def _submit(body: dict[str, Any], kubeconfig: str | None) -> str:
-    from partita.cli.cluster import open_cluster
-    from partita.cli.find_job import current_namespace
+    from partita.cli.connection import open_cluster
+    from partita.cli.jobs.find_job import current_namespace
     from partita.kube.client import JOBS
     from partita.kube.errors import AlreadyExistsError
 
@@ -185,7 +185,7 @@ async def _submit(body: dict[str, Any], kubeconfig: str | None) -> str:
 
 
 async def _only_partition(kubeconfig: str | None) -> str:
-    from partita.cli.cluster import open_cluster
+    from partita.cli.connection import open_cluster
     from partita.kube.client import PARTITIONS
 
     async with open_cluster(kubeconfig) as kube:

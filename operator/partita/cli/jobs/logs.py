@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import find_job, job_options
+from partita.cli.jobs.find_job import find_job, job_options
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def command(
     terminal.quiet_logs()
 
     async def read() -> None:
-        from partita.cli.cluster import open_cluster, readable
+        from partita.cli.connection import open_cluster, readable
         from partita.kube.errors import InvalidError, NotFoundError
         from partita.models import SharedGPUJob
 

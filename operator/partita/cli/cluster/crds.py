@@ -58,8 +58,8 @@ def command(*, directory: Path | None, install: bool, kubeconfig: str | None) ->
 
 
 async def _install(kubeconfig: str | None) -> list[tuple[str, str]]:
-    from partita.cli.cluster import open_cluster
-    from partita.cli.install import install_crds
+    from partita.cli.cluster.install import install_crds
+    from partita.cli.connection import open_cluster
 
     async with open_cluster(kubeconfig) as kube:
         return await install_crds(kube)

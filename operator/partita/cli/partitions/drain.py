@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import complete_gpus
+from partita.cli.jobs.find_job import complete_gpus
 from partita.cli.options import kubeconfig_option
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ async def _drain(
 ) -> list[str]:
     from datetime import UTC, datetime
 
-    from partita.cli.cluster import open_cluster, readable
+    from partita.cli.connection import open_cluster, readable
     from partita.kube.client import SERVERS
     from partita.models import GPUServer
     from partita.models.base import format_time

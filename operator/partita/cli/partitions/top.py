@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.find_job import complete_partitions
+from partita.cli.jobs.find_job import complete_partitions
 from partita.cli.options import kubeconfig_option, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from partita.cli.partition_view import Colours
+    from partita.cli.partitions.partition_view import Colours
     from partita.console.view import PartitionView
 
 __all__ = ["command"]
@@ -66,8 +66,8 @@ async def _show(
 ) -> None:
     import asyncio
 
-    from partita.cli.cluster import open_cluster, read_state
-    from partita.cli.partition_view import Colours
+    from partita.cli.connection import open_cluster, read_state
+    from partita.cli.partitions.partition_view import Colours
     from partita.console.view import as_json, partitions_view
 
     colours = Colours()
@@ -104,7 +104,7 @@ def _picture(
     from rich.console import Group
     from rich.text import Text
 
-    from partita.cli.partition_view import partition_view
+    from partita.cli.partitions.partition_view import partition_view
 
     if not partitions:
         return Text("There is no GPUPartition: apply one, such as examples/10-partition.yaml.")

@@ -1,0 +1,1 @@
+"""Commands about jobs: submit, jobs, explain, logs, retry, suspend and resume."""

@@ -1,0 +1,1 @@
+"""Commands about partitions and their GPUs: top, console and drain."""

@@ -11,13 +11,17 @@ UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
 
+# Tests without processes, servers or training.
+PURE := $(addprefix tests/,commit decide embedded gitops/test_states.py informer kube models nodes/test_gpu.py \
+        partitions pods policies reconcile simulator)
+
 # Where Python may not keep what it compiled, each of the many programs that tests and benchmarks
 # start compiles for seconds what the image holds compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-apiserver test-cluster test-alerts test-chaos test-gitops test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -32,7 +36,13 @@ help: ## Show this
 demo: $(RUNTIME) ## Watch jobs share simulated GPUs through the real operator, within a minute
 	@$(BIN)/partita demo $(ARGS)
 
-test: $(DEV) ## Run all tests that need no cluster, with coverage (at least 90 %)
+check: $(DEV) ## Run the tests of pure logic, in less than a minute: the inner loop
+	@$(PY) -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick $(PURE) $(ARGS)
+
+test: $(DEV) ## Run all tests that need no cluster
+	@$(PY) -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
 	@$(PY) -m pytest --cov --numprocesses 2 --dist worksteal $(ARGS)
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
@@ -50,6 +60,9 @@ test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (need
 test-chaos: $(DEV) ## Kill and break everything at random, and judge what came of it (needs Go and gcc; ARGS="--kills 200 --faults 1000" takes half an hour)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
+
+test-release: $(DEV) ## Build a release and install it into an empty environment (needs the network)
+	@$(PY) -m pytest --release tests/release $(ARGS)
 
 test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs Go, git and Debian's redis-server)
 	@$(BUILD) apiserver manifests argocd

@@ -7,6 +7,7 @@ pytest_plugins = ["docs.not_run", "support.clusters", "support.golden"]
 
 # Machines are shared and noisy: how long an example takes says nothing.
 settings.register_profile("partita", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)  # of `make check`
 settings.load_profile("partita")
 
 

@@ -1,19 +1,14 @@
-"""DeepRM: what it is shown, what it may start, how it learns and what it is served from."""
+"""DeepRM: what its network is given, and which jobs it may start."""
 
 import numpy as np
 import pytest
-import torch
-from numpy.testing import assert_allclose
 
-from partita_policies import PolicyStartError, check_policy, create
+from partita_policies import check_policy
 from partita_policies.deeprm import INPUTS, SLOTS, DeepRMMax, DeepRMMean, DeepRMParameters, see
 from partita_policies.dqn.demand import Catalogue
 from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.served import ModelOutputError
 from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
-from partita_research.training.deeprm_training import DeepRMTraining, export_deeprm, train_deeprm
-from partita_research.training.learning_environment import Scenario
-from partita_research.training.scenarios import random_scenario
 
 GIB = 1 << 30
 BURSTS = Profile("bursts", 100.0, (Step(20.0, GIB, 12.0),) * 3 + (Step(100.0, GIB, 60.0),))
@@ -27,11 +22,6 @@ def a_snapshot(*profiles: Profile, running: tuple[Profile, ...] = ()) -> Snapsho
     bookings = tuple(Booking(f"b{i}", GIB, profile=one) for i, one in enumerate(running))
     gpu = GPU("gpu-0", "node-0", 12 * GIB, 8, pcie_bandwidth=10**10, bookings=bookings)
     return Snapshot("test", 0.0, jobs, (gpu,))
-
-
-def short(number: int) -> Scenario:
-    scenario = random_scenario(number)
-    return scenario._replace(tasks=scenario.tasks[:5])
 
 
 @pytest.mark.parametrize("policy", [DeepRMMax, DeepRMMean])
@@ -54,26 +44,6 @@ def test_an_idle_gpu_does_not_wait() -> None:
     catalogue = Catalogue()
     offers = OfferRound(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
     assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
-
-
-@pytest.mark.timeout(300)  # seconds of arithmetic, and minutes where others compute beside it
-def test_the_served_network_answers_as_torch_does_and_learns_the_same_by_seed(tmp_path) -> None:
-    training = DeepRMTraining(
-        usage="mean", iterations=2, workloads=1, runs=2, validation=1, validate_every=1
-    )
-    curves = [list(train_deeprm(training, short)) for _ in range(2)]
-    assert [report for report, _ in curves[0]] == [report for report, _ in curves[1]]
-    network = curves[0][-1][1]
-    path = tmp_path / "model.onnx"
-    export_deeprm(network, training, path)
-    policy = DeepRMMean(DeepRMParameters(model=path))
-    states = np.random.default_rng(0).normal(size=(9, INPUTS)).astype(np.float32)
-    legal = np.ones((9, SLOTS + 1), np.float32)
-    (served,) = policy._session.run(["estimates"], {"states": states, "legal": legal})
-    with torch.no_grad():
-        assert_allclose(served, network(torch.from_numpy(states)).numpy(), atol=1e-5)
-    with pytest.raises(PolicyStartError, match=r"model\.onnx.*'deeprm-mean'.*'deeprm-max'"):
-        create("deeprm-max", {"model": str(path)})
 
 
 def test_an_answer_that_is_no_number_is_an_error(monkeypatch) -> None:

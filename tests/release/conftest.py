@@ -1,4 +1,4 @@
-"""One release a run: it is installed into an empty environment, which takes a while."""
+"""`make test-release`: builds one release a run, and installs it into an empty environment."""
 
 from __future__ import annotations
 
@@ -16,6 +16,23 @@ from support.clusters import find_kubectl
 ROOT = Path(__file__).parents[2]
 URL = "https://example.com/partita/v0"
 EPOCH = "1700000000"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--release",
+        action="store_true",
+        help="Run the tests of the release; only with their folder as argument.",
+    )
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Whether this run is for the release; elsewhere the option is unknown."""
+    return bool(config.getoption("--release", default=False))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if asked_for(config) else True
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from partita.operator import crd_check as definitions
 from partita.partitions import status_writer as partition_statuses
 from partita.validation.schema import CRDValidator
 from partita_testcluster.nodes import NodeSpec
-from release.restoring import definitions as first_definitions
-from release.restoring import recorded, restore
 from support.api import Api
 from support.clusters import embedded_server
 from support.crds import DEFINITIONS
 from support.history import PATHS, History, Version
 from support.operator import GIB, OPERATOR_NAMESPACE, System
+from upgrade.restoring import definitions as first_definitions
+from upgrade.restoring import recorded, restore
 
 Body = dict[str, Any]
 

@@ -1,7 +1,8 @@
-"""How much jobs that share a GPU slow each other down.
+"""How much jobs that share a GPU slow each other down, and whose memory is refused.
 
-One model for all: the simulator runs by it, and policies predict with it. A policy knows only
-what a profile says; the simulator also knows how sensitive to the cache an application really is.
+There is one model: the simulator and the simulated nodes run jobs by it, and policies predict with
+it. A policy knows only what a profile says; the simulator also knows how sensitive to the cache an
+application really is.
 
 Each job asks for a part of each resource while it runs alone: of the SMs, of the PCIe link, of the
 memory, and of the cache. Where the parts of one resource add up to more than the whole, the jobs
@@ -23,8 +24,10 @@ __all__ = [
     "TYPICAL_CACHE",
     "Load",
     "load_of",
+    "memory_refused",
     "slowdowns",
     "stretches",
+    "utilization",
 ]
 
 SWITCH_OVERHEAD = 1.071
@@ -107,6 +110,51 @@ def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:
         max(sm, load.sm / load.limit) + link - 1 + missed
         for load, sm, link, missed in zip(loads, by_sm, by_link, _cache_misses(loads), strict=True)
     ]
+
+
+def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) -> float:
+    """Return the share of the time in which the GPU is busy.
+
+    Waiting stretches the time in which a job's kernels run, not the rest of its time. Under MPS
+    kernels overlap by chance; otherwise they take turns.
+
+    Parameters
+    ----------
+    loads
+        What each job on the GPU asks for.
+    slow
+        How much longer each takes than alone, in the same order.
+    sharing
+        How they share the GPU.
+    """
+    if sharing is Sharing.MPS:
+        idle = 1.0
+        for load, slowdown in zip(loads, slow, strict=True):
+            idle *= (1 - load.busy) / slowdown
+        return 1 - idle
+    overhead = SWITCH_OVERHEAD if len(loads) > 1 else 1.0
+    turns = [load.busy / slowdown for load, slowdown in zip(loads, slow, strict=True)]
+    return min(1.0, overhead * sum(turns))
+
+
+def memory_refused(wanted: int, others: int, capacity: int, limit: int | None) -> bool:
+    """Tell whether a job that asks for memory is refused it, and so runs out of memory.
+
+    Above its limit only the job itself is refused. When the GPU is full, it is the job that asked
+    last.
+
+    Parameters
+    ----------
+    wanted
+        Bytes that the job would use.
+    others
+        Bytes that the other jobs use.
+    capacity
+        Bytes of the GPU.
+    limit
+        Bytes that the job may use; None without a limit.
+    """
+    return (limit is not None and wanted > limit) or wanted + others > capacity
 
 
 def stretches(demands: Sequence[float]) -> list[float]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from nodes.simulated_cluster import SERVERS, SimulatedCluster
+from nodes.simulated_cluster import SimulatedCluster
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Api
 from support.clusters import ApiServer
@@ -19,13 +19,24 @@ from support.clusters import ApiServer
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
+async def install(api: Api, plural: str) -> None:
+    """Install a definition, and wait until its kind is served."""
+    file = Path(__file__).parents[2] / "crds" / f"partita.dev_{plural}.yaml"
+    created = await api.post(CRDS, yaml.safe_load(file.read_text()))
+    assert created.status in {201, 409}, created
+    await SimulatedCluster(api, "").until(f"/apis/partita.dev/v1alpha1/{plural}", lambda _: True)
+
+
 @pytest.fixture
 async def gpuservers_served(api: Api) -> None:
     """The GPUServers' definition is installed."""
-    file = Path(__file__).parents[2] / "crds" / "partita.dev_gpuservers.yaml"
-    created = await api.post(CRDS, yaml.safe_load(file.read_text()))
-    assert created.status in {201, 409}, created
-    await SimulatedCluster(api, "").until(SERVERS, lambda _: True)
+    await install(api, "gpuservers")
+
+
+@pytest.fixture
+async def application_profiles_served(api: Api) -> None:
+    """The ApplicationProfiles' definition is installed."""
+    await install(api, "applicationprofiles")
 
 
 class Nodes:

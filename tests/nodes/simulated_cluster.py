@@ -76,11 +76,15 @@ class SimulatedCluster:
         }
         await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
 
-    async def job(self, name: str, server: Body, *, limit: str = "", **sim: str) -> Body:
+    async def job(
+        self, name: str, server: Body, *, limit: str = "", application: str = "", **sim: str
+    ) -> Body:
         """Create a job's Pod on a GPUServer's GPU; `sim` are its annotations."""
         env = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit} if limit else {}
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()}
         annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
+        if application:
+            annotations["partita.dev/application"] = application
         resource = f"gpu.partita.dev/{server['status']['uuid'].removeprefix('GPU-')[:8]}"
         return await self.pod(name, {resource: 1}, env=env, annotations=annotations)
 

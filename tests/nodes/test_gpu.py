@@ -1,4 +1,4 @@
-"""The physics of one simulated GPU."""
+"""The progress and the memory of jobs on one simulated GPU."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_testcluster.nodes.gpu import GIB, Ended, Mode, SimulatedGPU, Work
+from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns, utilization
+from partita_policies.types import GPU, Job, Placement, Sharing, Step
+from partita_research.simulator.engine import Simulation
+from partita_research.simulator.results import SimulatedOutcome
+from partita_research.simulator.tasks import Application, Task
+from partita_testcluster.nodes.gpu import GIB, Ended, SimulatedGPU, Work
 
 JOB = Work(key="a", duration=20.0, memory=(2 * GIB,), utilisation=(40.0,))
 
@@ -19,7 +24,7 @@ works = st.builds(
     utilisation=st.lists(st.floats(1, 100), min_size=1, max_size=4).map(tuple),
     memory_limit=st.none() | st.integers(GIB, 8 * GIB),
 )
-modes = st.sampled_from(["MPS", "TimeSlicing", "Exclusive"])
+modes = st.sampled_from(Sharing)
 
 
 def run_out(gpu: SimulatedGPU) -> dict[str, Ended]:
@@ -36,7 +41,7 @@ def start_all(gpu: SimulatedGPU, jobs: list[Work]) -> dict[str, Ended]:
 
 
 @given(work=works, mode=modes, begin=st.floats(0, 1e6))
-def test_a_job_alone_takes_its_duration(work: Work, mode: Mode, begin: float) -> None:
+def test_a_job_alone_takes_its_duration(work: Work, mode: Sharing, begin: float) -> None:
     gpu = SimulatedGPU(8 * GIB, mode, begin)
     gpu.start(replace(work, memory_limit=None))
     end = run_out(gpu)[work.key]
@@ -45,74 +50,123 @@ def test_a_job_alone_takes_its_duration(work: Work, mode: Mode, begin: float) ->
     assert not end.error
 
 
-@given(first=st.floats(1, 50), second=st.floats(1, 50))
-def test_jobs_that_ask_for_less_than_the_gpu_together_do_not_slow_each_other(
-    first: float, second: float
-) -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
-    start_all(
-        gpu, [replace(JOB, utilisation=(first,)), replace(JOB, key="b", utilisation=(second,))]
-    )
-    assert {end.time for end in run_out(gpu).values()} == {20.0}
-
-
-def test_demand_above_the_gpu_slows_all_by_the_same_factor() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
+def test_jobs_on_one_gpu_slow_each_other_down_by_their_demand_and_their_cache_use() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
     start_all(gpu, [replace(JOB, utilisation=(90.0,)), replace(JOB, key="b", utilisation=(60.0,))])
-    assert gpu.utilisation == pytest.approx(100)
-    times = [end.time for end in run_out(gpu).values()]
-    assert times == pytest.approx([30.0, 30.0])
+    # Together they ask for 1.5 times the SMs, and they evict each other's cache lines.
+    loads = [Load(0.9, 0.9, 0, 2, TYPICAL_CACHE), Load(0.6, 0.6, 0, 2, TYPICAL_CACHE)]
+    slow = slowdowns(loads, Sharing.MPS)
+    assert slow == pytest.approx([1.8415, 1.6468], abs=1e-4)
+    assert [1 / job.rate for job in gpu.jobs.values()] == pytest.approx(slow)
+    assert gpu.utilisation == pytest.approx(100 * utilization(loads, slow, Sharing.MPS))
 
 
 def test_a_job_runs_at_full_speed_again_when_its_neighbour_has_ended() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
-    start_all(
-        gpu,
-        [
-            replace(JOB, utilisation=(100.0,), duration=10.0),
-            replace(JOB, key="b", utilisation=(100.0,), duration=20.0),
-        ],
+    gpu = SimulatedGPU(8 * GIB, Sharing.TIME_SLICING)
+    full = replace(JOB, utilisation=(100.0,))
+    start_all(gpu, [replace(full, duration=10.0), replace(full, key="b", duration=20.0)])
+    ended = run_out(gpu)
+    assert ended["a"].time == pytest.approx(21.42)  # twice as long, and the switches' 7.1 %
+    assert ended["b"].time == pytest.approx(31.42)
+
+
+def test_the_thread_percentage_slows_a_job_that_needs_more() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    gpu.start(replace(JOB, utilisation=(80.0,), thread_percent=40))
+    assert run_out(gpu)["a"].time == pytest.approx(40.0)
+
+
+def simulated(
+    jobs: list[Work], sharing: Sharing, memory: int = 40 * GIB
+) -> dict[str, tuple[bool, float]]:
+    """Run jobs that start together in the research simulator: by job, success and time."""
+    gpu = GPU("g", "n", memory, max_jobs=16, pcie_bandwidth=1)
+    tasks = []
+    for work in jobs:
+        count = math.lcm(len(work.memory), len(work.utilisation))
+        steps = tuple(
+            Step(
+                gpu=work.utilisation[i * len(work.utilisation) // count],
+                memory=work.memory[i * len(work.memory) // count],
+            )
+            for i in range(count)
+        )
+        truth = Application(work.key, work.duration, steps, TYPICAL_CACHE)
+        job = Job(work.key, work.key, "t", work.memory_limit or 1, alone=len(jobs) == 1)
+        tasks.append(Task(job, truth))
+    simulation = Simulation(tasks, [gpu], sharing=sharing)
+    assert simulation.next_decision() is not None
+    simulation.apply([Placement(work.key, ("g",)) for work in jobs])
+    while simulation.next_decision() is not None:
+        pass  # what ran out of memory is not started again
+    found = {}
+    for attempt in simulation.result().attempts:
+        found[attempt.job] = (attempt.outcome is SimulatedOutcome.FINISHED, attempt.end)
+    return found
+
+
+@given(
+    jobs=st.lists(works, min_size=1, max_size=5, unique_by=lambda w: w.key),
+    mode=st.sampled_from([Sharing.MPS, Sharing.TIME_SLICING]),
+)
+def test_jobs_end_when_and_as_they_do_in_the_simulator(jobs: list[Work], mode: Sharing) -> None:
+    limited = mode is Sharing.MPS and len(jobs) > 1
+    jobs = [replace(w, memory_limit=(w.memory_limit or 8 * GIB) if limited else None) for w in jobs]
+    gpu = SimulatedGPU(40 * GIB, mode)
+    ended = start_all(gpu, jobs) | run_out(gpu)
+    expected = simulated(jobs, mode)
+    assert {key: not end.error for key, end in ended.items()} == {
+        key: finished for key, (finished, _) in expected.items()
+    }
+    assert {key: end.time for key, end in ended.items()} == pytest.approx(
+        {key: time for key, (_, time) in expected.items()}, rel=1e-6, abs=1e-4
     )
-    ended = run_out(gpu)
-    assert ended["a"].time == pytest.approx(20.0)
-    assert ended["b"].time == pytest.approx(30.0)
 
 
-def test_time_slicing_divides_the_gpu_between_those_with_a_demand() -> None:
-    gpu = SimulatedGPU(8 * GIB, "TimeSlicing")
-    start_all(gpu, [JOB, replace(JOB, key="b"), replace(JOB, key="idle", utilisation=(0.0,))])
-    assert gpu.utilisation == pytest.approx(40)
-    ended = run_out(gpu)
-    assert ended["idle"].time == pytest.approx(20.0)
-    assert ended["a"].time == ended["b"].time == pytest.approx(40.0)
+@pytest.mark.parametrize(
+    ("sizes", "refused"), [((8, 8, 4), {"c"}), ((8, 10, 2), {"b"}), ((17, 8, 8), {"a"})]
+)
+def test_without_limits_a_full_gpu_refuses_the_same_jobs_as_in_the_simulator(
+    sizes: tuple[int, ...], refused: set[str]
+) -> None:
+    jobs = [
+        replace(JOB, key=key, memory=(0, size * GIB), duration=20.0 + i)
+        for i, (key, size) in enumerate(zip("abc", sizes, strict=True))
+    ]
+    gpu = SimulatedGPU(16 * GIB, Sharing.TIME_SLICING)
+    ended = start_all(gpu, jobs) | run_out(gpu)
+    assert {key for key, end in ended.items() if end.error} == refused
+    found = simulated(jobs, Sharing.TIME_SLICING, 16 * GIB)
+    assert {key for key, (finished, _) in found.items() if not finished} == refused
 
 
 def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
     gpu.start(replace(JOB, memory=(GIB, 6 * GIB, 2 * GIB, GIB), utilisation=(10.0, 50.0)))
     seen = []
     for time in (0.0, 5.0, 10.0, 15.0):
         gpu.advance(time)
         seen.append((gpu.used // GIB, gpu.jobs["a"].peak // GIB, gpu.utilisation))
-    assert seen == [(1, 1, 10.0), (6, 6, 10.0), (2, 6, 50.0), (1, 6, 50.0)]
+    assert [use[:2] for use in seen] == [(1, 1), (6, 6), (2, 6), (1, 6)]
+    assert [use[2] for use in seen] == pytest.approx([10.0, 10.0, 50.0, 50.0])
 
 
 def test_only_the_job_above_its_limit_ends() -> None:
-    gpu = SimulatedGPU(40 * GIB, "MPS")
+    gpu = SimulatedGPU(40 * GIB, Sharing.MPS)
     greedy = replace(JOB, key="greedy", memory=(GIB, 6 * GIB), memory_limit=4 * GIB)
     start_all(gpu, [JOB, greedy])
     ended = run_out(gpu)
-    assert ended["greedy"].time == pytest.approx(10.0)
+    assert ended["greedy"].time == pytest.approx(10.0, rel=0.1)
     assert ended["greedy"].error == (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. "
         "GPU 0 has a total capacity of 4.00 GiB of which 3.00 GiB is free."
     )
     assert ended["greedy"].peak == GIB
-    assert ended["a"] == Ended("a", 20.0, 2 * GIB)
+    assert (ended["a"].error, ended["a"].peak) == ("", 2 * GIB)
 
 
 def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
     late = replace(JOB, key="late", memory=(GIB, 7 * GIB))
     early = replace(JOB, key="early", memory=(4 * GIB,))
     assert start_all(gpu, [late, early]) == {}
@@ -122,7 +176,7 @@ def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
 
 
 def test_a_job_can_be_refused_at_its_start() -> None:
-    gpu = SimulatedGPU(GIB, "MPS")
+    gpu = SimulatedGPU(GIB, Sharing.MPS)
     end = gpu.start(JOB)
     assert end is not None
     assert "total capacity of 1.00 GiB" in end.error
@@ -130,56 +184,37 @@ def test_a_job_can_be_refused_at_its_start() -> None:
 
 
 def test_a_job_goes_on_where_it_was() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS", 100.0)
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS, 100.0)
     gpu.start(replace(JOB, memory=(GIB, 3 * GIB)), done=15.0)
     assert gpu.used == 3 * GIB
     assert run_out(gpu)["a"].time == pytest.approx(105.0)
 
 
 def test_a_job_that_was_done_already_ends_at_once() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS", 100.0)
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS, 100.0)
     gpu.start(JOB, done=1000.0)
     assert gpu.next_event() == 100.0
     assert run_out(gpu)["a"].time == 100.0
 
 
 def test_a_stopped_job_leaves_at_once() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
-    start_all(
-        gpu, [replace(JOB, utilisation=(100.0,)), replace(JOB, key="b", utilisation=(100.0,))]
-    )
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    start_all(gpu, [JOB, replace(JOB, key="b", memory=(GIB,))])
     gpu.advance(10.0)
-    assert gpu.stop("b", "killed") == Ended("b", 10.0, 2 * GIB, "killed")
-    assert run_out(gpu)["a"].time == pytest.approx(25.0)
+    assert gpu.stop("b", "killed") == Ended("b", 10.0, GIB, "killed")
+    left = 20.0 - gpu.jobs["a"].done
+    assert run_out(gpu)["a"].time == pytest.approx(10.0 + left)
 
 
 def test_two_jobs_of_one_key_are_refused() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS")
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
     gpu.start(JOB)
     with pytest.raises(ValueError, match="runs on this GPU already"):
         gpu.start(JOB)
 
 
 @given(jobs=st.lists(works, min_size=1, max_size=6, unique_by=lambda w: w.key), mode=modes)
-def test_work_is_conserved(jobs: list[Work], mode: Mode) -> None:
-    """What the GPU was used, over time, is what its jobs had to do."""
-    gpu = SimulatedGPU(100 * GIB, mode)
-    jobs = [replace(job, memory_limit=None) for job in jobs]
-    start_all(gpu, jobs)
-    if mode == "Exclusive":
-        gpu = SimulatedGPU(100 * GIB, mode)
-        gpu.start(jobs[0])
-        jobs = jobs[:1]
-    used = 0.0
-    while (due := gpu.next_event()) < math.inf:
-        used += gpu.utilisation * max(0.0, due - gpu.now)
-        gpu.advance(due)
-    wanted = sum(j.duration * sum(j.utilisation) / len(j.utilisation) for j in jobs)
-    assert used == pytest.approx(wanted, rel=1e-6, abs=1e-6)
-
-
-@given(jobs=st.lists(works, min_size=1, max_size=6, unique_by=lambda w: w.key), mode=modes)
-def test_memory_never_exceeds_the_gpu_nor_a_jobs_limit(jobs: list[Work], mode: Mode) -> None:
+def test_memory_never_exceeds_the_gpu_nor_a_jobs_limit(jobs: list[Work], mode: Sharing) -> None:
     gpu = SimulatedGPU(8 * GIB, mode)
     limits = {job.key: job.memory_limit for job in jobs}
     ended = start_all(gpu, jobs)
@@ -199,7 +234,7 @@ def test_memory_never_exceeds_the_gpu_nor_a_jobs_limit(jobs: list[Work], mode: M
     mode=modes,
 )
 def test_time_in_steps_gives_the_same_ends_as_time_at_once(
-    jobs: list[Work], steps: list[float], mode: Mode
+    jobs: list[Work], steps: list[float], mode: Sharing
 ) -> None:
     jobs = [replace(job, memory=(GIB,), memory_limit=None) for job in jobs]
     stepwise, at_once = SimulatedGPU(100 * GIB, mode), SimulatedGPU(100 * GIB, mode)
@@ -216,7 +251,7 @@ def test_time_in_steps_gives_the_same_ends_as_time_at_once(
 
 
 def test_time_does_not_run_backwards() -> None:
-    gpu = SimulatedGPU(8 * GIB, "MPS", 50.0)
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS, 50.0)
     gpu.start(JOB)
     assert gpu.advance(10.0) == []
     assert gpu.now == 50.0

@@ -53,12 +53,12 @@ class Node:
     def __init__(self, api: FakeAPI, tasks: asyncio.TaskGroup) -> None:
         clock = Clock(100.0)
         self.machine = Machine(NodeSpec("n", gpus=1), api, clock)
-        self.kubelets = Kubelets(Cluster(api, clock, {"n": self.machine}, tasks))
+        self.kubelets = Kubelets(Cluster(api, clock, {"n": self.machine}, tasks), {})
         self.observe = self.kubelets.observe_pod
 
     @property
     def free(self) -> int:
-        return self.machine.room.free(GPU)
+        return self.machine.capacity.free(GPU)
 
 
 @pytest.fixture

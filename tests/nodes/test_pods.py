@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB
 from partita_testcluster.nodes.simulated_pods import BadPodError, Exit, SimulatedPod, parse_pod
 
@@ -39,7 +40,7 @@ def sim(**annotations: str) -> dict[str, str]:
 
 def test_a_pod_without_annotations_does_something_sensible() -> None:
     parsed = pod()
-    task = parsed.task("MPS", 1)
+    task = parsed.task(Sharing.MPS, 1)
     assert parsed.wants.resources == {SLICE: 2, "cpu": 4000}
     assert (parsed.job_uid, parsed.server_name, parsed.node) == ("u", "", "")
     assert parsed.path == "/api/v1/namespaces/n/pods/p"
@@ -53,7 +54,7 @@ def test_annotations_are_read() -> None:
         duration="1m30s", memory="1Gi, 6Gi,6Gi", gpu="20,80", exit_code="3", message="no data"
     ) | {"partita.dev/job-uid": "job", "partita.dev/processes": "2"}
     parsed = pod(annotations)
-    task = parsed.task("MPS", 1)
+    task = parsed.task(Sharing.MPS, 1)
     assert parsed.job_uid == "job"
     assert task.work.duration == 90.0
     assert task.work.memory == (GIB, 6 * GIB, 6 * GIB)
@@ -62,7 +63,9 @@ def test_annotations_are_read() -> None:
 
 
 def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
-    assert pod({"partita.dev/gpu-memory": "8192Mi"}).task("Exclusive", 2).work.memory == (2 * GIB,)
+    assert pod({"partita.dev/gpu-memory": "8192Mi"}).task(Sharing.EXCLUSIVE, 2).work.memory == (
+        2 * GIB,
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
 )
 def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message: str) -> None:
     with pytest.raises(BadPodError) as error:
-        pod(annotations).task("MPS", 1)
+        pod(annotations).task(Sharing.MPS, 1)
     assert f"annotation {next(iter(annotations))}: {message}" in str(error.value)
 
 
@@ -94,7 +97,7 @@ def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message:
 )
 def test_mps_limits_each_process(limit: str, expected: int | None) -> None:
     limited = pod({"partita.dev/processes": "2"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit})
-    assert limited.task("MPS", 1).work.memory_limit == expected
+    assert limited.task(Sharing.MPS, 1).work.memory_limit == expected
     assert limited.task("TimeSlicing", 1).work.memory_limit is None
 
 
@@ -104,8 +107,8 @@ def test_a_server_pod_is_told_how_to_share() -> None:
     parsed = pod(owners=[owner], env=env)
     server = parsed.server()
     assert parsed.server_name == "a-0"
-    assert (server.name, server.mode, server.max_jobs) == ("a-0", "TimeSlicing", 6)
-    assert pod(owners=[owner]).server().mode == "MPS"
+    assert (server.name, server.sharing, server.max_jobs) == ("a-0", "TimeSlicing", 6)
+    assert pod(owners=[owner]).server().sharing == "MPS"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ It does not have:
 - other built-in kinds (``events.k8s.io`` included), the descriptions of built-in kinds' fields;
 - conversion between versions of a CRD: one version is served;
 - aggregated discovery, OpenAPI v2, CBOR, protobuf but for `kubectl create namespace`;
-- logs, exec, attach, port-forward, eviction, ephemeral containers, tokens, `finalize`;
+- exec, attach, port-forward, eviction, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` stays as it is written), detection of keys that a body repeats,
   a Pod's QoS class, most of the rules on built-in kinds (of Leases all);
 - server-side apply of a `Scale`, `managedFields` written by clients; of strategic merge patches
@@ -22,7 +22,7 @@ It does not have:
   regular expressions, and of quantities all but comparisons.
 
 There is no kubelet or scheduler here but `partita_testcluster.nodes`; a bound Pod's deletion waits
-for one, as in Kubernetes.
+for one, as in Kubernetes, and a Pod's log is fetched from one.
 """
 
 __all__: list[str] = []

@@ -77,6 +77,7 @@ def _subresources(resource: ServedResource) -> list[tuple[str, list[str], dict[s
     known = {
         "status": (["get", "patch", "update"], own),
         "scale": (["get", "patch", "update"], _SCALE),
+        "log": (["get"], own),
         "binding": (["create"], {"group": "", "version": "v1", "kind": "Binding"}),
     }
     return [(name, *known[name]) for name in sorted(resource.subresources)]

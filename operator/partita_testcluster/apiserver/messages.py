@@ -19,8 +19,8 @@ from partita_testcluster.apiserver.store import Record, WatchEvent, watch_line
 from partita_testcluster.apiserver.tables import partial, table
 from partita_testcluster.apiserver.writes import WriteOptions
 
-__all__ = ["JSON", "MAX_BODY", "Form", "answer", "body_of", "check_query", "delete_options",
-           "patch_kind", "write_options"]  # fmt: skip
+__all__ = ["JSON", "LOG_QUERY", "MAX_BODY", "QUERY", "Form", "answer", "body_of", "check_query",
+           "delete_options", "patch_kind", "write_options"]  # fmt: skip
 
 JSON = "application/json"
 MAX_BODY = 3 * 1024 * 1024  # bytes, kube-apiserver's limit of a request
@@ -31,16 +31,17 @@ _PATCHES = {
     "application/strategic-merge-patch+json": "strategic-merge-patch",
     "application/apply-patch+yaml": "apply-patch",
 }
-_QUERY = frozenset({
+QUERY = frozenset({
     "pretty", "timeout", "includeObject", "labelSelector", "fieldSelector", "resourceVersion",
     "resourceVersionMatch", "limit", "continue", "watch", "allowWatchBookmarks", "timeoutSeconds",
     "sendInitialEvents", "dryRun", "fieldManager", "fieldValidation", "force",
     "gracePeriodSeconds", "propagationPolicy", "orphanDependents",
 })  # fmt: skip
+LOG_QUERY = frozenset({"container", "follow", "previous", "tailLines", "timestamps", "pretty"})
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
-def check_query(request: web.BaseRequest) -> None:
+def check_query(request: web.BaseRequest, known: frozenset[str]) -> None:
     """Refuse a parameter that would be silently ignored.
 
     Raises
@@ -48,7 +49,7 @@ def check_query(request: web.BaseRequest) -> None:
     APIError
         400 that names the parameter.
     """
-    if unknown := set(request.query) - _QUERY:
+    if unknown := set(request.query) - known:
         raise bad_request(f"query parameter not supported here: {', '.join(sorted(unknown))}")
 
 

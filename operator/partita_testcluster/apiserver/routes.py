@@ -14,6 +14,8 @@ from partita_testcluster.apiserver.deletions import delete
 from partita_testcluster.apiserver.errors import APIError
 from partita_testcluster.apiserver.messages import (
     JSON,
+    LOG_QUERY,
+    QUERY,
     Form,
     answer,
     body_of,
@@ -22,6 +24,8 @@ from partita_testcluster.apiserver.messages import (
     patch_kind,
     write_options,
 )
+from partita_testcluster.apiserver.meta import dig
+from partita_testcluster.apiserver.pod_logs import serve_log
 from partita_testcluster.apiserver.resources import Target
 from partita_testcluster.apiserver.store import WatchEvent, watch_line
 from partita_testcluster.apiserver.subresources import bind, scale_of, scaled
@@ -51,6 +55,7 @@ class Routes:
             ("PUT", "scale"): self._set_scale,
             ("PATCH", "scale"): self._set_scale,
             ("POST", "binding"): self._bind,
+            ("GET", "log"): self._log,
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -104,7 +109,7 @@ class Routes:
         if handler is None:
             message = "the server does not allow this method on the requested resource"
             raise APIError(405, "MethodNotAllowed", message)
-        check_query(request)
+        check_query(request, LOG_QUERY if place == "log" else QUERY)
         return await handler(request, target)
 
     # -- reads ----------------------------------------------------------------------------
@@ -174,6 +179,12 @@ class Routes:
         options = write_options(request)
         bind(self._api.store, target, await body_of(request), options)
         return answer(errors.success(), 201)
+
+    async def _log(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        node = dig(target.existing().obj, "spec.nodeName") or ""
+        nodes = self._api.resource("", "v1", "nodes")
+        found = Target(nodes, name=node).record if nodes and node else None
+        return await serve_log(request, target, found.obj if found else None)
 
 
 async def _stream(

@@ -10,6 +10,7 @@ import partita
 from partita.cli.terminal import UserError
 from partita.models import GPUPartition, Phase, SharedGPUJob
 from partita.reconcile.job_request import bookable
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import Work
 from partita_testcluster.nodes.simulated_pods import parse_pod
 
@@ -78,7 +79,7 @@ def work_of(job: SharedGPUJob) -> Work:
         },
         "spec": template.spec,
     }
-    return parse_pod(pod).task("Exclusive", 1).work
+    return parse_pod(pod).task(Sharing.EXCLUSIVE, 1).work
 
 
 def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int) -> ExpectedEnding:

@@ -1,8 +1,10 @@
 """What the same jobs would have taken with one job per GPU. Pure."""
 
 import heapq
+import math
 from collections.abc import Iterable
 
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import SimulatedGPU, Work
 
 __all__ = ["one_job_per_gpu"]
@@ -35,6 +37,6 @@ def one_job_per_gpu(jobs: Iterable[tuple[Work, int]], *, gpus: int, memory: int)
 
 
 def _time_alone(work: Work, retries: int, memory: int) -> float:
-    gpu = SimulatedGPU(memory, "Exclusive")
-    ended = gpu.start(work) or gpu.advance(work.duration)[0]
+    gpu = SimulatedGPU(memory, Sharing.EXCLUSIVE)
+    ended = gpu.start(work) or gpu.advance(math.inf)[0]
     return ended.time * (1 + retries) if ended.error else ended.time

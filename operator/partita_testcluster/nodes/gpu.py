@@ -1,33 +1,32 @@
-"""The physics of one simulated GPU, in virtual time: who runs how fast, and whose memory fits.
+"""The progress and the memory of the jobs on one simulated GPU, in virtual time.
 
-Nothing here knows of Kubernetes or of the wall clock. What it assumes:
+How fast jobs run beside each other, how busy the GPU is and whose memory is refused come from
+`partita_policies.interference`: the simulator runs by the same model, and policies predict with it.
 
-- A job's memory and utilisation follow its own progress, so a job that is slowed down also grows
-  later. Utilisation is the share of the GPU that the job would use alone.
-- **MPS**: kernels of all jobs run side by side. While the demands sum to at most 100 % nobody is
-  slowed; above that everybody with a demand is, by the same factor. The one measured table at hand
-  (`containers-and-mps.txt`, table 1) agrees for kernels that leave the cache alone (two together
-  1.2 to 2.1 times as fast as in turns) and disagrees for large cache-sensitive ones (3.6 times
-  slower): there is no cache term here; `partita_research.simulator` has one.
-- **TimeSlicing**: the GPU belongs to one job at a time, in equal slices, so each of k jobs with a
-  demand runs at 1/k of its speed, however little it asks for.
-- **Exclusive**: nobody is slowed.
-- Memory is refused, never moved: a job above its own MPS limit is refused alone, and when the
-  GPU itself is full, the job that asked last is. A refused job ends, as a program does that does
-  not handle the error.
+A job's memory and utilisation follow its own progress, so a job that is slowed down also grows
+later. A job to which memory is refused ends, like a program that does not handle the error.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Final, Literal
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
 
-__all__ = ["GIB", "Ended", "Mode", "SimulatedGPU", "SimulatedJob", "Work"]
+from partita_policies.interference import (
+    TYPICAL_CACHE,
+    Load,
+    memory_refused,
+    slowdowns,
+    utilization,
+)
+from partita_policies.types import Sharing
 
-Mode = Literal["MPS", "TimeSlicing", "Exclusive"]
+__all__ = ["GIB", "Ended", "Sample", "SimulatedGPU", "SimulatedJob", "Work"]
 
-FULL: Final = 100.0
-"""All of a GPU, in percent."""
 GIB: Final = 1 << 30
+REPORTS: Final = 10
+"""Times in a run at which a job reports its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class Work:
         Percent of the GPU in use when alone, over equal parts of the job's progress.
     memory_limit
         Bytes above which MPS refuses memory to it; None for no limit.
+    thread_percent
+        Percent of the GPU's threads that MPS lets it use.
     """
 
     key: str
@@ -53,6 +54,16 @@ class Work:
     memory: tuple[int, ...]
     utilisation: tuple[float, ...]
     memory_limit: int | None = None
+    thread_percent: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a job uses from a virtual time on: bytes, and percent of the GPU."""
+
+    time: float = field(compare=False)
+    memory: int
+    utilisation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,7 @@ class Ended:
     time: float
     peak: int
     error: str = ""
+    history: tuple[Sample, ...] = field(default=(), compare=False)
 
 
 class SimulatedJob:
@@ -78,6 +90,8 @@ class SimulatedJob:
         Most bytes in use so far.
     rate
         Its speed; 1 is that of a job alone.
+    history
+        What it has used, a sample at each change.
     """
 
     def __init__(self, work: Work, done: float) -> None:
@@ -85,33 +99,45 @@ class SimulatedJob:
         self.done = min(done, work.duration)
         self.memory = self.peak = 0
         self.rate = 1.0
-        # Cut into as many parts as both curves need, its work is even within each.
-        self._parts = math.lcm(len(work.memory), len(work.utilisation))
-        self._part = 0
-        while self.done >= self.until and self.advance():
-            pass
+        self.history: list[Sample] = []
+        # Within each part its use is even, and at its end its progress can be reported.
+        counts = {len(work.memory), len(work.utilisation), REPORTS}
+        self._bounds = sorted({Fraction(i, n) for n in counts for i in range(1, n + 1)})
+        progress = self.done / work.duration if work.duration else 1.0
+        self._part = min(bisect_right(self._bounds, progress), len(self._bounds) - 1)
 
     def advance(self) -> bool:
         """Begin the next part, if there is one."""
-        if self._part + 1 == self._parts:
+        if self._part + 1 == len(self._bounds):
             return False
         self._part += 1
         return True
 
     @property
+    def began(self) -> Fraction:
+        """Share of the work that was done when the present part began."""
+        return self._bounds[self._part - 1] if self._part else Fraction(0)
+
+    @property
     def until(self) -> float:
         """Seconds of its work that are done when the present part is."""
-        return self.work.duration * ((self._part + 1) / self._parts)
+        return float(self.work.duration * self._bounds[self._part])
 
     @property
     def wanted(self) -> int:
         """Bytes that the present part needs."""
-        return self.work.memory[self._part * len(self.work.memory) // self._parts]
+        return self.work.memory[int(self.began * len(self.work.memory))]
 
     @property
     def demand(self) -> float:
         """Percent of the GPU that the present part would use alone."""
-        return self.work.utilisation[self._part * len(self.work.utilisation) // self._parts]
+        return self.work.utilisation[int(self.began * len(self.work.utilisation))]
+
+    @property
+    def load(self) -> Load:
+        """What the present part asks of the GPU, in terms of the interference model."""
+        busy, threads = self.demand / 100, self.work.thread_percent / 100
+        return Load(busy, busy, 0.0, self.memory / GIB, TYPICAL_CACHE, threads)
 
 
 class SimulatedGPU:
@@ -121,15 +147,15 @@ class SimulatedGPU:
     ----------
     memory
         Bytes it has.
-    mode
+    sharing
         How jobs share it.
     now
         Virtual time at which it begins, in seconds.
     """
 
-    def __init__(self, memory: int, mode: Mode, now: float = 0.0) -> None:
+    def __init__(self, memory: int, sharing: Sharing, now: float = 0.0) -> None:
         self.memory = memory
-        self.mode = mode
+        self.sharing = sharing
         self.now = now
         self.jobs: dict[str, SimulatedJob] = {}
 
@@ -140,8 +166,10 @@ class SimulatedGPU:
 
     @property
     def utilisation(self) -> float:
-        """Percent in use now."""
-        return min(FULL, sum(job.demand * job.rate for job in self.jobs.values()))
+        """Percent of the time in which the GPU is busy now."""
+        loads = [job.load for job in self.jobs.values()]
+        slow = [1 / job.rate for job in self.jobs.values()]
+        return 100 * utilization(loads, slow, self.sharing)
 
     def start(self, work: Work, *, done: float = 0.0) -> Ended | None:
         """Start a job now; the caller has advanced the GPU to now.
@@ -174,10 +202,10 @@ class SimulatedGPU:
         """End a job now, whatever it has done."""
         job = self.jobs.pop(key)
         self._set_rates()
-        return Ended(key, self.now, job.peak, error)
+        return Ended(key, self.now, job.peak, error, tuple(job.history))
 
     def next_event(self) -> float:
-        """Tell when a job next changes its demand or ends; infinity when there is none."""
+        """Return when a job next changes its demand or ends; infinity without a job."""
         return min((self._due(job) for job in self.jobs.values()), default=math.inf)
 
     def advance(self, to: float) -> list[Ended]:
@@ -218,29 +246,30 @@ class SimulatedGPU:
 
     def _ask(self, job: SimulatedJob) -> Ended | None:
         """Give a job the memory that it wants now, or end it."""
-        free = self.memory - self.used
-        capacity = self.memory
-        if job.work.memory_limit is not None and job.wanted > job.work.memory_limit:
-            capacity, free = job.work.memory_limit, job.work.memory_limit - job.memory
-        if (asked := job.wanted - job.memory) > free:
-            return self.stop(job.work.key, _out_of_memory(asked, capacity, free))
+        others, limit = self.used - job.memory, job.work.memory_limit
+        if memory_refused(job.wanted, others, self.memory, limit):
+            capacity, free = self.memory, self.memory - others - job.memory
+            if limit is not None and job.wanted > limit:
+                capacity, free = limit, limit - job.memory
+            error = _out_of_memory(job.wanted - job.memory, capacity, free)
+            return self.stop(job.work.key, error)
         job.memory = job.wanted
         job.peak = max(job.peak, job.memory)
         return None
 
     def _set_rates(self) -> None:
-        demands = [job.demand for job in self.jobs.values() if job.demand]
-        shared = {
-            "MPS": FULL / max(FULL, sum(demands)),
-            "TimeSlicing": 1 / max(1, len(demands)),
-            "Exclusive": 1.0,
-        }
-        for job in self.jobs.values():
-            job.rate = shared[self.mode] if job.demand else 1.0
+        jobs = list(self.jobs.values())
+        for job, slow in zip(
+            jobs, slowdowns([job.load for job in jobs], self.sharing), strict=True
+        ):
+            job.rate = 1 / slow
+            sample = Sample(self.now, job.memory, job.demand * job.rate)
+            if not job.history or sample != job.history[-1]:
+                job.history.append(sample)
 
 
 def _out_of_memory(asked: int, capacity: int, free: int) -> str:
-    """Say it as PyTorch does: https://docs.pytorch.org/docs/stable/notes/faq.html."""
+    """Return PyTorch's message: https://docs.pytorch.org/docs/stable/notes/faq.html."""
     return (
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked / GIB:.2f} GiB. "
         f"GPU 0 has a total capacity of {capacity / GIB:.2f} GiB "

@@ -1,4 +1,4 @@
-"""Pretends to schedule and run the Pods of all simulated machines, and follows their Nodes."""
+"""Simulates the scheduler and the kubelets of all machines: Pods run in virtual time."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,8 +8,10 @@ from typing import Any, Final
 import structlog
 
 from partita.constants import GPU_RESOURCE
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError
-from partita_testcluster.nodes.gpu import Mode
+from partita_testcluster.nodes.container_logs import ContainerLog, PodLogs
+from partita_testcluster.nodes.gpu import GIB, Ended
 from partita_testcluster.nodes.node import Machine, SimulatedDevice
 from partita_testcluster.nodes.scheduler import Wants, place, why_not
 from partita_testcluster.nodes.simulated_agent import Cluster, SimulatedAgent
@@ -17,6 +19,7 @@ from partita_testcluster.nodes.simulated_pods import (
     GATED,
     BadPodError,
     Exit,
+    PodTask,
     SimulatedPod,
     owner_of,
     parse_pod,
@@ -24,6 +27,7 @@ from partita_testcluster.nodes.simulated_pods import (
     unschedulable,
     waiting_status,
 )
+from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles
 
 __all__ = ["PODS", "Kubelets"]
 
@@ -42,7 +46,7 @@ class _NoDeviceError(Exception):
 
 @dataclass(eq=False)
 class _PodRun:
-    """A Pod that a machine was chosen for, and the task that lives its life."""
+    """A Pod on a machine, and the asyncio task that runs it."""
 
     pod: SimulatedPod
     machine: Machine
@@ -51,6 +55,8 @@ class _PodRun:
     holds: bool = True
     leaving: bool = False
     task: asyncio.Task[None] | None = None
+    log: ContainerLog = field(default_factory=ContainerLog)
+    ended: Ended | None = None
 
 
 class Kubelets:
@@ -60,10 +66,14 @@ class Kubelets:
     ----------
     cluster
         What they are part of.
+    logs
+        The logs of the Pods; kept up to date.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, logs: PodLogs) -> None:
         self._cluster = cluster
+        self._logs = logs
+        self._profiles = SimulatedProfiles(cluster.api)
         self._runs: dict[str, _PodRun] = {}
         self._waiting: dict[str, SimulatedPod] = {}
 
@@ -74,7 +84,7 @@ class Kubelets:
         if kind == "DELETED":
             del self._cluster.servers[name]
         if name in self._cluster.agents:
-            self._cluster.agents[name].look()
+            self._cluster.agents[name].observe()
 
     def observe_node(self, kind: str, node: Body) -> None:
         """Take in a change of a Node: one that is deleted takes all along that ran on it."""
@@ -103,6 +113,7 @@ class Kubelets:
         self._waiting.pop(pod.uid, None)
         if kind == "DELETED":
             self._forget(pod.uid)
+            self._logs.pop((pod.namespace, pod.name), None)
         elif pod.ended and run is not None:
             self._forget(pod.uid)  # as was written, or by somebody else
             if pod.deleted and not run.leaving:
@@ -140,7 +151,7 @@ class Kubelets:
     # The scheduler.
 
     def _place(self, pod: SimulatedPod) -> bool:
-        rooms = [machine.room for machine in self._cluster.machines.values() if machine.up]
+        rooms = [machine.capacity for machine in self._cluster.machines.values() if machine.up]
         room = None if pod.gated else place(pod.wants, rooms)
         if room is not None:
             del self._waiting[pod.uid]
@@ -160,7 +171,7 @@ class Kubelets:
     # Pods' lives.
 
     def _admit(self, pod: SimulatedPod, machine: Machine) -> None:
-        machine.room.used.update(pod.wants.resources)
+        machine.capacity.used.update(pod.wants.resources)
         run = self._runs[pod.uid] = _PodRun(pod, machine)
         run.task = self._cluster.tasks.create_task(self._live(run))
 
@@ -177,34 +188,51 @@ class Kubelets:
             self._consider(run.pod)
             return
         started = run.pod.started or datetime.now(UTC)
-        end = await self._execute(run, started)
+        logs = {container["name"]: ContainerLog() for container in pod.containers}
+        run.log = next(iter(logs.values()))
+        self._logs[pod.namespace, pod.name] = logs
+        try:
+            end = await self._execute(run, started)
+        finally:
+            for log_of_container in logs.values():
+                log_of_container.close()
         self._free(run)
+        if end.code == 0 and run.ended is not None:
+            self._cluster.tasks.create_task(self._keep_profile(run, run.ended))
         await self._write(run.pod, started, end)
+
+    async def _keep_profile(self, run: _PodRun, ended: Ended) -> None:
+        """Let an agent record what a run used, unless its beginning was not seen."""
+        pod = run.pod
+        for agent in self._cluster.agents.values():
+            if agent.device is run.devices[0] and pod.application and not pod.started:
+                where = agent.environment
+                await self._profiles.keep(pod.namespace, pod.application, ended, where)
 
     async def _execute(self, run: _PodRun, started: datetime) -> Exit:
         pod, machine = run.pod, run.machine
         if pod.started and machine.rebooted and not pod.server_name:
             return _LOST
-        ends: list[asyncio.Future[str]] = []
+        ends: list[asyncio.Future[Ended]] = []
         finish = _LOST
         try:
             if pod.server_name:
                 server = pod.server()
-                self._allocate(run, server.mode, self._cluster.uuid(server.name))
+                self._allocate(run, server.sharing, self._cluster.uuid(server.name))
                 run.agent = SimulatedAgent(server, run.devices[0], machine, self._cluster)
+                run.log.write(f"simulated agent: serving {run.devices[0].uuid}")
             elif pod.not_starting:
                 self._allocate(run)
+                run.log.waiting = pod.not_starting
                 await self._write_status(pod, waiting_status(pod))
                 await asyncio.get_running_loop().create_future()  # until it is deleted
             else:
                 self._allocate(run)
-                task = pod.task(run.devices[0].gpu.mode, len(run.devices))
+                task = pod.task(run.devices[0].gpu.sharing, len(run.devices))
                 finish = task.exit
-                # What it met before a restart of this program is unknown: as if it had been alone.
-                done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
-                done = max(0.0, done * self._cluster.clock.speed)
-                ends = [d.run(task.work, pod.job_uid, task.processes, done) for d in run.devices]
+                ends = self._start(run, task, started)
         except BadPodError as error:
+            run.log.write(str(error))
             return Exit(1, str(error))
         except _NoDeviceError as error:
             return Exit(1, str(error), "UnexpectedAdmissionError", admitted=False)
@@ -213,12 +241,32 @@ class Kubelets:
         if run.agent is not None:
             await run.agent.serve()
         for end in asyncio.as_completed(ends):
-            if failure := await end:
-                return Exit(1, failure)
+            ended = await end
+            if ended.error:
+                run.log.write(ended.error)
+                return Exit(1, ended.error)
+            run.ended = ended
+        run.log.write(finish.message or f"exit code {finish.code}")
         return finish
 
-    def _allocate(self, run: _PodRun, mode: Mode = "Exclusive", uuid: str = "") -> None:
-        """Give a Pod its slices and whole GPUs, if possible this one."""
+    def _start(self, run: _PodRun, task: PodTask, started: datetime) -> list[asyncio.Future[Ended]]:
+        """Start a job's work on its GPUs."""
+        pod, work = run.pod, task.work
+        # What it met before a restart of this program is unknown: as if it had been alone.
+        done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
+        done = max(0.0, done * self._cluster.clock.speed)
+        run.log.write(f"simulated: {pod.program}")
+        limit = work.memory_limit
+        allowed = "" if limit is None else f", of which it may use {limit / GIB:.2f} GiB"
+        for device in run.devices:
+            run.log.write(f"{device.uuid} has {device.gpu.memory / GIB:.2f} GiB of memory{allowed}")
+        return [
+            device.run(work, pod.job_uid, task.processes, done, None if index else run.log)
+            for index, device in enumerate(run.devices)
+        ]
+
+    def _allocate(self, run: _PodRun, sharing: Sharing = Sharing.EXCLUSIVE, uuid: str = "") -> None:
+        """Give a Pod its slices and whole GPUs; if possible the GPU of this UUID."""
         machine = run.machine
         for resource, count in run.pod.wants.devices.items():
             needed = 1
@@ -227,8 +275,8 @@ class Kubelets:
                 free = [device for device in machine.devices if not device.owner]
                 devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
                 for device in devices:
-                    device.claim(run.pod.uid, mode)
-            elif machine.room.capacity.get(resource):
+                    device.claim(run.pod.uid, sharing)
+            elif machine.capacity.capacity.get(resource):
                 devices = [device for device in machine.devices if device.resource == resource]
             else:
                 devices = []
@@ -256,7 +304,7 @@ class Kubelets:
         if run is not None and not run.leaving:
             self._drop(run)
             if run.agent is not None:
-                self._cluster.tasks.create_task(run.agent.farewell())
+                self._cluster.tasks.create_task(run.agent.stop_reporting())
 
     def _drop(self, run: _PodRun) -> None:
         if run.task is not None:
@@ -273,16 +321,16 @@ class Kubelets:
         for device in run.devices:
             if device.owner == run.pod.uid:
                 device.stop_all("")
-                device.claim("", "Exclusive")
+                device.claim("", Sharing.EXCLUSIVE)
             else:
                 device.stop(run.pod.uid)
-        run.machine.room.used.subtract(run.pod.wants.resources)
+        run.machine.capacity.used.subtract(run.pod.wants.resources)
         self._retry()
 
     async def _remove(self, pod: SimulatedPod, agent: SimulatedAgent | None = None) -> None:
         """Let a Pod go that is being deleted."""
         if agent is not None:
-            await agent.farewell()
+            await agent.stop_reporting()
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         await self._call("DELETE", pod.path, options)
 

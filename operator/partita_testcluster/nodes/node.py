@@ -9,8 +9,10 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
 from partita.models.base import format_time, mebibytes
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
-from partita_testcluster.nodes.gpu import GIB, Ended, Mode, SimulatedGPU, Work
+from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog
+from partita_testcluster.nodes.gpu import GIB, REPORTS, Ended, SimulatedGPU, SimulatedJob, Work
 from partita_testcluster.nodes.scheduler import COMMON, CORDON, NodeCapacity, counted
 
 __all__ = [
@@ -89,13 +91,37 @@ class Clock:
         await asyncio.sleep(seconds / self.speed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tenant:
-    """A job on a GPU: its UID, its client processes, and, at its end, its error or nothing."""
+    """A job on a GPU.
+
+    Attributes
+    ----------
+    job_uid
+        Under which its use is reported.
+    processes
+        Its MPS clients.
+    log
+        Where its program prints its progress; None on all but the first of its GPUs.
+    end
+        How it ends.
+    """
 
     job_uid: str
     processes: int
-    end: asyncio.Future[str]
+    log: ContainerLog | None
+    end: asyncio.Future[Ended]
+    _reported: int = 0
+
+    def report(self, job: SimulatedJob) -> None:
+        """Print how far a job is, if it is a tenth of its work further."""
+        done = int(job.began * REPORTS)
+        if self.log is not None and done > self._reported:
+            self._reported = done
+            self.log.write(
+                f"{done * 100 // REPORTS:3d} % done, {job.memory / GIB:.2f} GiB of GPU memory, "
+                f"running at {job.rate:.0%} of the speed of a job alone"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +163,27 @@ class SimulatedDevice:
         self._timer: asyncio.TimerHandle | None = None
         self.tenants: dict[str, Tenant] = {}
         self.changed = asyncio.Event()
-        self.claim("", "Exclusive")
+        self.claim("", Sharing.EXCLUSIVE)
 
     @property
     def resource(self) -> str:
         """Resource under which its slices are offered."""
         return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
 
-    def claim(self, owner: str, mode: Mode) -> None:
-        """Give the whole GPU, which is idle, to a Pod; or take it back, for nobody."""
+    def claim(self, owner: str, sharing: Sharing) -> None:
+        """Give the whole GPU, which is idle, to a Pod; an empty owner takes it back."""
         self.owner = owner
-        self.gpu = SimulatedGPU(self.spec.gpu_memory, mode, self._clock.now())
+        self.gpu = SimulatedGPU(self.spec.gpu_memory, sharing, self._clock.now())
         self.first_uses: dict[str, datetime] = {}
         self.ended: dict[str, Used] = {}
 
-    def run(self, work: Work, job_uid: str, processes: int, done: float) -> asyncio.Future[str]:
-        """Start a job, of which some seconds may be done; returns its error or nothing."""
+    def run(
+        self, work: Work, job_uid: str, processes: int, done: float, log: ContainerLog | None
+    ) -> asyncio.Future[Ended]:
+        """Start a job, of which some seconds may be done; return its end."""
         self._advance()
-        end = asyncio.get_running_loop().create_future()
-        self.tenants[work.key] = Tenant(job_uid, processes, end)
+        end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.tenants[work.key] = Tenant(job_uid, processes, log, end)
         ended = self.gpu.start(work, done=done)
         self._settle([ended] if ended else [])
         return end
@@ -178,12 +206,13 @@ class SimulatedDevice:
         for key, job in self.gpu.jobs.items():
             if job.memory or job.demand:
                 self.first_uses.setdefault(key, datetime.now(UTC))
+            self.tenants[key].report(job)
         for end in ended:
             tenant = self.tenants.pop(end.key)
             first_use = self.first_uses.pop(end.key, datetime.now(UTC) if end.peak else None)
             self.ended[tenant.job_uid] = Used(peak=end.peak, first_use=first_use)
             if not tenant.end.done():
-                tenant.end.set_result(end.error)
+                tenant.end.set_result(end)
         if self._timer is not None:
             self._timer.cancel()
         if self.gpu.jobs:
@@ -201,8 +230,10 @@ class Machine:
         Whether it runs; one that does not is silent.
     rebooted
         Whether it was off since the simulation began, so that nothing from before still runs.
-    room
+    capacity
         What it has, and what of it is taken.
+    kubelet_port
+        Where its kubelet serves the logs of its Pods.
     """
 
     def __init__(self, spec: NodeSpec, api: APIServer, clock: Clock) -> None:
@@ -218,7 +249,7 @@ class Machine:
         # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
         slices = {device.resource: 0 for device in self.devices}
         own = {name: counted(name, spec.allocatable[name]) for name in COMMON}
-        self.room = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
+        self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
         # Labels as kubelet and GPU feature discovery set them.
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
         self._labels = {
@@ -232,6 +263,7 @@ class Machine:
         }
         self._api = api
         self._writing = asyncio.Lock()
+        self.kubelet_port = 0
 
     @property
     def path(self) -> str:
@@ -241,9 +273,9 @@ class Machine:
     def observe(self, node: Body) -> None:
         """Take over what people set on its Node."""
         spec = node.get("spec") or {}
-        self.room.labels = node["metadata"].get("labels") or {}
+        self.capacity.labels = node["metadata"].get("labels") or {}
         cordon = [CORDON] if spec.get("unschedulable") else []
-        self.room.taints = [*(spec.get("taints") or ()), *cordon]
+        self.capacity.taints = [*(spec.get("taints") or ()), *cordon]
 
     async def register(self) -> None:
         """Create its Node, or take over the one of its name."""
@@ -260,11 +292,17 @@ class Machine:
     async def publish(self) -> None:
         """Write what it offers, and that it is alive."""
         async with self._writing:
-            devices = {n: str(c) for n, c in self.room.capacity.items() if n not in COMMON}
+            devices = {n: str(c) for n, c in self.capacity.capacity.items() if n not in COMMON}
             has = {**self.spec.allocatable, **devices}
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
             ready["lastHeartbeatTime"] = format_time(datetime.now(UTC))
-            status = {"capacity": has, "allocatable": has, "conditions": [ready]}
+            status = {
+                "capacity": has,
+                "allocatable": has,
+                "conditions": [ready],
+                "addresses": [{"type": "InternalIP", "address": KUBELET_HOST}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet_port}},
+            }
             try:
                 await self._api.call("PATCH", f"{self.path}/status", {"status": status})
             except ApiError as error:

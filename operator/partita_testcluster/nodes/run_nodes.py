@@ -10,6 +10,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_kube_config
 
 from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
 from partita_testcluster.nodes.faults import Fault, inject, parse_faults
 from partita_testcluster.nodes.kubelet import PODS, Kubelets
 from partita_testcluster.nodes.node import NODES, Clock, Machine, NodeSpec
@@ -94,10 +95,15 @@ async def _simulate(
 ) -> None:
     """Take over what there is, in the order in which it depends on each other; then serve."""
     machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
+    logs: PodLogs = {}
+    kubelet_api = KubeletAPI(logs)
     async with asyncio.TaskGroup() as tasks:
         cluster = Cluster(api, clock, machines, tasks)
-        kubelets = Kubelets(cluster)
+        kubelets = Kubelets(cluster, logs)
         try:
+            await kubelet_api.start()
+            for machine in machines.values():
+                machine.kubelet_port = kubelet_api.port
             await asyncio.gather(*(machine.register() for machine in machines.values()))
             for path, observe in (
                 (GPU_SERVERS, kubelets.observe_server),
@@ -118,3 +124,4 @@ async def _simulate(
                         await machine.publish()
         finally:
             kubelets.close()
+            await kubelet_api.stop()

@@ -41,7 +41,7 @@ class Wants:
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Sequence[Mapping[str, Any]] = ()
     """Terms of which one must hold: `requiredDuringSchedulingIgnoredDuringExecution`."""
-    company: bool = False
+    pod_affinity: bool = False
     """It must run beside other Pods: a required Pod affinity."""
 
     @property
@@ -79,7 +79,7 @@ class NodeCapacity:
             wants.affinity and not any(_holds(t, self.labels) for t in wants.affinity)
         ):
             return "node(s) didn't match Pod's node affinity/selector"
-        if wants.company:
+        if wants.pod_affinity:
             return "node(s) didn't match pod affinity rules"
         lacking = (name for name, count in wants.resources.items() if self.free(name) < count)
         return next((f"Insufficient {name}" for name in lacking), "")

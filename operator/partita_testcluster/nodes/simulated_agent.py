@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, NoReturn
 import structlog
 
 from partita.constants import GROUP, VERSION
-from partita.models.base import Condition, mebibytes, set_condition
+from partita.models.base import Condition, mebibytes, parse_memory, set_condition
+from partita.models.profile import Environment
+from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used
 from partita_testcluster.nodes.simulated_pods import Server
@@ -71,13 +73,18 @@ class SimulatedAgent:
         Where the GPU is.
     cluster
         What it is part of.
+
+    Attributes
+    ----------
+    device
+        The GPU.
     """
 
     def __init__(
         self, server: Server, device: SimulatedDevice, machine: Machine, cluster: "Cluster"
     ) -> None:
         self._server = server
-        self._device = device
+        self.device = device
         self._machine = machine
         self._cluster = cluster
         self._path = f"{GPU_SERVERS}/{server.name}"
@@ -89,7 +96,7 @@ class SimulatedAgent:
         self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
         self._offer(server.max_jobs)
         cluster.agents[server.name] = self
-        self.look()
+        self.observe()
 
     @property
     def _body(self) -> Body:
@@ -100,36 +107,36 @@ class SimulatedAgent:
         return self._body.get("status") or {}
 
     def _offer(self, slices: int) -> None:
-        self._machine.room.capacity[self._device.resource] = slices
+        self._machine.capacity.capacity[self.device.resource] = slices
 
-    def look(self) -> None:
+    def observe(self) -> None:
         """Take in that its GPUServer has changed; what an annotation asks for is done once."""
         asked = (self._body["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION, "")
         if asked != self._asked:
             self._asked = asked
             fault = FAULTS.get(asked)
-            if fault is not None and (asked != "mps" or self._server.mode == "MPS"):
+            if fault is not None and (asked != "mps" or self._server.sharing is Sharing.MPS):
                 self._fault = fault
                 self._faulted.set()
             elif asked:
-                self._log.warning("no such fault", fault=asked, mode=self._server.mode)
+                self._log.warning("no such fault", fault=asked, mode=self._server.sharing)
         self._forget_released()
-        self._device.changed.set()
+        self.device.changed.set()
 
     def _forget_released(self) -> None:
         """Forget what an ended job used once it is reported and the operator has released it."""
-        allocations, ended = self._status.get("allocations") or {}, self._device.ended
+        allocations, ended = self._status.get("allocations") or {}, self.device.ended
         for uid in [u for u in ended if u in self._reported_jobs and u not in allocations]:
             del ended[uid]
 
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
         await self._machine.publish()
-        spec = self._device.spec
+        spec = self.device.spec
         await self._report(
             {
                 "node": spec.name,
-                "uuid": self._device.uuid,
+                "uuid": self.device.uuid,
                 "product": spec.product,
                 "memory": mebibytes(spec.gpu_memory),
                 "smCount": spec.sm_count,
@@ -139,10 +146,10 @@ class SimulatedAgent:
             Ready=(True, "AgentReporting"),
             Faulted=(False, "Healthy"),
         )
-        self._log.info("serving", mode=self._server.mode, max_jobs=self._server.max_jobs)
+        self._log.info("serving", mode=self._server.sharing, max_jobs=self._server.max_jobs)
         while True:
-            await self._device.changed.wait()
-            self._device.changed.clear()
+            await self.device.changed.wait()
+            self.device.changed.clear()
             if self._fault is not None:
                 await self._suffer(self._fault)
             elif self._usage() != self._reported:
@@ -152,20 +159,36 @@ class SimulatedAgent:
                     async with asyncio.timeout(pause):
                         await self._faulted.wait()
 
+    @property
+    def environment(self) -> Environment:
+        """The node and the GPU, as a profile names them."""
+        spec = self.device.spec
+        return Environment(
+            node=spec.name,
+            product=spec.product,
+            memory=spec.gpu_memory,
+            sm_count=spec.sm_count,
+            pcie_bandwidth=parse_memory(PCIE_BANDWIDTH),
+        )
+
     def close(self) -> None:
         """Stop serving: MPS goes, and takes its clients with it."""
         del self._cluster.agents[self._server.name]
         self._offer(0)
-        self._device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
+        self.device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
 
-    async def farewell(self) -> None:
+    async def stop_reporting(self) -> None:
         """Say that the GPU is no longer served, unless another agent serves by now."""
         leaving = "deletionTimestamp" in self._body["metadata"]
         if leaving or not self._machine.up or self._server.name in self._cluster.agents:
             return
         await self._machine.publish()
         usage = {"memory": "0", "gpuUtilization": 0, "jobs": dict.fromkeys(self._reported_jobs)}
-        mps = {"mps": {"state": "Stopped", "clients": 0}} if self._server.mode == "MPS" else {}
+        mps = (
+            {"mps": {"state": "Stopped", "clients": 0}}
+            if self._server.sharing is Sharing.MPS
+            else {}
+        )
         await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped"))
 
     async def _suffer(self, fault: _Fault) -> None:
@@ -175,11 +198,11 @@ class SimulatedAgent:
         reason = fault.reason
         await self._report({}, fault.message, Ready=(False, reason), Faulted=(True, reason))
         await self._machine.publish()
-        await self._until(lambda: not self._device.tenants, JOBS_LEAVE)
-        self._device.stop_all(f"CUDA error: {fault.error}")
+        await self._until(lambda: not self.device.tenants, JOBS_LEAVE)
+        self.device.stop_all(f"CUDA error: {fault.error}")
         await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
         await self._cluster.clock.sleep(fault.recovery)
-        self._device.stop_all(f"CUDA error: {fault.error}")  # those that were bound meanwhile
+        self.device.stop_all(f"CUDA error: {fault.error}")  # those that were bound meanwhile
         with suppress(ApiError):  # deleted meanwhile
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
@@ -195,19 +218,19 @@ class SimulatedAgent:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():
-                    self._device.changed.clear()
-                    await self._device.changed.wait()
+                    self.device.changed.clear()
+                    await self.device.changed.wait()
 
     def _usage(self) -> Body:
         """Measure. A job that has ended keeps its peak and its first use until it is released."""
-        gpu, tenants = self._device.gpu, self._device.tenants
-        jobs = {uid: used.dump() for uid, used in self._device.ended.items()}
+        gpu, tenants = self.device.gpu, self.device.tenants
+        jobs = {uid: used.dump() for uid, used in self.device.ended.items()}
         for key, job in gpu.jobs.items():
-            used = Used(job.memory, job.peak, self._device.first_uses.get(key))
+            used = Used(job.memory, job.peak, self.device.first_uses.get(key))
             jobs[tenants[key].job_uid] = used.dump()
         utilisation = round(gpu.utilisation)
         usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
-        if self._server.mode != "MPS":
+        if self._server.sharing is not Sharing.MPS:
             return {"usage": usage}
         clients = sum(tenant.processes for tenant in tenants.values())
         state = "Faulted" if self._fault is not None else "Ready"

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from partita.constants import (
+    ANNOTATION_APPLICATION,
     ANNOTATION_JOB_UID,
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
@@ -26,7 +27,8 @@ from partita.constants import (
     GPU_RESOURCE,
 )
 from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
-from partita_testcluster.nodes.gpu import GIB, Mode, Work
+from partita_policies.types import Sharing
+from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants, counted
 
 __all__ = [
@@ -62,7 +64,7 @@ class Server:
     """What makes a Pod a server Pod: its GPUServer's name, how jobs share, and how many may."""
 
     name: str
-    mode: Mode
+    sharing: Sharing
     max_jobs: int
 
 
@@ -104,6 +106,8 @@ class SimulatedPod:
         Whether it is kube-scheduler that is to bind it.
     job_uid
         UID under which its use is reported: the job's, else its own.
+    application
+        Under which its history is kept; empty if none is.
     server_name
         Its GPUServer, if it is a server Pod, which runs until it is deleted; else empty.
     wants
@@ -136,6 +140,7 @@ class SimulatedPod:
         self.job_uid = owner_of(body, "SharedGPUJob").get("uid") or self.annotations.get(
             ANNOTATION_JOB_UID, self.uid
         )
+        self.application = self.annotations.get(ANNOTATION_APPLICATION, "")
         self.wants = _wants(spec)
         self.gated = bool(spec.get("schedulingGates"))
         self.not_starting: str = self.annotations.get(_SIM + "not-starting", "")
@@ -158,6 +163,13 @@ class SimulatedPod:
         return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     @property
+    def program(self) -> str:
+        """What its first container runs: its command, else its image."""
+        container = self.containers[0]
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        return " ".join(words) or str(container.get("image", ""))
+
+    @property
     def _env(self) -> dict[str, str]:
         """The plain variables of all containers; the first to set one wins."""
         return {
@@ -174,21 +186,20 @@ class SimulatedPod:
         BadPodError
             If a variable is wrong.
         """
-        env, modes = self._env, {mode: mode for mode in get_args(Mode)}
-        mode = env.get("PARTITA_MODE", "MPS")
-        if mode not in modes:
-            raise BadPodError(f"PARTITA_MODE: {mode!r}; write one of {', '.join(modes)}")
+        env = self._env
+        modes = ", ".join(Sharing)
+        sharing = _read("PARTITA_MODE", env.get("PARTITA_MODE", "MPS"), Sharing, f"one of {modes}")
         count = env.get("PARTITA_MAX_JOBS", "16")
         max_jobs = _read("PARTITA_MAX_JOBS", count, _between(1, 1000), "a number above 0")
-        return Server(self.server_name, modes[mode], int(max_jobs))
+        return Server(self.server_name, sharing, int(max_jobs))
 
-    def task(self, mode: Mode, gpus: int) -> PodTask:
+    def task(self, sharing: Sharing, gpus: int) -> PodTask:
         """Read what a job's Pod does.
 
         Parameters
         ----------
-        mode
-            How its GPUs are shared; the limit in its environment holds under MPS only.
+        sharing
+            How its GPUs are shared; the limits in its environment hold under MPS only.
         gpus
             How many GPUs its memory is spread over.
 
@@ -212,10 +223,13 @@ class SimulatedPod:
         code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))
         # Per process, in the form that the operator writes.
         # https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
-        limit = re.fullmatch(r"0=(\d+)M", self._env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
-        allowed = int(limit[1]) * MEBI * processes if limit and mode == "MPS" else None
+        env: Mapping[str, str] = self._env if sharing is Sharing.MPS else {}
+        limit = re.fullmatch(r"0=(\d+)M", env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
+        allowed = int(limit[1]) * MEBI * processes if limit else None
+        percent = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
+        threads = int(percent) if percent.isdecimal() else 100
         each = tuple(amount // gpus for amount in memory)
-        work = Work(self.uid, duration, each, utilisation, allowed)
+        work = Work(self.uid, duration, each, utilisation, allowed, threads)
         return PodTask(work, processes, Exit(code, self.annotations.get(_SIM + "message", "")))
 
 

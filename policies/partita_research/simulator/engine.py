@@ -20,6 +20,7 @@ from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.capacity import Capacity
+from partita_policies.interference import memory_refused
 from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
 from partita_research.simulator.results import JobResult, Result, SimulatedAttempt, SimulatedOutcome
 from partita_research.simulator.runs import Course, Device, Run, course_of
@@ -94,7 +95,6 @@ class Simulation:
         self._runs: dict[str, Run] = {}
         self._calendar: list[tuple[float, int, Device]] = []
         self._entries = 0
-        self._asked = 0
         self._news = False
         self._work_finished = 0.0
         self._courses: dict[int, Course] = {}
@@ -147,7 +147,7 @@ class Simulation:
             return
         self._leave_queue({run.job.id for run in started})
         changed = dict.fromkeys(device for run in started for device in run.devices)
-        self._kill_overflowing(started, changed)
+        self._grant_memory(started, changed)
         self._set_paces(changed)
 
     def result(self, seconds: Sequence[float] = ()) -> Result:
@@ -196,15 +196,16 @@ class Simulation:
                 due = [run for run in device.runs if run.ends <= horizon]
                 for run in due:
                     changed.update(dict.fromkeys(run.devices))
-                    before = run.memory
                     if not run.next_part(self.now):
                         self._work_finished += run.course.application.duration
                         self._end(run, SimulatedOutcome.FINISHED)
-                    elif run.memory > before:
+                    elif run.wanted > run.memory:
                         went_on.append(run)
+                    else:
+                        run.memory = run.wanted
         while arrivals and arrivals[-1].job.submitted <= horizon:
             self._arrive(arrivals.pop().job)
-        self._kill_overflowing(went_on, changed)
+        self._grant_memory(went_on, changed)
         self._set_paces(changed)
         return True
 
@@ -251,19 +252,18 @@ class Simulation:
         )
         self._news = True
 
-    def _kill_overflowing(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
-        """Kill what asks for memory that it may not have, or that there is not."""
-        asked: dict[Device, None] = {}
+    def _grant_memory(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
+        """Give runs the memory that they ask for, one after the other, or kill them."""
+        limited = self._sharing is Sharing.MPS
         for run in asking:
-            self._asked += 1
-            run.asked = self._asked
-            if self._sharing is not Sharing.MPS:
-                asked.update(dict.fromkeys(run.devices))
-            elif run.memory > run.limit:
-                self._kill(run, changed)
-        for device in asked:
-            while sum(run.memory for run in device.runs) > device.gpu.memory:
-                self._kill(max(device.runs, key=lambda run: run.asked), changed)
+            limit = run.limit if limited else None
+            for device in run.devices:
+                others = sum([other.memory for other in device.runs]) - run.memory
+                if memory_refused(run.wanted, others, device.gpu.memory, limit):
+                    self._kill(run, changed)
+                    break
+            else:
+                run.memory = run.wanted
 
     def _kill(self, run: Run, changed: dict[Device, None]) -> None:
         changed.update(dict.fromkeys(run.devices))

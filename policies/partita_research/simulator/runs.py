@@ -6,7 +6,7 @@ from math import inf
 from operator import attrgetter
 from typing import cast
 
-from partita_policies.interference import SWITCH_OVERHEAD, Load, load_of, slowdowns
+from partita_policies.interference import Load, load_of, slowdowns, utilization
 from partita_policies.types import GPU, Booking, Job, Sharing, Step
 from partita_research.simulator.results import Reading
 from partita_research.simulator.tasks import Application
@@ -106,23 +106,9 @@ class Device:
         return min([run.ends for run in self.runs], default=inf)
 
     def read(self, time: float, sharing: Sharing) -> None:
-        """Write down how busy it is from now on.
-
-        Waiting stretches the time in which an application's kernels run, not the rest of it. Under
-        MPS kernels overlap by chance; otherwise they take turns.
-        """
-        if sharing is Sharing.MPS:
-            quiet = 1.0
-            for run, load in zip(self.runs, self._loads, strict=True):
-                quiet *= (1 - load.busy) / (run.pace * self.speed)
-            busy = 1 - quiet
-        else:
-            overhead = SWITCH_OVERHEAD if len(self.runs) > 1 else 1.0
-            turns = [
-                load.busy / (run.pace * self.speed)
-                for run, load in zip(self.runs, self._loads, strict=True)
-            ]
-            busy = min(1.0, overhead * sum(turns))
+        """Record how busy it is from now on."""
+        slow = [run.pace * self.speed for run in self.runs]
+        busy = utilization(self._loads, slow, sharing)
         if self.readings and self.readings[-1].time == time:
             self.readings.pop()
         self.readings.append(Reading(time, busy, self.memory))
@@ -134,7 +120,6 @@ class Run:
     __slots__ = (
         "_after",
         "_before",
-        "asked",
         "course",
         "devices",
         "done",
@@ -148,6 +133,7 @@ class Run:
         "part",
         "since",
         "start",
+        "wanted",
     )
 
     def __init__(self, job: Job, course: Course, devices: Sequence[Device], now: float) -> None:
@@ -161,9 +147,10 @@ class Run:
         """Bytes that it may use of each GPU where there are limits."""
         self.start = now
         self.part = 0
-        self.memory = course.memory[0]
-        self.asked = 0
-        """When it last asked for more memory: the larger, the later."""
+        self.memory = 0
+        """Bytes that it uses of each GPU."""
+        self.wanted = course.memory[0]
+        """Bytes that its part asks for."""
         self.done = 0.0
         """Seconds of work done at `since`."""
         self.since = now
@@ -208,7 +195,7 @@ class Run:
         self.part += 1
         if self.part == len(self.course.bounds):
             return False
-        self.memory = self.course.memory[self.part]
+        self.wanted = self.course.memory[self.part]
         return True
 
     def booking(self, now: float) -> Booking:

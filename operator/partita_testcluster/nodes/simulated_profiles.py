@@ -1,0 +1,79 @@
+"""The ApplicationProfiles that simulated agents write, with the real agent's measurement."""
+
+import asyncio
+from itertools import pairwise
+from math import ceil
+from typing import Final
+
+import structlog
+
+from partita.agent.profiles import measurement, merge, profile_name
+from partita.agent.sampling import PROFILE_STEPS, Trace, Use
+from partita.constants import GROUP, VERSION
+from partita.models.profile import (
+    ApplicationProfile,
+    ApplicationProfileSpec,
+    Environment,
+    preferred,
+)
+from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.gpu import Ended, Sample
+
+__all__ = ["SimulatedProfiles", "uses"]
+
+log = structlog.get_logger(__name__)
+
+_SAMPLES: Final = 4 * PROFILE_STEPS
+"""Samples of a run: enough for each step of the profile to have several."""
+
+
+def uses(ended: Ended) -> list[Use]:
+    """Sample a run as an agent does, and cut it into the equal steps of a profile."""
+    start = ended.history[0].time
+    interval = max(ended.time - start, 1e-3) / _SAMPLES
+    trace = Trace(interval=interval)
+    for now, following in pairwise([*ended.history, Sample(ended.time, 0, 0.0)]):
+        for index in range(ceil((following.time - now.time) / interval)):
+            trace.add(now.time + index * interval, Use(now.memory, now.utilisation))
+    return trace.steps(start, ended.time)
+
+
+class SimulatedProfiles:
+    """Merges runs into ApplicationProfiles.
+
+    Parameters
+    ----------
+    api
+        The API server.
+    """
+
+    def __init__(self, api: APIServer) -> None:
+        self._api = api
+        self._writing = asyncio.Lock()  # runs of one application may end together
+
+    async def keep(
+        self, namespace: str, application: str, ended: Ended, where: Environment
+    ) -> None:
+        """Merge a run that succeeded; its length is in virtual seconds."""
+        duration = max(1.0, ended.time - ended.history[0].time)
+        new = measurement(uses(ended), duration, where)
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/applicationprofiles"
+        try:
+            async with self._writing:
+                items = map(ApplicationProfile.parse, (await self._api.call("GET", path))["items"])
+                found = preferred(p for p in items if p.spec.application == application)
+                known = found.spec if found else ApplicationProfileSpec(application=application)
+                spec = merge(known, new).dump()
+                if found is None:
+                    body = {
+                        "apiVersion": f"{GROUP}/{VERSION}",
+                        "kind": "ApplicationProfile",
+                        "metadata": {"name": profile_name(application)},
+                        "spec": spec,
+                    }
+                    await self._api.call("POST", path, body)
+                else:
+                    patch = {"spec": {"measurements": spec["measurements"]}}
+                    await self._api.call("PATCH", f"{path}/{found.metadata.name}", patch)
+        except (ApiError, ValueError) as error:  # pydantic's errors are ValueErrors
+            log.warning("run not merged", application=application, error=str(error))

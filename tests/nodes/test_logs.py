@@ -1,0 +1,121 @@
+"""What simulated programs print, and who reads it: the API's `pods/log`, kubectl's way."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import aiohttp
+import pytest
+
+from support.api import Answer
+from support.clusters import ApiServer
+
+
+@pytest.fixture(autouse=True)
+def kubelets_reachable(api_server: ApiServer) -> None:
+    if api_server.kind != "embedded":
+        pytest.skip("a real API server reaches kubelets by HTTPS only; these speak HTTP")
+
+
+async def log_of(world, pod: str, **query: str | int) -> Answer:
+    return await world.api.get(f"{world.pods}/{pod}/log", **query)
+
+
+async def test_a_program_prints_its_progress_and_its_end(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        server = await world.ready(await world.server())
+        await world.job("good", server, limit="0=4096M", duration="20s", memory="1Gi,3Gi")
+        await world.ended("good")
+        whole = (await log_of(world, "good")).ok().body
+        end = (await log_of(world, "good", tailLines=2, container="main")).ok().body
+        stamped = (await log_of(world, "good", tailLines=1, timestamps="true")).ok().body
+        none = (await log_of(world, "good", tailLines=0)).ok().body
+    uuid = server["status"]["uuid"]
+    assert whole.splitlines()[:2] == [
+        "simulated: example.org/image:1",
+        f"{uuid} has 40.00 GiB of memory, of which it may use 4.00 GiB",
+    ]
+    speed = "running at 100% of the speed of a job alone"
+    progress = [line for line in whole.splitlines() if "% done" in line]
+    assert progress[0] == f" 10 % done, 1.00 GiB of GPU memory, {speed}"
+    assert progress[-1] == f" 90 % done, 3.00 GiB of GPU memory, {speed}"
+    assert end == f"{progress[-1]}\nexit code 0\n"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z exit code 0\n", stamped)
+    assert none == ""
+
+
+async def test_a_program_that_runs_out_of_memory_prints_the_error(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        server = await world.ready(await world.server())
+        await world.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
+        await world.ended("greedy")
+        lines = (await log_of(world, "greedy")).ok().body.splitlines()
+    assert lines[-1] == (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. "
+        "GPU 0 has a total capacity of 4.00 GiB of which 3.00 GiB is free."
+    )
+    assert lines[-2].startswith(" 40 % done, 1.00 GiB")
+
+
+async def test_a_log_is_followed_to_the_end_of_its_program(
+    world, nodes, node_spec, api_server: ApiServer
+) -> None:
+    async with nodes.running(node_spec(gpus=1), speed=100.0):
+        server = await world.ready(await world.server())
+        await world.job("long", server, duration="200s")
+        await world.phase("long", "Running")
+        url = f"{api_server.url}{world.pods}/long/log?follow=true"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            first = await answer.content.readline()
+            phase = (await world.api.get(f"{world.pods}/long")).ok().body["status"]["phase"]
+            async with asyncio.timeout(30):
+                rest = await answer.content.read()
+    assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
+    assert rest.endswith(b"exit code 0\n")
+
+
+async def test_what_has_no_log_says_why(world, nodes, node_spec) -> None:
+    async with nodes.running(node_spec(gpus=1)):
+        server = await world.ready(await world.server())
+        await world.job("stuck", server, not_starting="ImagePullBackOff")
+        await world.job("good", server, duration="1s")
+        await world.phase("stuck", "Pending")
+        await world.until(
+            f"{world.pods}/stuck", lambda p: p.get("status", {}).get("containerStatuses")
+        )
+        await world.ended("good")
+        answers = [
+            await log_of(world, "stuck"),
+            await log_of(world, "good", previous="true"),
+            await log_of(world, "good", container="other"),
+            await log_of(world, "nosuch"),
+            await log_of(world, "good", sinceSeconds=5),
+        ]
+        await world.api.delete(f"{world.pods}/good", {"gracePeriodSeconds": 0})
+        await world.pod("pending", {"nvidia.com/gpu": 9})
+        pending = await log_of(world, "pending")
+    assert [(a.status, a.body["message"]) for a in answers] == [
+        (400, 'container "main" in pod "stuck" is waiting to start: ImagePullBackOff'),
+        (400, 'previous terminated container "main" in pod "good" not found'),
+        (400, "container other is not valid for pod good"),
+        (404, 'pods "nosuch" not found'),
+        (400, "query parameter not supported here: sinceSeconds"),
+    ]
+    assert (pending.status, pending.body) == (200, "")
+
+
+async def test_a_log_is_lost_with_the_nodes_that_had_it(world, nodes, node_spec) -> None:
+    spec = node_spec(gpus=1)
+    async with nodes.running(spec):
+        server = await world.ready(await world.server())
+        await world.job("a", server, duration="1s")
+        await world.ended("a")
+    gone = await log_of(world, "a")
+    async with nodes.running(spec):
+        lost = await log_of(world, "a")
+    assert gone.status == 500
+    assert gone.body["reason"] == "InternalError"
+    assert lost.body["message"] == (
+        'container "main" in pod "a" is not known to this node: its log is lost or not begun'
+    )

@@ -1,0 +1,48 @@
+"""The ApplicationProfiles of what ran on simulated nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from partita_testcluster.nodes.gpu import GIB, Ended, Sample
+from partita_testcluster.nodes.simulated_profiles import uses
+
+PROFILES = "/apis/partita.dev/v1alpha1/namespaces/{}/applicationprofiles"
+
+
+def test_a_run_is_cut_into_equal_steps_with_peak_memory_and_mean_use() -> None:
+    history = (Sample(10.0, GIB, 20.0), Sample(42.0, 4 * GIB, 60.0))
+    steps = uses(Ended("a", 74.0, 4 * GIB, history=history))
+    assert len(steps) == 64
+    assert {step.memory for step in steps[:31]} == {GIB}
+    assert {step.memory for step in steps[33:]} == {4 * GIB}
+    assert steps[0].utilization == pytest.approx(20.0)
+    assert steps[-1].utilization == pytest.approx(60.0)
+
+
+async def test_the_runs_of_an_application_that_succeed_are_merged(
+    world, nodes, node_spec, application_profiles_served
+) -> None:
+    path = PROFILES.format(world.namespace)
+    async with nodes.running(node_spec(gpus=1)):
+        server = await world.ready(await world.server())
+        sim = {"duration": "20s", "memory": "1Gi,3Gi", "gpu": "40"}
+        await world.job("first", server, application="My App", **sim)
+        await world.job("bad", server, application="My App", exit_code="1", duration="1s")
+        await world.job("other", server, duration="1s")
+        for name in ("first", "bad", "other"):
+            await world.ended(name)
+        one = await world.until(path, lambda found: found["items"])
+        await world.job("second", server, application="My App", **sim)
+        await world.ended("second")
+        both = await world.until(
+            path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
+        )
+    (profile,) = one["items"]
+    (measured,) = profile["spec"]["measurements"]
+    assert profile["spec"]["application"] == "My App"
+    assert measured["environment"]["product"] == "NVIDIA A100-SXM4-40GB"
+    assert measured["steps"][0]["gpuMemory"] == "1Gi"
+    assert measured["steps"][-1]["gpuMemory"] == "3Gi"
+    assert float(measured["duration"].removesuffix("s")) >= 20
+    assert [item["metadata"]["name"] for item in both["items"]] == [profile["metadata"]["name"]]

@@ -82,7 +82,7 @@ async def test_compacted_changes_are_gone():
     [
         "/openapi/v2",
         "/apis/apps/v1/deployments",
-        "/api/v1/namespaces/default/pods/p/log",
+        "/api/v1/namespaces/default/pods/p/exec",
         "/api/v1/namespaces/default/nodes",
         "/api/v1/pods/p",
         "/nowhere",

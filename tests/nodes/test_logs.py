@@ -18,19 +18,19 @@ def kubelets_reachable(api_server: ApiServer) -> None:
         pytest.skip("a real API server reaches kubelets by HTTPS only; these speak HTTP")
 
 
-async def log_of(world, pod: str, **query: str | int) -> Answer:
-    return await world.api.get(f"{world.pods}/{pod}/log", **query)
+async def log_of(cluster, pod: str, **query: str | int) -> Answer:
+    return await cluster.api.get(f"{cluster.pods}/{pod}/log", **query)
 
 
-async def test_a_program_prints_its_progress_and_its_end(world, nodes, node_spec) -> None:
+async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        server = await world.ready(await world.server())
-        await world.job("good", server, limit="0=4096M", duration="20s", memory="1Gi,3Gi")
-        await world.ended("good")
-        whole = (await log_of(world, "good")).ok().body
-        end = (await log_of(world, "good", tailLines=2, container="main")).ok().body
-        stamped = (await log_of(world, "good", tailLines=1, timestamps="true")).ok().body
-        none = (await log_of(world, "good", tailLines=0)).ok().body
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("good", server, limit="0=4096M", duration="20s", memory="1Gi,3Gi")
+        await cluster.ended("good")
+        whole = (await log_of(cluster, "good")).ok().body
+        end = (await log_of(cluster, "good", tailLines=2, container="main")).ok().body
+        stamped = (await log_of(cluster, "good", tailLines=1, timestamps="true")).ok().body
+        none = (await log_of(cluster, "good", tailLines=0)).ok().body
     uuid = server["status"]["uuid"]
     assert whole.splitlines()[:2] == [
         "simulated: example.org/image:1",
@@ -45,12 +45,14 @@ async def test_a_program_prints_its_progress_and_its_end(world, nodes, node_spec
     assert none == ""
 
 
-async def test_a_program_that_runs_out_of_memory_prints_the_error(world, nodes, node_spec) -> None:
+async def test_a_program_that_runs_out_of_memory_prints_the_error(
+    cluster, nodes, node_spec
+) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        server = await world.ready(await world.server())
-        await world.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
-        await world.ended("greedy")
-        lines = (await log_of(world, "greedy")).ok().body.splitlines()
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
+        await cluster.ended("greedy")
+        lines = (await log_of(cluster, "greedy")).ok().body.splitlines()
     assert lines[-1] == (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. "
         "GPU 0 has a total capacity of 4.00 GiB of which 3.00 GiB is free."
@@ -59,42 +61,42 @@ async def test_a_program_that_runs_out_of_memory_prints_the_error(world, nodes, 
 
 
 async def test_a_log_is_followed_to_the_end_of_its_program(
-    world, nodes, node_spec, api_server: ApiServer
+    cluster, nodes, node_spec, api_server: ApiServer
 ) -> None:
     async with nodes.running(node_spec(gpus=1), speed=100.0):
-        server = await world.ready(await world.server())
-        await world.job("long", server, duration="200s")
-        await world.phase("long", "Running")
-        url = f"{api_server.url}{world.pods}/long/log?follow=true"
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("long", server, duration="200s")
+        await cluster.phase("long", "Running")
+        url = f"{api_server.url}{cluster.pods}/long/log?follow=true"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             first = await answer.content.readline()
-            phase = (await world.api.get(f"{world.pods}/long")).ok().body["status"]["phase"]
+            phase = (await cluster.api.get(f"{cluster.pods}/long")).ok().body["status"]["phase"]
             async with asyncio.timeout(30):
                 rest = await answer.content.read()
     assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
     assert rest.endswith(b"exit code 0\n")
 
 
-async def test_what_has_no_log_says_why(world, nodes, node_spec) -> None:
+async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
-        server = await world.ready(await world.server())
-        await world.job("stuck", server, not_starting="ImagePullBackOff")
-        await world.job("good", server, duration="1s")
-        await world.phase("stuck", "Pending")
-        await world.until(
-            f"{world.pods}/stuck", lambda p: p.get("status", {}).get("containerStatuses")
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("stuck", server, not_starting="ImagePullBackOff")
+        await cluster.job("good", server, duration="1s")
+        await cluster.phase("stuck", "Pending")
+        await cluster.until(
+            f"{cluster.pods}/stuck", lambda p: p.get("status", {}).get("containerStatuses")
         )
-        await world.ended("good")
+        await cluster.ended("good")
         answers = [
-            await log_of(world, "stuck"),
-            await log_of(world, "good", previous="true"),
-            await log_of(world, "good", container="other"),
-            await log_of(world, "nosuch"),
-            await log_of(world, "good", sinceSeconds=5),
+            await log_of(cluster, "stuck"),
+            await log_of(cluster, "good", previous="true"),
+            await log_of(cluster, "good", container="other"),
+            await log_of(cluster, "nosuch"),
+            await log_of(cluster, "good", sinceSeconds=5),
         ]
-        await world.api.delete(f"{world.pods}/good", {"gracePeriodSeconds": 0})
-        await world.pod("pending", {"nvidia.com/gpu": 9})
-        pending = await log_of(world, "pending")
+        await cluster.api.delete(f"{cluster.pods}/good", {"gracePeriodSeconds": 0})
+        await cluster.pod("pending", {"nvidia.com/gpu": 9})
+        pending = await log_of(cluster, "pending")
     assert [(a.status, a.body["message"]) for a in answers] == [
         (400, 'container "main" in pod "stuck" is waiting to start: ImagePullBackOff'),
         (400, 'previous terminated container "main" in pod "good" not found'),
@@ -105,15 +107,15 @@ async def test_what_has_no_log_says_why(world, nodes, node_spec) -> None:
     assert (pending.status, pending.body) == (200, "")
 
 
-async def test_a_log_is_lost_with_the_nodes_that_had_it(world, nodes, node_spec) -> None:
+async def test_a_log_is_lost_with_the_nodes_that_had_it(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):
-        server = await world.ready(await world.server())
-        await world.job("a", server, duration="1s")
-        await world.ended("a")
-    gone = await log_of(world, "a")
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("a", server, duration="1s")
+        await cluster.ended("a")
+    gone = await log_of(cluster, "a")
     async with nodes.running(spec):
-        lost = await log_of(world, "a")
+        lost = await log_of(cluster, "a")
     assert gone.status == 500
     assert gone.body["reason"] == "InternalError"
     assert lost.body["message"] == (

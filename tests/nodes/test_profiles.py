@@ -21,21 +21,21 @@ def test_a_run_is_cut_into_equal_steps_with_peak_memory_and_mean_use() -> None:
 
 
 async def test_the_runs_of_an_application_that_succeed_are_merged(
-    world, nodes, node_spec, application_profiles_served
+    cluster, nodes, node_spec, application_profiles_served
 ) -> None:
-    path = PROFILES.format(world.namespace)
+    path = PROFILES.format(cluster.namespace)
     async with nodes.running(node_spec(gpus=1)):
-        server = await world.ready(await world.server())
+        server = await cluster.ready(await cluster.server())
         sim = {"duration": "20s", "memory": "1Gi,3Gi", "gpu": "40"}
-        await world.job("first", server, application="My App", **sim)
-        await world.job("bad", server, application="My App", exit_code="1", duration="1s")
-        await world.job("other", server, duration="1s")
+        await cluster.job("first", server, application="My App", **sim)
+        await cluster.job("bad", server, application="My App", exit_code="1", duration="1s")
+        await cluster.job("other", server, duration="1s")
         for name in ("first", "bad", "other"):
-            await world.ended(name)
-        one = await world.until(path, lambda found: found["items"])
-        await world.job("second", server, application="My App", **sim)
-        await world.ended("second")
-        both = await world.until(
+            await cluster.ended(name)
+        one = await cluster.until(path, lambda found: found["items"])
+        await cluster.job("second", server, application="My App", **sim)
+        await cluster.ended("second")
+        both = await cluster.until(
             path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
         )
     (profile,) = one["items"]

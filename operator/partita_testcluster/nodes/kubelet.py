@@ -197,15 +197,15 @@ class Kubelets:
             for log_of_container in logs.values():
                 log_of_container.close()
         self._free(run)
-        if end.code == 0 and run.ended is not None:
+        if end.code == 0 and run.ended is not None and not pod.started:
             self._cluster.tasks.create_task(self._keep_profile(run, run.ended))
         await self._write(run.pod, started, end)
 
     async def _keep_profile(self, run: _PodRun, ended: Ended) -> None:
-        """Let an agent record what a run used, unless its beginning was not seen."""
+        """Let the GPU's agent record what a run used."""
         pod = run.pod
         for agent in self._cluster.agents.values():
-            if agent.device is run.devices[0] and pod.application and not pod.started:
+            if agent.device is run.devices[0] and pod.application:
                 where = agent.environment
                 await self._profiles.keep(pod.namespace, pod.application, ended, where)
 

@@ -30,7 +30,7 @@ GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
 
 FINALIZER: Final = "partita.dev/ledger"
-"""On GPUServers: one with bookings is drained before it goes, whoever deletes it."""
+"""On GPUServers: one with allocations is drained before it goes, whoever deletes it."""
 
 LABEL_COMPONENT: Final = "partita.dev/component"
 LABEL_PARTITION: Final = "partita.dev/partition"

@@ -3,7 +3,7 @@
 A policy is a class with a model of its parameters and one method. This one starts the largest
 jobs first::
 
-    from partita_policies import Capacity, Parameters, Placement
+    from partita_policies import FreeCapacity, Parameters, Placement
 
     class LargestFirst:
         parameters = Parameters
@@ -11,7 +11,7 @@ jobs first::
         def __init__(self, parameters): ...
 
         def decide(self, snapshot):
-            capacity, placements = Capacity(snapshot.gpus), []
+            capacity, placements = FreeCapacity(snapshot.gpus), []
             for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, -job.memory)):
                 if gpus := capacity.first_fit(job):
                     capacity.take(job, gpus)
@@ -28,7 +28,7 @@ write ``policy: {name: largest-first}`` in a GPUPartition. For parameters, deriv
 `Parameters` (see `partita_policies.fifo`). Nothing here knows of Kubernetes.
 """
 
-from partita_policies.capacity import Capacity, CapacityError, CapacityShortage, Free
+from partita_policies.capacity import CapacityError, CapacityShortage, FreeCapacity, FreeGPU
 from partita_policies.checks import (
     CheckReport,
     Complaint,
@@ -55,13 +55,13 @@ from partita_policies.snapshot_json import SnapshotError, dump_snapshot, load_sn
 from partita_policies.types import (
     GPU,
     SCHEMA_VERSION,
-    Booking,
     Job,
     Node,
     Parameters,
     Placement,
     Policy,
     Profile,
+    RunningJob,
     Sharing,
     Snapshot,
     Step,
@@ -71,13 +71,12 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "GPU",
     "SCHEMA_VERSION",
-    "Booking",
-    "Capacity",
     "CapacityError",
     "CapacityShortage",
     "CheckReport",
     "Complaint",
-    "Free",
+    "FreeCapacity",
+    "FreeGPU",
     "Job",
     "Node",
     "Parameters",
@@ -90,6 +89,7 @@ __all__ = [
     "PolicySource",
     "PolicyStartError",
     "Profile",
+    "RunningJob",
     "Sharing",
     "Snapshot",
     "SnapshotError",

@@ -1,7 +1,7 @@
 """The free room of the GPUs of one snapshot: what may be placed where.
 
 Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
-memory booked <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
+memory allocated <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
 alone is alone, a job on several GPUs has that many different ones on one node, a job runs only on
 nodes that it may use, and where a node's CPU, memory and ephemeral storage are known, no more of
 them is taken than it has.
@@ -13,12 +13,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from partita_policies.segment_tree import NONE, SegmentTree
-from partita_policies.types import GPU, Booking, Job, Node
+from partita_policies.types import GPU, Job, Node, RunningJob
 
 if TYPE_CHECKING:
     from partita_policies.hosts import Hosts
 
-__all__ = ["Capacity", "CapacityError", "CapacityShortage", "Free"]
+__all__ = ["CapacityError", "CapacityShortage", "FreeCapacity", "FreeGPU"]
 
 
 _Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
@@ -40,7 +40,7 @@ class CapacityShortage(StrEnum):
     """Not as many different GPUs as the job asks for."""
     NODE = "Node"
     """The GPUs are not all on one node."""
-    BOOKED = "Booked"
+    ALLOCATED = "Allocated"
     """The job holds a GPU already."""
     ALONE = "Alone"
     """Somebody is alone on the GPU, or this job must be and somebody else is there."""
@@ -59,27 +59,27 @@ class CapacityShortage(StrEnum):
 
 
 @dataclass(slots=True)
-class Free:
-    """What is left of one GPU. To be read; only `Capacity` changes it."""
+class FreeGPU:
+    """What is left of one GPU. To be read; only `FreeCapacity` changes it."""
 
     gpu: GPU
     memory: int
-    """Bytes; below zero when more is booked than the GPU (now) has."""
+    """Bytes; below zero when more is allocated than the GPU (now) has."""
     slots: int
     clients: int
     alone: bool = False
     """Somebody on it must be alone."""
-    holders: dict[str, Booking | Job] = field(default_factory=dict)
+    holders: dict[str, RunningJob | Job] = field(default_factory=dict)
     """Who is on it, by job id."""
 
 
-class Capacity:
+class FreeCapacity:
     """The room left on some GPUs, and who takes it, in one decision.
 
     Parameters
     ----------
     gpus
-        The GPUs with what is booked on them. Bookings that already exceed a GPU are taken as
+        The GPUs with what is allocated on them. Allocations that already exceed a GPU are taken as
         they are: nothing more fits there until enough is given back.
     nodes
         CPU, memory and ephemeral storage of the GPUs' nodes; a node that is not among them is not
@@ -92,14 +92,14 @@ class Capacity:
     """
 
     def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
-        self._free: dict[str, Free] = {}
+        self._free: dict[str, FreeGPU] = {}
         self._where: dict[str, list[str]] = {}
         self._hosts = _hosts_of(nodes) if nodes else None
         for gpu in gpus:
-            free = Free(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
+            free = FreeGPU(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
             self._free[gpu.id] = free
-            for booking in gpu.bookings:
-                self._hold(free, booking.job, booking)
+            for running_job in gpu.running:
+                self._hold(free, running_job.job, running_job)
         self._rows = list(self._free.values())
         self._index = {gpu_id: index for index, gpu_id in enumerate(self._free)}
         self._nodes: dict[str, list[int]] = {}
@@ -108,7 +108,7 @@ class Capacity:
         self._heights: tuple[SegmentTree, SegmentTree] | None = None
         self._too_big: dict[_Shape, list[_Size]] = {}
 
-    def __getitem__(self, gpu_id: str) -> Free:
+    def __getitem__(self, gpu_id: str) -> FreeGPU:
         return self._free[gpu_id]
 
     def __contains__(self, gpu_id: object) -> bool:
@@ -130,7 +130,7 @@ class Capacity:
         return self._hosts
 
     def holds(self, job_id: str) -> bool:
-        """Say whether a job has a GPU, taken here or booked before."""
+        """Say whether a job has a GPU, taken here or allocated before."""
         return job_id in self._where
 
     def why_not(self, job: Job, gpu_id: str) -> CapacityShortage | None:
@@ -140,7 +140,7 @@ class Capacity:
         if free is None:
             refusal = CapacityShortage.UNKNOWN
         elif job.id in free.holders:
-            refusal = CapacityShortage.BOOKED
+            refusal = CapacityShortage.ALLOCATED
         elif job.products and free.gpu.product not in job.products:
             refusal = CapacityShortage.PRODUCT
         elif job.nodes and free.gpu.node not in job.nodes:
@@ -162,7 +162,7 @@ class Capacity:
     def why_not_together(self, job: Job, gpu_ids: Sequence[str]) -> CapacityShortage | None:
         """Say what keeps a job from starting on exactly these GPUs, or None when it may."""
         if job.id in self._where:
-            return CapacityShortage.BOOKED
+            return CapacityShortage.ALLOCATED
         if len(gpu_ids) == 1 and job.gpus == 1:
             return self.why_not(job, gpu_ids[0])
         for gpu_id in gpu_ids:
@@ -245,7 +245,7 @@ class Capacity:
             self._reindex(gpu_id, free)
 
     def give_back(self, job_id: str) -> None:
-        """Free all that a job holds, whether it took it here or was booked before.
+        """Free all that a job holds, whether it took it here or was allocated before.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class Capacity:
         smaller = [other for other in known if _is_below(other, least)]
         self._too_big[shape] = [least, *smaller[: _REMEMBERED - 1]]
 
-    def _hold(self, free: Free, job_id: str, holder: Booking | Job) -> None:
+    def _hold(self, free: FreeGPU, job_id: str, holder: RunningJob | Job) -> None:
         if self._hosts is not None and job_id not in self._where:
             self._hosts.take(free.gpu.node, holder)
         free.holders[job_id] = holder
@@ -291,7 +291,7 @@ class Capacity:
         else:
             where.append(free.gpu.id)
 
-    def _reindex(self, gpu_id: str, free: Free) -> None:
+    def _reindex(self, gpu_id: str, free: FreeGPU) -> None:
         if self._heights is not None:
             shared, idle = self._heights
             index = self._index[gpu_id]
@@ -311,7 +311,7 @@ class Capacity:
         return self._heights[alone]
 
     @staticmethod
-    def _reach(job: Job, free: Free) -> int:
+    def _reach(job: Job, free: FreeGPU) -> int:
         gpu = free.gpu
         wrong = (job.products and gpu.product not in job.products) or (
             job.nodes and gpu.node not in job.nodes
@@ -322,12 +322,12 @@ class Capacity:
         return max(free.memory, NONE)
 
     @staticmethod
-    def _shared_height(free: Free) -> int:
+    def _shared_height(free: FreeGPU) -> int:
         taken = free.alone or free.slots < 1 or free.clients < 1
         return NONE if taken else max(free.memory, NONE)
 
     @staticmethod
-    def _idle_height(free: Free) -> int:
+    def _idle_height(free: FreeGPU) -> int:
         return NONE if free.holders else free.gpu.memory
 
     def _first_one(self, job: Job) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from partita_policies.types import GPU, Booking, Job, Node, Profile, Sharing, Snapshot, Step
+from partita_policies.types import GPU, Job, Node, Profile, RunningJob, Sharing, Snapshot, Step
 
 __all__ = ["cases", "crowd", "one_small_job"]
 
@@ -25,10 +25,10 @@ def cases() -> Mapping[str, Snapshot]:
     gpus = [_gpu(f"gpu-{i}", node=f"node-{i // 2}") for i in range(4)]
     jobs = [_job(f"job-{i}", 3 + 5 * i, duration=100.0 * i or None) for i in range(6)]
     profiled = _job("profiled", 6, application="training", profile=_PROFILE)
-    full = _gpu("full", bookings=tuple(_booking(f"b-{i}", 9) for i in range(4)))
-    held = _gpu("held", bookings=(_booking("hermit", 0, alone=True),))
-    crowded = _gpu("crowded", max_jobs=1, bookings=(_booking("b", 1),))
-    clients = _gpu("clients", bookings=(_booking("b", 1, clients=48),))
+    full = _gpu("full", running=tuple(_running_job(f"b-{i}", 9) for i in range(4)))
+    held = _gpu("held", running=(_running_job("hermit", 0, alone=True),))
+    crowded = _gpu("crowded", max_jobs=1, running=(_running_job("b", 1),))
+    clients = _gpu("clients", running=(_running_job("b", 1, clients=48),))
     pairs = [_job(f"pair-{i}", 10, gpus=2, alone=True) for i in range(3)]
     impossible = [
         _job("too-large", 400),
@@ -101,7 +101,7 @@ def crowd(jobs: int, gpus: int) -> Snapshot:
             _gpu(
                 f"gpu-{i}",
                 node=f"node-{i // 8}",
-                bookings=(_booking(f"b-{i}", 1 + i * 31 % 30),) if i % 2 else (),
+                running=(_running_job(f"b-{i}", 1 + i * 31 % 30),) if i % 2 else (),
             )
             for i in range(gpus)
         ],
@@ -149,10 +149,10 @@ def _gpu(
     node: str = "node-0",
     memory: int = 37 * GIB,
     max_jobs: int = 7,
-    bookings: tuple[Booking, ...] = (),
+    running: tuple[RunningJob, ...] = (),
 ) -> GPU:
-    return GPU(name, node, memory, max_jobs, bookings=bookings)
+    return GPU(name, node, memory, max_jobs, running=running)
 
 
-def _booking(name: str, gib: int, *, alone: bool = False, clients: int = 1) -> Booking:
-    return Booking(f"id-of-{name}", gib * GIB, alone=alone, clients=clients, elapsed=30.0)
+def _running_job(name: str, gib: int, *, alone: bool = False, clients: int = 1) -> RunningJob:
+    return RunningJob(f"id-of-{name}", gib * GIB, alone=alone, clients=clients, elapsed=30.0)

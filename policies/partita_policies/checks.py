@@ -13,7 +13,7 @@ from time import perf_counter
 
 from pydantic import JsonValue
 
-from partita_policies.capacity import Capacity, CapacityShortage
+from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.check_cases import cases, crowd, one_small_job
 from partita_policies.registry import parse_parameters
 from partita_policies.snapshot_json import dump_snapshot
@@ -24,16 +24,17 @@ __all__ = ["CheckReport", "Complaint", "PolicyCheckError", "check_policy", "comp
 _REMEDY = {
     CapacityShortage.UNKNOWN: "name only ids of snapshot.gpus, as they are",
     CapacityShortage.COUNT: "name exactly job.gpus different GPUs",
-    CapacityShortage.NODE: "choose all GPUs of a job on one node (Room.first_fit does)",
-    CapacityShortage.BOOKED: "leave out jobs that hold a GPU already",
+    CapacityShortage.NODE: "choose all GPUs of a job on one node (FreeCapacity.first_fit does)",
+    CapacityShortage.ALLOCATED: "leave out jobs that hold a GPU already",
     CapacityShortage.ALONE: "give a job with `alone` an empty GPU, and no neighbour",
-    CapacityShortage.MEMORY: "count what is booked and what this answer itself placed (Room does)",
-    CapacityShortage.JOBS: "count job.slots against gpu.max_jobs (Room does)",
-    CapacityShortage.CLIENTS: "count job.clients against gpu.max_clients (Room does)",
+    CapacityShortage.MEMORY: "count what is allocated and what this answer itself placed",
+    CapacityShortage.JOBS: "count job.slots against gpu.max_jobs (FreeCapacity does)",
+    CapacityShortage.CLIENTS: "count job.clients against gpu.max_clients (FreeCapacity does)",
     CapacityShortage.PRODUCT: "give a job with `products` only GPUs of one of them",
-    CapacityShortage.NOT_ELIGIBLE: "give a job with `nodes` only GPUs on one of them (Room does)",
+    CapacityShortage.NOT_ELIGIBLE: "give a job with `nodes` only GPUs on one of them",
     CapacityShortage.HOST: (
-        "count job.cpu, job.host_memory and job.host_storage against snapshot.nodes (Room does)"
+        "count job.cpu, job.host_memory and job.host_storage against snapshot.nodes "
+        "(FreeCapacity does)"
     ),
 }
 
@@ -115,7 +116,7 @@ def check_policy(
         answer = _ask(first, case, snapshot, complaints)
         durations[case] = perf_counter() - start
         if dump_snapshot(snapshot) != before:
-            remedy = "treat it as read-only; Room keeps what changes"
+            remedy = "treat it as read-only; FreeCapacity keeps what changes"
             complaints.append(Complaint(case, "decide() changed the snapshot", remedy))
         elif answer is not None:
             answers[case] = answer
@@ -136,7 +137,7 @@ def complaints_about(
 ) -> Iterator[Complaint]:
     """Yield what is wrong with the answer to a snapshot; nothing when a guard would accept it."""
     jobs = {job.id: job for job in snapshot.jobs}
-    room = Capacity(snapshot.gpus, snapshot.nodes)
+    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
     placed: set[str] = set()
     for placement in placements:
         job = jobs.get(placement.job)
@@ -145,11 +146,11 @@ def complaints_about(
             yield Complaint(case, problem, "place only ids of snapshot.jobs, as they are")
         elif job.id in placed:
             yield Complaint(case, f"it places {job.id!r} twice", "place each job at most once")
-        elif refusal := room.why_not_together(job, placement.gpus):
+        elif refusal := capacity.why_not_together(job, placement.gpus):
             problem = f"{job.id!r} cannot have {', '.join(placement.gpus) or 'no GPU'} ({refusal})"
             yield Complaint(case, problem, _REMEDY[refusal])
         else:
-            room.take(job, placement.gpus)
+            capacity.take(job, placement.gpus)
             placed.add(job.id)
 
 

@@ -2,7 +2,7 @@
 
 Source: H. Mao, M. Alizadeh, I. Menache, S. Kandula, "Resource Management with Deep Reinforcement
 Learning", HotNets 2016 (https://doi.org/10.1145/3005745.3005750): the state is an image of what
-is booked of each resource over the next steps, the demands and durations of the first M waiting
+is allocated of each resource over the next steps, the demands and durations of the first M waiting
 jobs, and the number of those beyond; a network with one hidden layer of 20 neurons says which of
 the M jobs to start, or none; it is trained by REINFORCE, with the mean return of several runs of
 one workload as the baseline (see `deeprm_training`).
@@ -129,17 +129,17 @@ def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Fl
     whole = np.array([_whole(offer.free.gpu) for offer in offers], np.float32)
     lengths = demands.durations[running]
     left = np.maximum(lengths - elapsed, 0.05 * lengths) * there
-    booked = needs[running] * there[..., None] / whole
+    allocated = needs[running] * there[..., None] / whole
     at = (np.arange(_STEPS, dtype=np.float32) + 0.5) * (_REACH * units[:, None] / _STEPS)
     later = (at[..., None] < left.T[:, None]).astype(np.float32)
-    image = later @ booked.swapaxes(0, 1)
+    image = later @ allocated.swapaxes(0, 1)
     asked = needs[offered] / whole
     jobs = np.zeros((len(offers), SLOTS, _JOB), np.float32)
     jobs[..., :RESOURCES] = (asked * theirs[..., None]).swapaxes(0, 1)
     jobs[..., RESOURCES] = (demands.durations[offered] * theirs / units).T
     # By their profile they forbid only beside others: none is too large for an idle GPU.
     busy = there.any(axis=0)
-    fits = (booked.sum(axis=0) + asked <= 1 + 1e-6).all(axis=-1) | ~busy
+    fits = (allocated.sum(axis=0) + asked <= 1 + 1e-6).all(axis=-1) | ~busy
     legal = np.zeros((len(offers), SLOTS + 1), bool)
     legal[:, 1:] = (fits & theirs).T
     legal[:, 0] = busy | ~legal.any(axis=1)

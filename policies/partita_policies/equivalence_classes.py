@@ -10,7 +10,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.segment_tree import NONE, SegmentTree
 from partita_policies.types import Job
 
@@ -51,8 +51,8 @@ class _Form(Generic[Trait]):
         for place, kind in enumerate(kinds):
             kind.form, kind.place = self, place
 
-    def fitting(self, room: Capacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
-        reach, free = room.reach(self.like, gpu_id), room[gpu_id]
+    def fitting(self, capacity: FreeCapacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
+        reach, free = capacity.reach(self.like, gpu_id), capacity[gpu_id]
         if reach == NONE:
             return
         kinds, largest, first = self.kinds, self.largest, self.spared.first
@@ -99,15 +99,15 @@ class EquivalenceClasses(Generic[Trait]):
     def __iter__(self) -> Iterator[EquivalenceClass[Trait]]:
         return iter(self._kinds)
 
-    def fitting(self, room: Capacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
+    def fitting(self, capacity: FreeCapacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
         """Yield, in order, the kinds whose jobs may have a GPU.
 
         When room is taken there meanwhile, those that no longer have memory are left out; other
         limits are then for the caller to check, and so are the node's own resources at all times.
         """
         if len(self._forms) == 1:
-            return self._forms[0].fitting(room, gpu_id)
-        return heapq.merge(*(form.fitting(room, gpu_id) for form in self._forms), key=_ORDER)
+            return self._forms[0].fitting(capacity, gpu_id)
+        return heapq.merge(*(form.fitting(capacity, gpu_id) for form in self._forms), key=_ORDER)
 
     def start(self, kind: EquivalenceClass[Trait]) -> None:
         """Take the next job of a kind out of the queue."""

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from partita_policies.capacity import Capacity, Free
+from partita_policies.capacity import FreeCapacity, FreeGPU
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["FGD", "FGDParameters", "TypicalTask"]
@@ -96,21 +96,21 @@ class FGD:
         """Place the jobs from the highest priority on."""
         if not snapshot.gpus:
             return []
-        room = Capacity(snapshot.gpus, snapshot.nodes)
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         largest = max(gpu.memory for gpu in snapshot.gpus)
         shapes = self._typical or _seen(snapshot)
         part = max(1, -(-largest // _PARTS))
-        target = _Target(shapes, part, hosts=room.hosts is not None)
-        cluster = _Cluster(room, snapshot, target, self._starved)
+        target = _Target(shapes, part, hosts=capacity.hosts is not None)
+        cluster = _Cluster(capacity, snapshot, target, self._starved)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
-            if room.is_hopeless(job) or room.holds(job.id):
+            if capacity.is_hopeless(job) or capacity.holds(job.id):
                 continue
             gpu_ids = cluster.best(job) if job.gpus == 1 else cluster.best_together(job)
             if gpu_ids is None:
-                room.first_fit(job)  # finds nothing either, and remembers it
+                capacity.first_fit(job)  # finds nothing either, and remembers it
                 continue
-            room.take(job, gpu_ids)
+            capacity.take(job, gpu_ids)
             cluster.update(gpu_ids)
             placements.append(Placement(job.id, gpu_ids))
         return placements
@@ -119,9 +119,9 @@ class FGD:
 def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
     """Count the shapes of the jobs that wait and run."""
     seen = Counter([(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs])
-    running = [booking for gpu in snapshot.gpus for booking in gpu.bookings]
-    gpus = Counter([booking.job for booking in running])
-    for b in {booking.job: booking for booking in running}.values():
+    running = [running_job for gpu in snapshot.gpus for running_job in gpu.running]
+    gpus = Counter([running_job.job for running_job in running])
+    for b in {running_job.job: running_job for running_job in running}.values():
         seen[b.memory, gpus[b.job], b.alone, b.cpu] += 1
     return {shape: float(count) for shape, count in seen.items()}
 
@@ -201,8 +201,10 @@ class _Cluster:
     The last place of each array of GPUs stands for those that smaller nodes lack.
     """
 
-    def __init__(self, room: Capacity, snapshot: Snapshot, target: _Target, starved: float) -> None:
-        self._room = room
+    def __init__(
+        self, capacity: FreeCapacity, snapshot: Snapshot, target: _Target, starved: float
+    ) -> None:
+        self._capacity = capacity
         self._target = target
         self._starved = starved if target.cpu_per_part else 0.0
         self._ids = [gpu.id for gpu in snapshot.gpus]
@@ -219,7 +221,7 @@ class _Cluster:
         self._all = np.arange(lack + 1)
         self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
         self._eligible: dict[frozenset[str], _Flags] = {}
-        frees = [room[gpu_id] for gpu_id in self._ids]
+        frees = [capacity[gpu_id] for gpu_id in self._ids]
         shared = [_shared_height(free) for free in frees]
         alone = [-1 if free.holders else free.gpu.memory for free in frees]
         self._high = [np.array([*shared, -1]), np.array([*alone, -1])]
@@ -337,7 +339,7 @@ class _Cluster:
 
     def _read(self, index: int, gpu_id: str) -> None:
         """Take over what is left of a GPU that somebody got."""
-        free = self._room[gpu_id]
+        free = self._capacity[gpu_id]
         high = _shared_height(free)
         self._high[0][index] = high
         self._high[1][index] = -1
@@ -348,7 +350,7 @@ class _Cluster:
 
     def _read_host(self, node: int) -> None:
         """Take over what is left of a node."""
-        hosts = self._room.hosts
+        hosts = self._capacity.hosts
         left = None if hosts is None else hosts.left(self._names[node])
         left = left or (_PLENTY, _PLENTY, _PLENTY)
         self._cpu[node], self._host_memory[node], self._host_storage[node] = left
@@ -378,7 +380,7 @@ class _Cluster:
         self._growth[:, members] = growth
 
 
-def _shared_height(free: Free) -> int:
+def _shared_height(free: FreeGPU) -> int:
     """Return how much memory a job may ask that shares the GPU, bytes; -1: none may come."""
     taken = free.alone or free.slots < 1 or free.clients < 1
     return -1 if taken else max(free.memory, -1)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["FIFO", "FIFOParameters"]
@@ -37,19 +37,19 @@ class FIFO:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place each job on the first GPUs that it fits."""
-        room = Capacity(snapshot.gpus, snapshot.nodes)
-        idle: Capacity | None = None
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        idle: FreeCapacity | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
-            if room.full:
+            if capacity.full:
                 break
-            gpu_ids = room.first_fit(job)
+            gpu_ids = capacity.first_fit(job)
             if gpu_ids is not None:
-                room.take(job, gpu_ids)
+                capacity.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
             elif not self._backfill:
-                idle = idle or Capacity(
-                    (replace(gpu, bookings=()) for gpu in snapshot.gpus), snapshot.nodes
+                idle = idle or FreeCapacity(
+                    (replace(gpu, running=()) for gpu in snapshot.gpus), snapshot.nodes
                 )
                 if idle.first_fit(job) is not None:
                     break

@@ -5,9 +5,9 @@ slow each other down is `partita_policies.interference`. Time is in seconds, wor
 that it takes alone.
 
 Assumptions, where nothing was measured. A job without a profile has the GPU busy, and asks for
-as much of the SMs as its threads allow, or as of the memory where these are not limited (the
-slice that it books); it runs for `typical_duration`. A running job that should have ended by now
-still has `OVERDUE` of its work to do.
+as much of the SMs as its threads allow, or as of the memory where these are not limited (its
+allocation); it runs for `typical_duration`. A running job that should have ended by now still has
+`OVERDUE` of its work to do.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import median
 
 from partita_policies.interference import Load, load_of, slowdowns
-from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
+from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
 
 __all__ = [
     "MAX_PHASES",
@@ -60,7 +60,7 @@ class JobForecast:
     mean: Load
     """What it asks for on average."""
     memory: int
-    """Bytes booked."""
+    """Bytes allocated."""
     slots: int = 1
     clients: int = 1
     alone: bool = False
@@ -79,13 +79,13 @@ Running = tuple[tuple[int, ...], tuple[float, ...]]
 
 def typical_duration(snapshot: Snapshot) -> float:
     """Return the median of the durations that are known, for jobs of which none is."""
-    jobs: list[Job | Booking] = [*snapshot.jobs]
-    jobs += [booking for gpu in snapshot.gpus for booking in gpu.bookings]
+    jobs: list[Job | RunningJob] = [*snapshot.jobs]
+    jobs += [running_job for gpu in snapshot.gpus for running_job in gpu.running]
     known = [duration for job in jobs if (duration := _known_duration(job)) is not None]
     return median(known) if known else UNKNOWN_DURATION
 
 
-def outlook_of(job: Job | Booking, gpu: GPU, typical: float) -> JobForecast:
+def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
     """Foresee a job on a GPU from its profile, or from its request without one.
 
     Parameters
@@ -272,7 +272,7 @@ class Forecast:
         Parameters
         ----------
         held
-            Kind and seconds since it was booked, of each. Those that shared the GPU with them
+            Kind and seconds since it was allocated, of each. Those that shared the GPU with them
             and have ended are not known, and left out.
         """
         order = sorted(held, key=lambda one: (-one[1], one[0]))
@@ -324,7 +324,7 @@ class Forecast:
         return rates
 
 
-def _known_duration(job: Job | Booking) -> float | None:
+def _known_duration(job: Job | RunningJob) -> float | None:
     profile = job.profile
     return profile.duration if profile is not None and profile.steps else job.duration
 

@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from partita_policies.types import Booking, Job, Node
+from partita_policies.types import Job, Node, RunningJob
 
 __all__ = ["Hosts"]
 
@@ -86,11 +86,11 @@ class Hosts:
         found: list[int] = np.flatnonzero(fits).tolist()
         return found
 
-    def take(self, node: str, holder: Booking | Job) -> None:
+    def take(self, node: str, holder: RunningJob | Job) -> None:
         """Take what a holder asks, also where it is more than there is."""
         self._add(node, -holder.cpu, -holder.host_memory, -holder.host_storage)
 
-    def give_back(self, node: str, holder: Booking | Job) -> None:
+    def give_back(self, node: str, holder: RunningJob | Job) -> None:
         """Give back what a holder took."""
         self._add(node, holder.cpu, holder.host_memory, holder.host_storage)
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["SJF", "SJFParameters"]
@@ -44,15 +44,15 @@ class SJF:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs from the highest priority and the shortest duration on."""
-        room = Capacity(snapshot.gpus, snapshot.nodes)
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
-            if room.full or (self._exclusive and not room.has_idle):
+            if capacity.full or (self._exclusive and not capacity.has_idle):
                 break
             wanted = replace(job, alone=True) if self._exclusive and not job.alone else job
-            gpu_ids = room.first_fit(wanted)
+            gpu_ids = capacity.first_fit(wanted)
             if gpu_ids is not None:
-                room.take(wanted, gpu_ids)
+                capacity.take(wanted, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
         return placements
 

@@ -44,7 +44,7 @@ def load_snapshot(document: Mapping[str, JsonValue]) -> Snapshot:
     if version != SCHEMA_VERSION:
         raise SnapshotError(
             f"schema: a snapshot of version {SCHEMA_VERSION} was expected, not {version!r}; "
-            "replay it with the release of Partita that recorded it"
+            "read it with the release of Partita that recorded it, or record it again"
         )
     missing = [name for name in _REQUIRED if name not in fields]
     if missing:

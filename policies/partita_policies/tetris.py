@@ -33,10 +33,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from partita_policies.capacity import Capacity, CapacityError
+from partita_policies.capacity import CapacityError, FreeCapacity
 from partita_policies.equivalence_classes import EquivalenceClass, EquivalenceClasses
 from partita_policies.profile_cache import ProfileCache
-from partita_policies.types import GPU, Booking, Job, Parameters, Placement, Profile, Snapshot
+from partita_policies.types import GPU, Job, Parameters, Placement, Profile, RunningJob, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
 
@@ -121,9 +121,9 @@ class _Packing:
 
     def __init__(self, snapshot: Snapshot, weight: float, usages: ProfileCache[_Usage]) -> None:
         self._usages = usages
-        self._room = Capacity(snapshot.gpus, snapshot.nodes)
+        self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
-        waiting = (job for job in snapshot.jobs if not self._room.holds(job.id))
+        waiting = (job for job in snapshot.jobs if not self._capacity.holds(job.id))
         jobs = sorted(waiting, key=lambda job: -job.priority)
         self.kinds = EquivalenceClasses(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
@@ -132,8 +132,8 @@ class _Packing:
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
         """Place jobs on a GPU, the best score first, until none of them has room."""
-        free = self._room[gpu.id]
-        stream = self.kinds.fitting(self._room, gpu.id)
+        free = self._capacity[gpu.id]
+        stream = self.kinds.fitting(self._capacity, gpu.id)
         known: list[EquivalenceClass[_Use]] = []
         patience = _PATIENCE * window
         while free.slots and free.clients and not free.alone:
@@ -155,7 +155,7 @@ class _Packing:
 
         Kinds come by priority.
         """
-        free, left, hosts = self._room[gpu.id], self._left[gpu.id], self._room.hosts
+        free, left, hosts = self._capacity[gpu.id], self._left[gpu.id], self._capacity.hosts
         # What is left for those beside others; an idle GPU takes anybody.
         busy_left, core_left, pcie_left = (
             (left.gpu, left.core, left.pcie) if free.holders else (inf, inf, inf)
@@ -163,9 +163,9 @@ class _Packing:
         least_busy, least_core, least_pcie = self._least
         if least_busy > busy_left or least_core > core_left or least_pcie > pcie_left:
             return [], None
-        room, whole = free.memory, gpu.memory
+        capacity, whole = free.memory, gpu.memory
         slots_left, clients_left = free.slots, free.clients
-        by_memory = room / whole**2 if whole else 0.0
+        by_memory = capacity / whole**2 if whole else 0.0
         by_threads, by_core = max(left.threads, 0.0) / 1e4, max(left.core, 0.0) / 1e4
         by_gpu = max(left.gpu, 0.0) / 1e4
         by_pcie = max(left.pcie, 0.0) / gpu.pcie_bandwidth**2 if gpu.pcie_bandwidth else 0.0
@@ -175,7 +175,7 @@ class _Packing:
         needs = self._needs
         for kind in kinds:
             memory, slots, clients, threads, busy, core, pcie, penalty, priority = needs[kind.order]
-            if memory > room or slots > slots_left or clients > clients_left:
+            if memory > capacity or slots > slots_left or clients > clients_left:
                 continue
             if busy > busy_left or core > core_left or pcie > pcie_left:
                 continue
@@ -195,9 +195,9 @@ class _Packing:
 
     def _start(self, kind: EquivalenceClass[_Use], gpu: GPU) -> Placement | None:
         job = kind.waiting[-1]
-        gpu_ids = (gpu.id,) if job.gpus == 1 else self._room.first_fit(job, gpu.node) or ()
+        gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
         try:
-            self._room.take(job, gpu_ids)
+            self._capacity.take(job, gpu_ids)
         except CapacityError:
             return None
         self.kinds.start(kind)
@@ -231,11 +231,11 @@ class _Packing:
 
     def _left_of(self, gpu: GPU) -> _Left:
         left = _Left(100.0, 100.0, 100.0, gpu.pcie_bandwidth or inf)
-        for booking in gpu.bookings:
-            left.take(self._use(booking))
+        for running_job in gpu.running:
+            left.take(self._use(running_job))
         return left
 
-    def _use(self, job: Job | Booking) -> _Use:
+    def _use(self, job: Job | RunningJob) -> _Use:
         threads = 100 if job.alone else job.thread_percent
         measured = self._usages.of(job.profile) if job.profile else _IDLE
         return (threads, *measured, job.duration)

@@ -15,19 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 __all__ = [
     "GPU",
     "SCHEMA_VERSION",
-    "Booking",
     "Job",
     "Node",
     "Parameters",
     "Placement",
     "Policy",
     "Profile",
+    "RunningJob",
     "Sharing",
     "Snapshot",
     "Step",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of a recorded `Snapshot`; raised when a field changes its meaning."""
 
 Natural = Annotated[int, Field(ge=0)]
@@ -98,8 +98,8 @@ class Job:
     name: str
     namespace: str
     memory: Bytes
-    """Bytes to book on each of its GPUs. When `alone`, all of a GPU is booked, and this is the
-    least it must have (0 when nothing is known of the job)."""
+    """Bytes to allocate on each of its GPUs. When `alone`, a whole GPU is allocated, and this is
+    the least memory that the GPU must have (0 when nothing is known of the job)."""
     application: str = ""
     thread_percent: Percent = 100
     gpus: Count = 1
@@ -133,7 +133,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class RunningJob:
     """A job that holds a part of a GPU."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _DATA
@@ -141,7 +141,7 @@ class Booking:
     job: str
     """Id of the job."""
     memory: Bytes
-    """Bytes; when `alone`, all of the GPU counts as booked whatever this says."""
+    """Bytes; when `alone`, all of the GPU counts as allocated whatever this says."""
     application: str = ""
     namespace: str = ""
     thread_percent: Percent = 100
@@ -150,11 +150,11 @@ class Booking:
     alone: bool = False
     priority: int = 0
     elapsed: Amount = 0.0
-    """Seconds since it was booked."""
+    """Seconds since it was allocated."""
     duration: Amount | None = None
     profile: Profile | None = None
     cpu: Natural = 0
-    """Thousandths of a CPU that the job takes of its node: stated with each of its bookings,
+    """Thousandths of a CPU that the job takes of its node: stated with each of its allocations,
     counted once."""
     host_memory: Bytes = 0
     """Bytes of the node's memory, likewise."""
@@ -172,7 +172,7 @@ class GPU:
     """Name of its GPUServer."""
     node: str
     memory: Bytes
-    """Bytes that may be booked: the capacity less the partition's reserve."""
+    """Bytes that may be allocated: the capacity less the partition's reserve."""
     max_jobs: Count
     """Slots in all."""
     max_clients: Count = 48
@@ -182,7 +182,7 @@ class GPU:
     sm_count: Natural = 0
     pcie_bandwidth: Bytes = 0
     """Bytes per second; 0 when unknown."""
-    bookings: tuple[Booking, ...] = ()
+    running: tuple[RunningJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +194,11 @@ class Node:
     id: str
     """As in `GPU.node`."""
     cpu: Natural
-    """Thousandths of a CPU that may be booked, those that are booked included."""
+    """Thousandths of a CPU that may be allocated, those that are allocated included."""
     memory: Bytes
-    """Bytes that may be booked, those that are booked included."""
+    """Bytes that may be allocated, those that are allocated included."""
     storage: Bytes = 0
-    """Bytes of ephemeral storage that may be booked, those that are booked included."""
+    """Bytes of ephemeral storage that may be allocated, those that are allocated included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Subject:
     profile: Profile
     """With at least one step."""
     memory: int
-    """Bytes that each of its jobs books."""
+    """Bytes that each of its jobs allocates."""
 
     @property
     def name(self) -> str:
@@ -104,7 +104,7 @@ class Group:
     """Their applications, ascending; one may be there several times."""
     verdict: Recommendation
     memory: int
-    """Bytes booked, all together."""
+    """Bytes allocated, all together."""
     speedup: float = 1.0
     """Work in a second under MPS; one job after the other does 1."""
     low: float = 1.0
@@ -161,7 +161,7 @@ def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) ->
     subjects
         Applications of different names.
     gpu
-        What may be booked on it, its bandwidth and how many jobs it takes.
+        What may be allocated on it, its bandwidth and how many jobs it takes.
     most
         Jobs at once at the most; by default what the GPU takes.
 

@@ -135,7 +135,7 @@ def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placemen
     """Tell whether two decisions come to the same.
 
     They do when the same jobs start in the same company: which of several GPUs of one node it is
-    that are alike and hold the same bookings makes no difference.
+    that are alike and hold the same allocations makes no difference.
     """
     return _company(snapshot, done) == _company(snapshot, other)
 
@@ -167,5 +167,5 @@ def _company(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, o
 
 
 def _kind(gpu: GPU) -> tuple[object, ...]:
-    held = frozenset(booking.job for booking in gpu.bookings)
+    held = frozenset(running_job.job for running_job in gpu.running)
     return (gpu.node, gpu.product, gpu.memory, gpu.max_jobs, gpu.max_clients, held)

@@ -202,8 +202,10 @@ class Node:
 
     # What the test plays
 
-    async def book(self, name: str, memory: int, application: str = "", attempt: int = 1) -> Job:
-        """Book a job and create its Pod, as the operator does."""
+    async def allocate(
+        self, name: str, memory: int, application: str = "", attempt: int = 1
+    ) -> Job:
+        """Allocate a job and create its Pod, as the operator does."""
         uid = f"uid-{name}"
         allocation = {
             "namespace": self.namespace,
@@ -221,7 +223,7 @@ class Node:
 
 
 class Job:
-    """A job of a test: booked, with a Pod, whose programs are real processes."""
+    """A job of a test: allocated, with a Pod, whose programs are real processes."""
 
     def __init__(self, node: Node, name: str, uid: str, pod: Body, memory: int) -> None:
         self.node = node
@@ -271,7 +273,7 @@ class Job:
         (await self.node.api.patch(f"{path}/status", {"status": status})).ok()
 
     async def release(self) -> None:
-        """Play the operator: the booking goes."""
+        """Play the operator: the allocation goes."""
         patch = {"status": {"allocations": {self.uid: None}}}
         (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 

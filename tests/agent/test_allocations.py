@@ -53,7 +53,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         server.allocations = "none"
         await jobs.poll()
         await jobs.poll()
-        assert list(jobs.bookings) == [("uid", 1)]
+        assert list(jobs.allocations) == [("uid", 1)]
         assert jobs.finished.empty()
         assert not jobs.released()
         assert not await jobs.alone(), "what cannot be told is no"

@@ -12,7 +12,7 @@ def test_the_newest_client_above_the_allocation_is_found_after_a_moment():
     assert clients.see(0.0, {30: ONE, 10: ONE, 5: OTHER}) == []
     assert clients.see(1.0, {30: ONE, 10: ONE, 20: ONE, 5: OTHER}) == []
     (found,) = clients.see(1.0 + ABOVE_FOR, {30: ONE, 10: ONE, 20: ONE, 5: OTHER})
-    assert (found.pid, found.booking, found.count) == (20, ONE, 3)
+    assert (found.pid, found.allocation, found.count) == (20, ONE, 3)
 
 
 def test_one_that_ends_while_its_successor_starts_is_not_too_many():

@@ -15,8 +15,8 @@ WELL = Vitals(errors=0, temperature=50, shutdown=95)
 class WatchedGPU:
     def __init__(self) -> None:
         self.health = Health()
-        self.booked = True
-        self.watch = GPUWatch(self.health, lambda: not self.booked)
+        self.allocated = True
+        self.watch = GPUWatch(self.health, lambda: not self.allocated)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
     assert "Xid 79" in verdict.message
     assert "reset" in verdict.message
     gpu.watch.look(WELL, 100.0 + QUIET[XidKind.RESET] - 1)
-    gpu.booked = False
+    gpu.allocated = False
     gpu.watch.look(WELL, 100.0 + QUIET[XidKind.RESET] - 1)
     assert not gpu.health.verdict().ready
     gpu.watch.look(WELL, 100.0 + QUIET[XidKind.RESET])
@@ -72,7 +72,7 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
 
 
 def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(gpu: WatchedGPU):
-    gpu.booked = False
+    gpu.allocated = False
     gpu.watch.event(GPUEvent(79), 0.0)
     gpu.watch.event(GPUEvent(62), 10.0)
     gpu.watch.look(WELL, QUIET[XidKind.FAULT] + 11)
@@ -90,7 +90,7 @@ def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(g
 
 
 def test_new_memory_errors_fault_and_old_ones_do_not(gpu: WatchedGPU):
-    gpu.booked = False
+    gpu.allocated = False
     gpu.watch.look(Vitals(7, 50, 95), 0.0)
     assert gpu.health.verdict().ready
     gpu.watch.look(Vitals(9, 50, 95), 1.0)
@@ -124,7 +124,7 @@ def test_a_lost_gpu_is_back_when_it_answers_and_its_jobs_are_released(gpu: Watch
     assert gpu.health.faulted
     gpu.watch.found(5.0)
     assert gpu.watch.is_lost
-    gpu.booked = False
+    gpu.allocated = False
     gpu.watch.found(6.0)
     assert not gpu.watch.is_lost
     assert gpu.health.verdict().ready

@@ -1,4 +1,4 @@
-"""The second line: who is above the booking, and which process goes."""
+"""The second line: who is above the allocation, and which process goes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offen
 MIB = 1 << 20
 
 
-def booking(name: str = "train", memory: int = 1000) -> AttemptAllocation:
+def allocation(name: str = "train", memory: int = 1000) -> AttemptAllocation:
     return AttemptAllocation(f"uid-{name}", "team-a", name, 1, memory * MIB)
 
 
-def test_a_process_within_its_booking_and_a_context_stays():
-    assert offences({1: 1300 * MIB}, {1: booking()}, 300 * MIB) == []
+def test_a_process_within_its_allocation_and_a_context_stays():
+    assert offences({1: 1300 * MIB}, {1: allocation()}, 300 * MIB) == []
 
 
 def test_a_process_above_it_goes_and_its_neighbour_does_not():
-    mine, other = booking(), booking("other", 500)
+    mine, other = allocation(), allocation("other", 500)
     (found,) = offences({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
-    assert (found.pid, found.booking, found.used) == (1, mine, 2000 * MIB)
+    assert (found.pid, found.allocation, found.used) == (1, mine, 2000 * MIB)
 
 
 def test_of_a_jobs_processes_the_largest_goes_first():
-    mine = booking()
+    mine = allocation()
     (found,) = offences(
         {1: 900 * MIB, 2: 800 * MIB, 3: 10 * MIB}, dict.fromkeys((1, 2, 3), mine), 0
     )
@@ -34,7 +34,7 @@ def test_of_a_jobs_processes_the_largest_goes_first():
 
 
 def test_each_process_may_have_a_context():
-    mine = booking()
+    mine = allocation()
     memory = {1: 800 * MIB, 2: 800 * MIB}
     assert offences(memory, dict.fromkeys(memory, mine), 300 * MIB) == []
     assert len(offences(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
@@ -67,11 +67,13 @@ def test_a_process_with_nothing_yet_tells_nothing_of_contexts():
     st.integers(1, 4000),
     st.integers(0, 600),
 )
-def test_ending_one_after_the_other_comes_to_an_end_within_the_booking(sizes, booked, context):
+def test_ending_one_after_the_other_comes_to_an_end_within_the_allocation(
+    sizes, allocated, context
+):
     memory = {pid: size * MIB for pid, size in sizes.items()}
-    mine = booking(memory=booked)
+    mine = allocation(memory=allocated)
     while found := offences(memory, dict.fromkeys(memory, mine), context * MIB):
         (one,) = found
         assert memory[one.pid] == max(memory.values())
         del memory[one.pid]
-    assert sum(memory.values()) <= (booked + context * len(memory)) * MIB
+    assert sum(memory.values()) <= (allocated + context * len(memory)) * MIB

@@ -47,7 +47,7 @@ class WatchedDaemon:
         self.control = Control()
         self.health = Health()
         self.restarts: list[float] = []
-        self.booked = False
+        self.allocated = False
         self.single = False
         self.logged: list[str] = []
         self.now = 0.0
@@ -55,7 +55,7 @@ class WatchedDaemon:
             self.control,  # type: ignore[arg-type]
             self.health,
             lambda: self.restarts.append(self.now),
-            lambda: not self.booked,
+            lambda: not self.allocated,
             self.alone,
             self.read,
         )
@@ -104,13 +104,13 @@ async def test_clients_are_counted(daemon: WatchedDaemon):
 
 async def test_a_fault_takes_all_and_is_over_when_the_jobs_are_released(daemon: WatchedDaemon):
     await daemon.up(7)
-    daemon.booked = True
+    daemon.allocated = True
     daemon.control.state = FAULT
     assert await daemon.look() == ("Faulted", True)
     assert daemon.health.verdict().reason == "MPSFault"
     daemon.control.state, daemon.control.pids = ACTIVE, []
     assert await daemon.look() == ("Faulted", True)
-    daemon.booked = False
+    daemon.allocated = False
     assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
     assert daemon.health.verdict().reason == "Recovered"
     assert daemon.restarts == []
@@ -118,7 +118,7 @@ async def test_a_fault_takes_all_and_is_over_when_the_jobs_are_released(daemon: 
 
 async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(daemon: WatchedDaemon):
     await daemon.up(7)
-    daemon.booked = True
+    daemon.allocated = True
     daemon.logged = ["fatal fault"]
     assert await daemon.look() == ("Faulted", True)
     verdict = daemon.health.verdict()
@@ -143,7 +143,7 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     heard: bool,  # noqa: FBT001
 ):
     await daemon.up(7)
-    daemon.booked = daemon.single = True
+    daemon.allocated = daemon.single = True
     if heard:
         daemon.watch.hear("Xid 31")
     else:
@@ -152,18 +152,18 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     assert daemon.health.verdict().reason == "MPSFault", "and nobody is placed there meanwhile"
     daemon.control.state, daemon.control.pids = ACTIVE, []
     assert await daemon.look() == ("Faulted", False)
-    daemon.booked = daemon.single = False
+    daemon.allocated = daemon.single = False
     assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
 
 
 async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(daemon: WatchedDaemon):
     await daemon.up(7)
-    daemon.booked = daemon.single = True
+    daemon.allocated = daemon.single = True
     daemon.control.error = MPSGoneError("gone")
     assert await daemon.look() == ("Faulted", True)
 
 
-async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_booked(
+async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_allocated(
     daemon: WatchedDaemon,
 ):
     await daemon.up(7)
@@ -176,7 +176,7 @@ async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_booked(
 
 async def test_an_operator_that_never_releases_is_not_waited_for_without_end(daemon: WatchedDaemon):
     await daemon.up(7)
-    daemon.booked = True
+    daemon.allocated = True
     daemon.control.state = FAULT
     await daemon.look(10)
     daemon.control.state = ACTIVE
@@ -217,11 +217,11 @@ async def test_a_daemon_that_exits_without_clients_has_lost_nobody(daemon: Watch
 
 async def test_a_server_that_was_replaced_has_lost_its_clients(daemon: WatchedDaemon):
     await daemon.up(7)
-    daemon.booked = True
+    daemon.allocated = True
     daemon.control.server, daemon.control.pids = 200, []
     assert await daemon.look() == ("Faulted", True)
     assert daemon.health.verdict().reason == "MPSServerLost"
-    daemon.booked = False
+    daemon.allocated = False
     assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
 
 

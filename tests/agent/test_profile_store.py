@@ -20,7 +20,7 @@ from partita.models.profile import Environment
 MIB = 1 << 20
 RESOURCE = "gpu.partita.dev/00000001"
 START = 1767312000.0  # 2026-01-02T00:00:00Z
-BOOKING = AttemptAllocation("uid-train", "team-a", "train", 1, 1000 * MIB)
+ALLOCATION = AttemptAllocation("uid-train", "team-a", "train", 1, 1000 * MIB)
 
 
 class Kube:
@@ -78,7 +78,7 @@ def finished(application: str = "resnet", *devices: str) -> FinishedJob:
     for n in range(100):
         trace.add(START + n / 10, Use(500 * MIB, 50.0))
     run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
-    return FinishedJob(BOOKING, run, trace)
+    return FinishedJob(ALLOCATION, run, trace)
 
 
 @pytest.fixture
@@ -167,7 +167,9 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    idle = FinishedJob(BOOKING, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), Trace())
+    idle = FinishedJob(
+        ALLOCATION, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), Trace()
+    )
     assert not await store(kube).keep(idle)
 
 

@@ -88,7 +88,7 @@ async def _measure(
 ) -> tuple[float, dict[str, float]]:
     await node.is_ready()
     for n in range(CLIENTS):
-        job = await node.book(f"job-{n}", 1000)
+        job = await node.allocate(f"job-{n}", 1000)
         job.run(f"alloc:{100 + n}", "forever")
     await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
     await asyncio.sleep(5)

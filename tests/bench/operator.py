@@ -45,7 +45,7 @@ class Figure:
 
 
 def job(name: str, memory: str, seconds: float) -> dict[str, Any]:
-    """Make a job that uses less than it books and barely loads the GPU."""
+    """Make a job that uses less than it allocates and barely loads the GPU."""
     return {
         "apiVersion": "partita.dev/v1alpha1",
         "kind": "SharedGPUJob",

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from partita.garbage_collection import collect_rarely
-from partita_policies import GPU, Booking, Job, Node, Policy, Profile, Snapshot, Step, create
+from partita_policies import GPU, Job, Node, Policy, Profile, RunningJob, Snapshot, Step, create
 
 __all__ = ["HEURISTICS", "JOBS", "MIXES", "measure", "snapshot_of", "table"]
 
@@ -76,7 +76,7 @@ def _with_cpu(draw: random.Random, number: int) -> dict[str, Any]:
     return {**_any_size(draw, number), "cpu": cpu, "host_memory": draw.randrange(64) * GIB}
 
 
-BOOKED = "any size, GPUs in use"
+ALLOCATED = "any size, GPUs in use"
 HOSTED = "with CPU and memory of nodes"
 
 MIXES: Mapping[str, Mix] = {
@@ -86,7 +86,7 @@ MIXES: Mapping[str, Mix] = {
     "profiled, all different": _profiled,
     "of several processes and priorities": _shaped,
     "alone on two GPUs": _pairs,
-    BOOKED: _any_size,
+    ALLOCATED: _any_size,
     HOSTED: _with_cpu,
 }
 
@@ -97,7 +97,7 @@ def snapshot_of(mix: str, jobs: int, gpus: int) -> Snapshot:
     Parameters
     ----------
     mix
-        One of `MIXES`. With `BOOKED` five of six GPUs hold something; with others they are idle.
+        One of `MIXES`. With `ALLOCATED` five of six GPUs hold something; with others they are idle.
     jobs, gpus
         How many.
     """
@@ -109,10 +109,10 @@ def snapshot_of(mix: str, jobs: int, gpus: int) -> Snapshot:
         waiting.append(replace(job, thread_percent=threads, **MIXES[mix](draw, n)))
     servers: list[GPU] = []
     for n in range(gpus):
-        held = range(n % 6 if mix == BOOKED else 0)
+        held = range(n % 6 if mix == ALLOCATED else 0)
         gpu = GPU(f"gpu-{n}", f"node-{n // 8}", 74 * GIB, 7, pcie_bandwidth=32_000_000_000)
-        bookings = tuple(Booking(f"b-{n}-{i}", 13 * GIB) for i in held)
-        servers.append(replace(gpu, bookings=bookings))
+        running = tuple(RunningJob(f"b-{n}-{i}", 13 * GIB) for i in held)
+        servers.append(replace(gpu, running=running))
     found = Snapshot("bench", 1_700_000_000.0, tuple(waiting), tuple(servers))
     if mix == HOSTED:
         names = dict.fromkeys(gpu.node for gpu in servers)

@@ -58,9 +58,9 @@ async def failover(plane: ChaosPlane, folder: Path, times: int) -> list[str]:
         found = await measure(cluster, times, say)
     print(table(found, seconds))
     return [
-        f"{one.how}: booked after {one.books:.1f} s"
+        f"{one.how}: allocated after {one.allocates:.1f} s"
         for one in found
-        if one.books > TARGETS[one.how]
+        if one.allocates > TARGETS[one.how]
     ]
 
 

@@ -1,4 +1,4 @@
-"""How long nobody leads: from the leader's end to the first booking by the other operator."""
+"""How long nobody leads: from the leader's end to the first allocation by the other operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.plan import JobPlan
 __all__ = ["TARGETS", "Failover", "measure", "table"]
 
 TARGETS = {"SIGKILL": 15.0, "SIGTERM": 2.0}
-"""Seconds within which another must have booked a job that waits."""
+"""Seconds within which another must have allocated a job that waits."""
 WITHIN = 60.0
 
 
@@ -27,8 +27,8 @@ class Failover:
     how: str
     leads: float
     """Until the Lease named the other."""
-    books: float
-    """Until a job was booked that had been submitted just before."""
+    allocates: float
+    """Until a job was allocated that had been submitted just before."""
 
 
 async def measure(cluster: ChaosCluster, rounds: int, say: Callable[[str], None]) -> list[Failover]:
@@ -38,7 +38,7 @@ async def measure(cluster: ChaosCluster, rounds: int, say: Callable[[str], None]
         how = list(TARGETS)[number % len(TARGETS)]
         failover = await _one(cluster, how, number, rounds)
         say(
-            f"{how}: another leads after {failover.leads:.1f} s, books after {failover.books:.1f} s"
+            f"{how}: another leads after {failover.leads:.1f} s, allocates after {failover.allocates:.1f} s"
         )
         found.append(failover)
     return found
@@ -70,9 +70,9 @@ async def _one(cluster: ChaosCluster, how: str, number: int, rounds: int) -> Fai
     )
     leads = time.monotonic() - began
     await history.until(lambda: history.get("pods", f"{job.name}-1", job.team), seconds=WITHIN)
-    books = time.monotonic() - began
+    allocates = time.monotonic() - began
     await ending
-    return Failover(how, leads, books)
+    return Failover(how, leads, allocates)
 
 
 def table(failovers: Iterable[Failover], lease_seconds: float) -> str:
@@ -83,14 +83,14 @@ def table(failovers: Iterable[Failover], lease_seconds: float) -> str:
             f"Failover with a Lease of {lease_seconds:g} s, load {load:.1f} on {os.cpu_count()} cores; "
             "seconds from the signal"
         ),
-        f"{'':8} {'times':>5} {'leads, median':>14} {'books, median':>14} {'slowest':>8} {'target':>7}",
+        f"{'':8} {'times':>5} {'leads, median':>14} {'allocates, median':>14} {'slowest':>8} {'target':>7}",
     ]
     for how, target in TARGETS.items():
         some = [failover for failover in failovers if failover.how == how]
-        slowest = max(failover.books for failover in some)
+        slowest = max(failover.allocates for failover in some)
         lines.append(
             f"{how:8} {len(some):5} {statistics.median(f.leads for f in some):14.1f} "
-            f"{statistics.median(f.books for f in some):14.1f} {slowest:8.1f} {target:7g} "
+            f"{statistics.median(f.allocates for f in some):14.1f} {slowest:8.1f} {target:7g} "
             f"{'met' if slowest <= target else 'MISSED'}"
         )
     return "\n".join(lines)

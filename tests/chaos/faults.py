@@ -284,20 +284,23 @@ class Faults(TenantFaults):
         await self._delete_pod(self._pod_of(server))
         return done.status == 200
 
-    async def _drop_booking(self, action: Action) -> bool:
+    async def _drop_allocation(self, action: Action) -> bool:
         server = self._server(action)
-        booked = sorted(((server or {}).get("status") or {}).get("allocations") or {})
-        uid = pick(action.pick, booked)
+        allocated = sorted(((server or {}).get("status") or {}).get("allocations") or {})
+        uid = pick(action.pick, allocated)
         return uid is not None and await self._edit_ledger(server or {}, {uid: None})
 
-    async def _stray_booking(self, action: Action) -> bool:
-        """Somebody books for a job that there never was, on a GPU that nobody is alone on."""
+    async def _stray_allocation(self, action: Action) -> bool:
+        """Somebody allocates for a job that there never was, on a GPU that nobody is alone on."""
         body = self._server(action)
         server = GPUServer.parse(body) if body is not None else None
         if body is None or server is None or server.status.memory == 0:
             return False
-        booked = server.status.allocations.values()
-        if any(a.alone for a in booked) or sum(a.memory for a in booked) > server.status.memory / 2:
+        allocated = server.status.allocations.values()
+        if (
+            any(a.alone for a in allocated)
+            or sum(a.memory for a in allocated) > server.status.memory / 2
+        ):
             return False
         entry = {
             "namespace": "red",

@@ -42,7 +42,7 @@ class PartitionPlan:
     """Of the jobs, relative to the other partitions."""
 
 
-BAD_POLICIES = ("chaos-hangs", "chaos-raises", "chaos-overbooks", "chaos-nonsense", "not-there")
+BAD_POLICIES = ("chaos-hangs", "chaos-raises", "chaos-overcommits", "chaos-nonsense", "not-there")
 PARTITIONS = {
     "shared": PartitionPlan(
         3,
@@ -91,8 +91,8 @@ FAULTS = {
     "delete-server-pod": 2,
     "delete-server": 1,
     "forget-server": 1,
-    "drop-booking": 2,
-    "stray-booking": 1,
+    "drop-allocation": 2,
+    "stray-allocation": 1,
     "change-job": 2,
     "delete-lease": 1,
     "steal-lease": 1,
@@ -156,7 +156,7 @@ class JobPlan:
     partition: str
     team: str
     memory: int | None
-    """GiB that it books; None lets it be learnt."""
+    """GiB that it allocates; None lets it be learnt."""
     seconds: float
     end: str
     failures: int = 0

@@ -31,7 +31,7 @@ class Raises(_Policy):
         raise ValueError("no idea")
 
 
-class Overbooks(_Policy):
+class Overcommits(_Policy):
     def decide(self, snapshot: Snapshot) -> list[Placement]:
         return [Placement(job.id, (snapshot.gpus[0].id,)) for job in snapshot.jobs]
 
@@ -50,4 +50,4 @@ def install_policies(folder: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(["[partita.policies]", *lines]) + "\n")
 
 
-ALL = (Hangs, Raises, Overbooks, Nonsense)
+ALL = (Hangs, Raises, Overcommits, Nonsense)

@@ -122,7 +122,7 @@ def _judge(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
 
 
 def _left(cluster: ChaosCluster) -> list[str]:
-    """Name what is left of jobs that were deleted: themselves, their Pods, their bookings."""
+    """Name what is left of jobs that were deleted: themselves, their Pods, their allocations."""
     history = cluster.history
     jobs = [body["metadata"]["name"] for body in history.all("sharedgpujobs")]
     pods = [body["metadata"]["name"] for body in history.job_pods_now()]

@@ -131,9 +131,9 @@ class TestRecord:
         assert story.record.problems() == []
         assert story.record.left_over() == []
 
-    def test_a_gpu_booked_above_its_memory(self, story: Story):
+    def test_a_gpu_allocated_above_its_memory(self, story: Story):
         story.server("one", "two")
-        assert "are booked of" in said(story.record.problems())
+        assert "are allocated of" in said(story.record.problems())
 
     def test_a_gpu_whose_memory_somebody_forgot_has_what_it_had(self, story: Story):
         story.server("train")
@@ -164,18 +164,18 @@ class TestRecord:
         story.pod(attempt=2, uid="pod-2")
         assert "was started while" in said(story.record.problems())
 
-    def test_a_pod_without_a_booking(self, story: Story):
+    def test_a_pod_without_an_allocation(self, story: Story):
         story.pod()
-        assert "was booked []" in said(story.record.problems())
+        assert "was allocated []" in said(story.record.problems())
 
-    def test_a_pod_that_outlives_its_booking(self, story: Story):
+    def test_a_pod_that_outlives_its_allocation(self, story: Story):
         story.server("train")
         story.pod()
         story.server()
         story.pod("Succeeded")
-        assert "but was booked" in said(story.record.problems())
+        assert "but was allocated" in said(story.record.problems())
 
-    def test_a_pod_whose_booking_was_taken_by_hand_may_end(self, story: Story):
+    def test_a_pod_whose_allocation_was_taken_by_hand_may_end(self, story: Story):
         story.server("train")
         story.pod()
         story.record.by_hand.add(story.server())
@@ -197,7 +197,7 @@ class TestRecord:
         story.job("Queued", "OutOfMemory")
         assert "was Failed and became OutOfMemory" in said(story.record.problems())
 
-    def test_a_booking_and_a_pod_that_are_left(self, story: Story):
+    def test_an_allocation_and_a_pod_that_are_left(self, story: Story):
         story.server("train")
         story.pod()
         assert len(story.record.left_over()) == 2

@@ -167,8 +167,10 @@ def passed_over(record: Record, jobs: Iterable[JobPlan]) -> dict[str, Mapping[st
         (life[0].body["metadata"]["namespace"], life[0].body["metadata"]["name"]): life
         for life in record.lives("sharedgpujobs")
     }
-    booked = _first_bookings(record)
-    leads = {n: next((h for at, h in reversed(views) if at <= n), "") for n, _ in booked.values()}
+    allocated = _first_allocations(record)
+    leads = {
+        n: next((h for at, h in reversed(views) if at <= n), "") for n, _ in allocated.values()
+    }
     found: dict[str, Mapping[str, int]] = {}
     for job in plain:
         life = made.get((job.team, job.name), [])
@@ -176,13 +178,13 @@ def passed_over(record: Record, jobs: Iterable[JobPlan]) -> dict[str, Mapping[st
         since = next((v for v in life if _waits(v.body)), None)
         if since is None:
             continue
-        until, _ = booked.get(since.body["metadata"]["uid"], (1 << 62, ""))
+        until, _ = allocated.get(since.body["metadata"]["uid"], (1 << 62, ""))
         cycles: defaultdict[str, set[str]] = defaultdict(set)
         for other in plain:
             theirs = made.get((other.team, other.name))
             if theirs is None or other.team != job.team or not _older(since, theirs[0]):
                 continue
-            number, cycle = booked.get(theirs[0].body["metadata"]["uid"], (1 << 62, ""))
+            number, cycle = allocated.get(theirs[0].body["metadata"]["uid"], (1 << 62, ""))
             if since.number < number < until and number in leads:
                 cycles[leads[number]].add(cycle)
         found[f"{job.team}/{job.name}"] = {h: len(c) for h, c in cycles.items()}
@@ -199,8 +201,8 @@ def _older(one: Version, other: Version) -> bool:
     return bool(times[0] < times[1])
 
 
-def _first_bookings(record: Record) -> dict[str, tuple[int, str]]:
-    """Return by job UID the version that booked it first, and the moment of that cycle."""
+def _first_allocations(record: Record) -> dict[str, tuple[int, str]]:
+    """Return by job UID the version that allocated it first, and the moment of that cycle."""
     found: dict[str, tuple[int, str]] = {}
     for life in record.lives("gpuservers"):
         for version in life:

@@ -79,7 +79,7 @@ def server(
     on: str = "node-1",
     of: str = "shared",
 ) -> Json:
-    """A GPU with 40Gi on which `jobs` are booked, in order."""
+    """A GPU with 40Gi on which `jobs` are allocated, in order."""
     status: Json = {
         "podUID": _pod_uid(name),
         "node": on,

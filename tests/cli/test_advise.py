@@ -52,8 +52,8 @@ def test_profiles_as_json_say_the_same(invoke, tmp_path) -> None:
 
 def test_other_gpus_can_be_named_and_the_assumption_is_told(invoke) -> None:
     result = invoke("advise", PROFILES, "--gpu", "l4", "--gpu", "tiny:4Gi", "--reserve", "0")
-    assert "l4, 24.0 GiB to book" in result.stdout
-    assert "tiny, 4.0 GiB to book" in result.stdout
+    assert "l4, 24.0 GiB allocatable" in result.stdout
+    assert "tiny, 4.0 GiB allocatable" in result.stdout
     said = " ".join(result.stdout.split())
     assert "measured on another product takes the same shares here: blind (on NVIDIA A10)" in said
     assert "Not known: the PCIe bandwidth" in said
@@ -160,7 +160,7 @@ async def test_the_profiles_of_a_cluster_are_taken(partita, api) -> None:
     try:
         result = await partita("advise", "--namespace", "advised")
         assert result.exit_code == 0, result.stderr
-        assert "NVIDIA A10, 22.3 GiB to book" in result.stdout
+        assert "NVIDIA A10, 22.3 GiB allocatable" in result.stdout
         none = await partita("advise", "--namespace", "nobody")
         assert none.exit_code == 1
         assert "no ApplicationProfile with a measurement in namespace nobody" in none.stderr

@@ -60,7 +60,7 @@ async def test_top_is_json_for_scripts(partita, names) -> None:
     result = await partita("top", names["pool"], "--output", "json")
     (pool,) = json.loads(result.stdout)
     assert [piece["name"] for piece in pool["gpus"][0]["slices"]] == ["held"]
-    assert pool["gpus"][0]["bookable"] == (40 << 30) * 93 // 100 // (1 << 20) * (1 << 20)
+    assert pool["gpus"][0]["allocatable"] == (40 << 30) * 93 // 100 // (1 << 20) * (1 << 20)
 
 
 async def test_top_names_the_partitions_there_are(partita, names) -> None:

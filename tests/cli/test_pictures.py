@@ -69,10 +69,10 @@ def test_a_script_reads_bytes_and_seconds() -> None:
     assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
     (gpu, unready) = shared["gpus"]
     assert unready["state"] == "Unready"
-    assert {key: gpu[key] for key in ("name", "state", "booked", "used", "utilization")} == {
+    assert {key: gpu[key] for key in ("name", "state", "allocated", "used", "utilization")} == {
         "name": "shared-0",
         "state": "Ready",
-        "booked": 28 << 30,
+        "allocated": 28 << 30,
         "used": 10 << 30,
         "utilization": 70,
     }
@@ -130,7 +130,7 @@ async def test_a_policy_that_cannot_be_had_is_named() -> None:
     assert verdicts[0].message == "there is no policy 'magic'; installed are: fifo, sjf, tetris"
 
 
-async def test_neighbours_are_those_booked_and_those_started_with_it() -> None:
+async def test_neighbours_are_those_allocated_and_those_started_with_it() -> None:
     held = job("held", "5Gi", status=running("shared-0"))
     queue = [job(name, "5Gi", status={"phase": "Queued"}) for name in ("one", "two")]
     objects = lists(node(), partition(), server("shared-0", held), held, *queue)

@@ -64,7 +64,7 @@ class Waits(Raises):
         return []
 
 
-class Overbooks(Raises):
+class Overfills(Raises):
     def decide(self, snapshot):
         return [Placement(job.id, (snapshot.gpus[0].id,) * 2) for job in snapshot.jobs]
 
@@ -261,14 +261,14 @@ def test_a_policy_that_fails_is_told_and_the_others_are_compared(invoke, policy)
 
 def test_a_policy_that_waits_for_ever_or_breaks_limits_is_told(invoke, policy):
     policy("waits", Waits)
-    policy("overbooks", Overbooks)
-    result = invoke("simulate", "random", "-p", "waits", "-p", "overbooks", "-p", "sjf")
+    policy("overfills", Overfills)
+    result = invoke("simulate", "random", "-p", "waits", "-p", "overfills", "-p", "sjf")
     assert result.exit_code == 0
     assert "* waits: was left to wait for ever: " in result.stdout
     assert " and 25 more" in result.stdout.replace("\n", " ")
-    assert "overbooks: 30 placements broke a limit and were not made" in result.stdout
+    assert "overfills: 30 placements broke a limit and were not made" in result.stdout
     rows = [line.split()[0] for line in result.stdout.splitlines()[4:7]]
-    assert rows == ["sjf", "overbooks", "waits"]
+    assert rows == ["sjf", "overfills", "waits"]
 
 
 def test_a_policy_that_cannot_be_built_is_left_out_unless_it_is_named(invoke, policy):

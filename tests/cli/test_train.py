@@ -9,7 +9,7 @@ import partita_research.training.checkpoint  # noqa: F401 - takes `Training` as 
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.dqn.configuration import Training
 from partita_policies.recordings import Decision, dump_record
-from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
+from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
 
 GIB = 1 << 30
 SMALL = {"iterations": 1, "episodes": 1, "updates": 1, "validation": 1, "hidden": 4, "window": 2}
@@ -33,8 +33,8 @@ def write_recording(path) -> None:
         Job(f"j{i}", f"j{i}", "team", 2 * GIB, application=one.application, profile=one)
         for i, one in enumerate(profiles[:2])
     )
-    held = Booking("b", 4 * GIB, application="own-2", profile=profiles[2])
-    gpu = GPU("gpu", "node", 16 * GIB, 8, pcie_bandwidth=10**10, bookings=(held,))
+    held = RunningJob("b", 4 * GIB, application="own-2", profile=profiles[2])
+    gpu = GPU("gpu", "node", 16 * GIB, 8, pcie_bandwidth=10**10, running=(held,))
     snapshot = Snapshot("gold", 0.0, jobs, (gpu,))
     path.write_bytes(b"".join(dump_record(snapshot, Decision("fifo", ()))))
 

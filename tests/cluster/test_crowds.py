@@ -55,7 +55,7 @@ async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api:
 async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_say_why_not(
     gpus: NodeGPUs, api: Api, carve: Carve
 ):
-    """98 MiB each on a GPU of 6 GiB, of which 5713 MiB may be booked: 58 jobs."""
+    """98 MiB each on a GPU of 6 GiB, of which 5713 MiB may be allocated: 58 jobs."""
     jobs = await carve(6144, sharing={"mode": "TimeSlicing", "maxJobsPerGPU": 60})
     names = [f"slice-{number}" for number in range(60)]
     await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))

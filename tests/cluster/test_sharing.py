@@ -173,7 +173,7 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
     assert [memory for _, memory in uses(gpus)] == [900 * MIB]
     events = await api.get(f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events")
     reasons = {e["reason"] for e in events.ok().body["items"] if e["regarding"]["name"] == "thief"}
-    assert "AboveBooking" in reasons, "its job's Event says what happened"
+    assert "AboveAllocation" in reasons, "its job's Event says what happened"
 
 
 async def test_one_that_is_stopped_comes_back_with_as_much_as_it_took(

@@ -1,4 +1,4 @@
-"""What is booked is started, unless something has come in between."""
+"""What is allocated is started, unless something has come in between."""
 
 import asyncio
 from collections.abc import Callable
@@ -68,11 +68,11 @@ class Kube:
 
 
 class World:
-    """A job that is booked, and has no Pod yet."""
+    """A job that is allocated, and has no Pod yet."""
 
     def __init__(self, *, told: bool = True, ours: bool = True, **server: Any) -> None:
-        booked = {"uid-train": allocation()}
-        self.bodies = (partition_body(), server_body(allocations=booked, **server), job_body())
+        allocated = {"uid-train": allocation()}
+        self.bodies = (partition_body(), server_body(allocations=allocated, **server), job_body())
         there = self.bodies if told else self.bodies[:2]
         self.state: State = a_state(*there, server_pod_body("shared-0"))
         self.kube = Kube(*self.bodies)
@@ -106,7 +106,7 @@ class World:
         return self.kube.made
 
 
-async def test_what_is_booked_gets_its_pod():
+async def test_what_is_allocated_gets_its_pod():
     world = World()
     assert await world.finish() == ["train-1"]
     assert not world.committer.busy
@@ -184,8 +184,8 @@ async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
 
 NEWS = {
     "its attempt has ended": lambda: job_body(status=ENDED),
-    "its booking is gone": server_body,
-    "another attempt is booked": lambda: server_body(
+    "its allocation is gone": server_body,
+    "another attempt is allocated": lambda: server_body(
         allocations={"uid-train": allocation(attempt=2)}
     ),
 }
@@ -250,21 +250,21 @@ async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
 
 @pytest.fixture
 def untold() -> World:
-    """A world whose operator has heard of the booking, and not of the job."""
+    """A world whose operator has heard of the allocation, and not of the job."""
     world = World(told=False)
     world.committer.busy.clear()
     world.jobs.look("uid-train", START)
     return world
 
 
-async def test_the_booking_of_a_job_that_no_watch_has_told_of_stays(untold):
+async def test_the_allocation_of_a_job_that_no_watch_has_told_of_stays(untold):
     """As of another operator's doing, while somebody had deleted our Lease."""
     assert await untold.give_back() == []
     assert "uid-train" in untold.state.jobs
 
 
 @pytest.mark.parametrize("another", [[], [job_body(metadata={"uid": "uid-another"})]])
-async def test_the_booking_of_a_job_that_is_gone_is_given_back(untold, another):
+async def test_the_allocation_of_a_job_that_is_gone_is_given_back(untold, another):
     untold.kube.objects = {body["metadata"]["name"]: body for body in another}
     assert await untold.give_back() == [{"uid-train": None}]
 

@@ -21,7 +21,7 @@ from support.builders import (
 )
 from support.fake_kube import DOWN, Kube
 
-CHANGE = ServerChange(release={"uid-old"}, book={"uid-train": an_allocation()})
+CHANGE = ServerChange(release={"uid-old"}, allocate={"uid-train": an_allocation()})
 OLD = {"uid-old": allocation("old", memory=GIB)}
 
 
@@ -37,7 +37,7 @@ class TestLedger:
     async def write(self, kube: Kube, state: State, sound: Any = always) -> bool:
         return await write_ledger(kube, state, "shared-0", CHANGE, sound)  # type: ignore[arg-type]
 
-    async def test_releases_and_bookings_are_one_write(self):
+    async def test_releases_and_allocations_are_one_write(self):
         kube, state = self.world()
         assert await self.write(kube, state)
         assert state.servers["shared-0"].status.allocations.keys() == {"uid-train"}
@@ -56,7 +56,7 @@ class TestLedger:
         assert len(kube.writes) == 2
         assert kube.objects["shared-0"]["status"]["usage"] == {"memory": "1Gi"}
 
-    async def test_a_booking_in_between_is_asked_about_anew(self):
+    async def test_an_allocation_in_between_is_asked_about_anew(self):
         kube, state = self.world()
         kube.bump("shared-0", {"status": {"allocations": {"uid-theirs": allocation("theirs")}}})
 
@@ -66,19 +66,19 @@ class TestLedger:
         assert not await self.write(kube, state, sound)
         assert "uid-train" not in kube.objects["shared-0"]["status"]["allocations"]
 
-    async def test_what_is_booked_anew_in_between_is_not_given_back(self):
+    async def test_what_is_allocated_anew_in_between_is_not_given_back(self):
         """By whoever leads now: its next attempt may run there."""
         kube, state = self.world()
         kube.bump("shared-0", {"status": {"allocations": {"uid-old": allocation(attempt=2)}}})
         assert await self.write(kube, state)
-        assert state.booked("uid-old")["shared-0"].attempt == 2
-        assert state.booked("uid-train")
+        assert state.allocated("uid-old")["shared-0"].attempt == 2
+        assert state.allocated("uid-train")
 
     async def test_what_took_effect_before_the_answer_was_lost_counts(self):
         kube, state = self.world()
         kube.bump("shared-0", CHANGE.patch())
         assert await self.write(kube, state)
-        assert state.booked("uid-train")
+        assert state.allocated("uid-train")
 
     async def test_somebody_who_writes_all_the_time_is_given_way(self):
         kube, state = self.world()
@@ -86,13 +86,13 @@ class TestLedger:
         assert not await self.write(kube, state)
         assert len(kube.writes) == 5
 
-    async def test_what_cannot_be_written_is_not_booked(self):
+    async def test_what_cannot_be_written_is_not_allocated(self):
         kube, state = self.world()
         kube.errors = [NotFoundError("patch", 404, "no"), DOWN]
         assert not await self.write(kube, state)
         with pytest.raises(UnavailableError):
             await self.write(kube, state)
-        assert not state.booked("uid-train")
+        assert not state.allocated("uid-train")
 
     async def test_a_gpu_that_is_gone_takes_nothing(self):
         kube, state = self.world()

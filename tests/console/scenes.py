@@ -72,7 +72,7 @@ async def make_server(
     busy: int = 70,
     mps: str = "Ready",
 ) -> None:
-    """A GPU on which jobs are booked: each with its booking and what it uses."""
+    """A GPU on which jobs are allocated: each with its allocation and what it uses."""
     body = {
         "apiVersion": "partita.dev/v1alpha1",
         "kind": "GPUServer",
@@ -92,11 +92,11 @@ async def make_server(
                 "namespace": job["metadata"]["namespace"],
                 "name": job["metadata"]["name"],
                 "attempt": 1,
-                "memory": booked,
+                "memory": allocated,
                 "threadPercent": 50,
                 "since": _time(20 - n),
             }
-            for n, (job, booked, _) in enumerate(jobs)
+            for n, (job, allocated, _) in enumerate(jobs)
         },
         "usage": {
             "memory": f"{sum(int(used.removesuffix('Mi')) for _, _, used in jobs)}Mi",
@@ -206,7 +206,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
         ("translate-eval", language, "18Gi", "InsufficientMemory",
          f"needs 18.0 GiB of GPU memory; the most that is free is 15.2 GiB of 37.2 GiB on {gpus[2]}"),
         ("sweep-09", speech, "6Gi", "QuotaExceeded",
-         f"24.0 GiB of 24.0 GiB of namespace {speech} are booked already"),
+         f"24.0 GiB of 24.0 GiB of namespace {speech} are allocated already"),
         ("diffusion-xl", vision, "36Gi", "GPUHeld", f"{gpus[1]} is held for it until enough is given back"),
         ("big-model", language, "64Gi", "NeverFits",
          "needs 64.0 GiB of GPU memory; no GPU of the partition has more than 37.2 GiB: ask for less"),

@@ -21,21 +21,21 @@ def at(minutes: float) -> str:
 
 
 def recalled(*objects: dict[str, Any]) -> dict[int, tuple[int, int]]:
-    """What is booked and how many wait, by minutes before now."""
+    """What is allocated and how many wait, by minutes before now."""
     state = state_of(lists(node(), partition(), server("gpu-0"), *objects))
     remembered = History()
     remembered.recall(state, scene_of(state), NOW)
     points = remembered.all()["shared"]
     return {
-        round((NOW.timestamp() - time) / 60): (booked // GIB, waiting)
-        for time, booked, _, waiting, _ in points
+        round((NOW.timestamp() - time) / 60): (allocated // GIB, waiting)
+        for time, allocated, _, waiting, _ in points
     }
 
 
-def ran(queued: float, booked: float | None, ended: float | None) -> dict[str, Any]:
+def ran(queued: float, allocated: float | None, ended: float | None) -> dict[str, Any]:
     attempt = {"number": 1, "servers": ["gpu-0"], "memory": "10Gi", "queuedTime": at(queued)}
-    if booked is not None:
-        attempt["bookedTime"] = at(booked)
+    if allocated is not None:
+        attempt["bookedTime"] = at(allocated)
     if ended is not None:
         attempt |= {"endTime": at(ended), "outcome": "Succeeded"}
     return attempt

@@ -11,7 +11,7 @@ from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
 from partita.reconcile.reasons import Reason
 from partita_policies import Job, Parameters, Placement, Snapshot
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from support.builders import (
     GIB,
     a_partition,
@@ -54,11 +54,11 @@ def last_first(snapshot: Snapshot) -> list[Placement]:
 
 
 def _greedy(snapshot: Snapshot, jobs: Iterable[Job]) -> list[Placement]:
-    room, placements = Capacity(snapshot.gpus, snapshot.nodes), []
+    capacity, placements = FreeCapacity(snapshot.gpus, snapshot.nodes), []
     for job in jobs:
-        where = room.first_fit(job)
+        where = capacity.first_fit(job)
         if where is not None:
-            room.take(job, where)
+            capacity.take(job, where)
             placements.append(Placement(job.id, where))
     return placements
 
@@ -119,14 +119,14 @@ class World:
         for job, where in result.placed:
             self.waiting.pop(job.id, None)
             for server in where:
-                self._book(server, job, result)
+                self._allocate(server, job, result)
         self.check()
         return result
 
-    def _book(self, server: str, job: Job, result: CycleResult) -> None:
+    def _allocate(self, server: str, job: Job, result: CycleResult) -> None:
         old = self.state.servers[server].status.allocations
         ledger = {uid: a.dump() for uid, a in old.items()}
-        memory = result.booked[server].memory if job.alone else job.memory
+        memory = result.allocated[server].memory if job.alone else job.memory
         ledger[job.id] = allocation(
             job.name.partition("/")[2], namespace=job.namespace, memory=memory,
             slots=job.slots, clients=job.clients, alone=job.alone,

@@ -72,7 +72,7 @@ class TestPlacing:
         result = await world.cycle()
         assert started(result) == ["one", "two"]
         assert result.why["uid-three"].message == (
-            "16.0 GiB of 16.0 GiB of namespace team-a are booked already, and this needs 8.0 GiB"
+            "16.0 GiB of 16.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
 
     async def test_a_job_suspended_while_the_policy_thinks_is_not_started(self):
@@ -101,7 +101,7 @@ class TestPlacing:
         result = await world.cycle()
         assert (started(result), world.memory.runner.failure) == ([], "")
         assert reasons(result)["one"] is Reason.POLICY_WAITS
-        assert result.booked.keys() == {"shared-1"}
+        assert result.allocated.keys() == {"shared-1"}
 
     async def test_without_a_ready_gpu_nobody_is_asked(self):
         world = World(server_body(conditions={"Ready": "False"}))
@@ -176,8 +176,8 @@ class TestBadPolicies:
 
 
 class TestMeanwhile:
-    async def test_a_job_that_turns_out_to_be_booked_needs_no_reason(self):
-        """The answer to an earlier booking was lost; the watch tells while the policy thinks."""
+    async def test_a_job_that_turns_out_to_be_allocated_needs_no_reason(self):
+        """The answer to an earlier allocation was lost; the watch tells while the policy thinks."""
 
         def tell(_: Snapshot) -> list[Placement]:
             entry = allocation("one", namespace="team-a", memory=8 * GIB)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from partita.decide.guard import Guard, over_quota
 from partita.decide.ledger import Held
 from partita.models.partition import Quota
-from partita_policies import GPU, Booking, Job, Placement, Snapshot
+from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
 from support.strategies import GIB, placements, snapshots, within_limits
 
 GPU_ONE = GPU("gpu-1", "node-1", memory=40 * GIB, max_jobs=4)
@@ -60,8 +60,8 @@ def test_no_answer_breaks_an_invariant(data):
     after = {gpu.id: gpu for gpu in checked.remaining()}
     assert len(verdict.accepted) + len(verdict.broken) + len(verdict.refused) == len(proposed)
     for gpu in after.values():
-        assert within_limits(gpu, gpu.bookings)
-        assert len({booking.job for booking in gpu.bookings}) == len(gpu.bookings)
+        assert within_limits(gpu, gpu.running)
+        assert len({running_job.job for running_job in gpu.running}) == len(gpu.running)
     for job, where in verdict.accepted:
         assert waiting[job.id] is job
         assert len(set(where)) == len(where) == job.gpus
@@ -120,7 +120,7 @@ class TestWhatIsBroken:
         twice = [place("small", "gpu-1"), place("small", "gpu-1")]
         verdict = guard(SMALL).check(twice, snapshot(SMALL))
         assert verdict.accepted == [(SMALL, ("gpu-1",))]
-        assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Booked"
+        assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Allocated"
 
     def test_an_overfull_gpu_takes_those_that_come_first(self):
         both = [place("large", "gpu-1"), place("other", "gpu-1")]
@@ -159,7 +159,7 @@ class TestWhatIsMerelyRefused:
 
     def test_a_job_that_asks_for_more_by_now(self):
         grown = replace(SMALL, memory=39 * GIB)
-        busy = replace(GPU_ONE, bookings=(Booking("other", 8 * GIB),))
+        busy = replace(GPU_ONE, running=(RunningJob("other", 8 * GIB),))
         verdict = guard(grown, gpus=(busy,)).check(
             [place("small", "gpu-1")], snapshot(SMALL, gpus=(busy,))
         )
@@ -177,11 +177,11 @@ class TestWhatIsMerelyRefused:
 
 
 class TestQuotas:
-    def test_memory_says_what_is_booked_and_what_it_needs(self):
+    def test_memory_says_what_is_allocated_and_what_it_needs(self):
         quota = Quota(namespace="team-a", memory=10 * GIB)
         assert over_quota(SMALL, quota, Held(2 * GIB, 1), 8 * GIB) == ""
         assert over_quota(SMALL, quota, Held(3 * GIB, 1), 8 * GIB) == (
-            "3.0 GiB of 10.0 GiB of namespace team-a are booked already, and this needs 8.0 GiB"
+            "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
 
     def test_without_a_quota_nothing_is_exceeded(self):
@@ -198,4 +198,4 @@ class TestQuotas:
         checked.accept(SMALL, ("gpu-1",))
         assert checked.held_memory() == {"team-a": 9 * GIB}
         (gpu,) = checked.remaining()
-        assert [(b.job, b.memory, b.alone) for b in gpu.bookings] == [("small", 8 * GIB, False)]
+        assert [(b.job, b.memory, b.alone) for b in gpu.running] == [("small", 8 * GIB, False)]

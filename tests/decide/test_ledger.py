@@ -8,7 +8,7 @@ from partita.decide.ledger import (
     LedgerChanges,
     ServerChange,
     allocations_after,
-    overbooked,
+    overcommitted,
     totals,
 )
 from partita.models import Allocation, GPUServer
@@ -26,7 +26,9 @@ allocations = st.builds(
 )
 uids = st.sampled_from([f"uid-{n}" for n in range(6)])
 ledgers = st.dictionaries(uids, allocations)
-changes = st.builds(ServerChange, release=st.sets(uids), book=st.dictionaries(uids, allocations))
+changes = st.builds(
+    ServerChange, release=st.sets(uids), allocate=st.dictionaries(uids, allocations)
+)
 
 
 def with_ledger(ledger: dict[str, Allocation], name: str = "shared-0") -> GPUServer:
@@ -58,7 +60,7 @@ def test_changes_in_a_row_are_the_last_word_on_each_job(ledger, first, second):
     after = allocations_after(once, second)
     for uid in {f"uid-{n}" for n in range(6)}:
         last = next(
-            (c.book.get(uid) for c in (second, first) if uid in c.book or uid in c.release),
+            (c.allocate.get(uid) for c in (second, first) if uid in c.allocate or uid in c.release),
             ledger.get(uid),
         )
         assert after.get(uid) == last
@@ -90,7 +92,7 @@ def test_a_job_on_two_gpus_is_one_job():
 def test_a_cycle_writes_each_gpu_once():
     cycle = LedgerChanges()
     cycle.release("uid-1", ["shared-0", "shared-1"])
-    cycle.book("uid-2", "shared-0", an_allocation())
+    cycle.allocate("uid-2", "shared-0", an_allocation())
     assert cycle.by_server.keys() == {"shared-0", "shared-1"}
     assert cycle.by_server["shared-0"].patch() == {
         "status": {"allocations": {"uid-1": None, "uid-2": an_allocation().dump()}}
@@ -100,19 +102,19 @@ def test_a_cycle_writes_each_gpu_once():
 LIMITS = {"memory": 10 * GIB, "max_jobs": 2, "max_clients": 4}
 
 
-class TestOverbooked:
+class TestOvercommited:
     def test_a_full_gpu_is_sound(self):
         ledger = {f"uid-{n}": an_allocation(memory=5 * GIB, clients=2) for n in range(2)}
-        assert overbooked(ledger, **LIMITS) == []
-        assert overbooked({}, **LIMITS) == []
+        assert overcommitted(ledger, **LIMITS) == []
+        assert overcommitted({}, **LIMITS) == []
 
     def test_each_bound_is_named(self):
         ledger = {
             f"uid-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)
         }
-        assert overbooked(ledger, **LIMITS) == [
-            "12884901888 bytes are booked of 10737418240",
-            "3 places are booked of 2",
-            "6 MPS clients are booked of 4",
+        assert overcommitted(ledger, **LIMITS) == [
+            "12884901888 bytes are allocated of 10737418240",
+            "3 places are allocated of 2",
+            "6 MPS clients are allocated of 4",
             "a job that is to be alone is not",
         ]

@@ -12,7 +12,7 @@ from partita.pods.requests import Requests
 from partita.reconcile.gpu_state import largest_of
 from partita.reconcile.job_request import resolve
 from partita.reconcile.reasons import Reason
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from support.builders import (
     a_partition,
     a_state,
@@ -54,9 +54,9 @@ def foreign(cpu: str, *, node: str = "node-1", uid: str = "web") -> dict[str, An
     }
 
 
-def pool(*booked: str, cpu: str = "8", servers: int = 2) -> Any:
-    """Return GPUs on one node; on the first of them these jobs are booked."""
-    allocations = {f"uid-{name}": allocation(name) for name in booked}
+def pool(*allocated: str, cpu: str = "8", servers: int = 2) -> Any:
+    """Return GPUs on one node; on the first of them these jobs are allocated."""
+    allocations = {f"uid-{name}": allocation(name) for name in allocated}
     up = gpus_up(
         *(server_body(f"shared-{n}", allocations={} if n else allocations) for n in range(servers))
     )
@@ -77,7 +77,7 @@ def test_pods_of_everybody_take_from_a_node():
 
 
 @pytest.mark.parametrize("node", ["", "node-1"])
-def test_a_booked_job_takes_from_its_node_once_before_and_after_its_pod_is_bound(node):
+def test_an_allocated_job_takes_from_its_node_once_before_and_after_its_pod_is_bound(node):
     state = pool("train")
     take(state, job())
     assert left(state).cpu == 6000
@@ -92,13 +92,13 @@ def test_what_admission_has_made_of_a_pod_counts_once_it_is_there():
     assert left(state).cpu == 5000
 
 
-def test_a_pod_that_is_over_takes_nothing_though_it_is_still_booked():
+def test_a_pod_that_is_over_takes_nothing_though_it_is_still_allocated():
     state = pool("train")
     take(state, job())
     take(state, pod_of(status=pod_status("Succeeded")))
     assert left(state).cpu == 8000
     (first, _) = gpus_of(a_partition(), state, NOW)
-    assert first.bookings[0].cpu == 0
+    assert first.running[0].cpu == 0
 
 
 def test_the_pod_of_a_deleted_job_takes_from_the_node_until_it_is_gone():
@@ -112,20 +112,20 @@ def test_the_pod_of_a_deleted_job_takes_from_the_node_until_it_is_gone():
     assert left(state).cpu == 8000
 
 
-def test_a_booking_that_is_given_back_takes_nothing():
+def test_an_allocation_that_is_given_back_takes_nothing():
     state = pool("train")
     take(state, job())
     assert left(state, {"shared-0": {"uid-train"}}).cpu == 8000
 
 
-def test_a_policy_sees_what_is_left_and_what_its_bookings_take():
+def test_a_policy_sees_what_is_left_and_what_its_allocations_take():
     state = pool("train")
     take(state, job())
     state.apply_pod(foreign("3"))
     gpus = gpus_of(a_partition(), state, NOW)
     (node,) = offered(left_on(["node-1"], state, {}), gpus)
     assert (node.cpu, node.memory, node.storage) == (5000, 60 * GIB, 64 * GIB)
-    assert Capacity(gpus, [node]).hosts.left("node-1") == tuple(left(state))
+    assert FreeCapacity(gpus, [node]).hosts.left("node-1") == tuple(left(state))
 
 
 def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
@@ -142,7 +142,7 @@ async def cycle(state: Any) -> Any:
     waiting = {
         uid: resolve(job, partition, largest=largest)
         for uid, job in state.jobs.items()
-        if not state.booked(uid)
+        if not state.allocated(uid)
     }
     return await run_cycle(
         partition,

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from partita.decide.preemption import victims_for
 from partita.decide.reservations import Aging, fit_among, gpus_to_hold
-from partita_policies import GPU, Booking, Job
-from partita_policies.capacity import Capacity
+from partita_policies import GPU, Job, RunningJob
+from partita_policies.capacity import FreeCapacity
 from support.strategies import gpus, jobs
 
 GIB = 2**30
 JOB = Job("high", "team-a/high", "team-a", memory=20 * GIB, priority=5)
 
 
-def booking(
+def running_job(
     name: str, memory: int, priority: int = 0, elapsed: float = 0.0, **more: Any
-) -> Booking:
-    return Booking(name, memory * GIB, priority=priority, elapsed=elapsed, **more)
+) -> RunningJob:
+    return RunningJob(name, memory * GIB, priority=priority, elapsed=elapsed, **more)
 
 
-def gpu(*bookings: Booking, name: str = "gpu-0", **more: Any) -> GPU:
+def gpu(*running: RunningJob, name: str = "gpu-0", **more: Any) -> GPU:
     fields = {"node": "node-1", "memory": 40 * GIB, "max_jobs": 16} | more
-    return GPU(name, bookings=bookings, **fields)
+    return GPU(name, running=running, **fields)
 
 
 def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
@@ -35,31 +35,35 @@ def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
 
 class TestVictims:
     def test_the_youngest_of_the_lowest_goes(self):
-        there = gpu(booking("old", 20, elapsed=90.0), booking("young", 20, elapsed=1.0))
+        there = gpu(running_job("old", 20, elapsed=90.0), running_job("young", 20, elapsed=1.0))
         assert victims(JOB, there) == {"young"}
 
     def test_nobody_goes_without_need(self):
         """Greed would end the small one first, and then find that it was not enough."""
-        there = gpu(booking("small", 2, priority=0), booking("large", 38, priority=1))
+        there = gpu(running_job("small", 2, priority=0), running_job("large", 38, priority=1))
         assert victims(JOB, there) == {"large"}
 
     def test_the_gpu_where_the_least_is_lost_is_taken(self):
-        one = gpu(booking("a", 20), booking("b", 20), name="gpu-0")
-        other = gpu(booking("c", 20, priority=-1), booking("d", 20, priority=1), name="gpu-1")
+        one = gpu(running_job("a", 20), running_job("b", 20), name="gpu-0")
+        other = gpu(
+            running_job("c", 20, priority=-1), running_job("d", 20, priority=1), name="gpu-1"
+        )
         assert victims(JOB, one, other) == {"c"}
         assert victims(JOB, one, other, spared={"gpu-1"}) == {"a"}
 
     def test_a_gpu_on_which_it_fits_costs_nothing(self):
-        assert victims(JOB, gpu(booking("a", 30)), gpu(name="gpu-1")) == set()
+        assert victims(JOB, gpu(running_job("a", 30)), gpu(name="gpu-1")) == set()
 
     def test_a_job_that_is_kept_is_not_ended(self):
-        there = gpu(booking("kept", 20), booking("other", 20, priority=9))
+        there = gpu(running_job("kept", 20), running_job("other", 20, priority=9))
         assert victims(JOB, there) == {"kept"}
         assert victims(JOB, there, kept={"kept"}) is None
 
     def test_several_gpus_are_found_on_one_node(self):
         job = replace(JOB, gpus=2, alone=True)
-        far = [gpu(booking(f"n{n}", 40, alone=True), name=f"gpu-{n}", node=f"n{n}") for n in (1, 2)]
+        far = [
+            gpu(running_job(f"n{n}", 40, alone=True), name=f"gpu-{n}", node=f"n{n}") for n in (1, 2)
+        ]
         assert victims(job, *far) is None
         near = [replace(g, node="node-1") for g in far]
         assert victims(job, *near) == {"n1", "n2"}
@@ -77,10 +81,10 @@ class TestVictims:
 
         def fits(without: set[str]) -> bool:
             left = [
-                replace(g, bookings=tuple(b for b in g.bookings if b.job not in without))
+                replace(g, running=tuple(b for b in g.running if b.job not in without))
                 for g in there
             ]
-            return Capacity(left).why_not_together(job, names) is None
+            return FreeCapacity(left).why_not_together(job, names) is None
 
         assert fits(gone)
         assert not any(fits(gone - {victim}) for victim in gone)
@@ -88,21 +92,21 @@ class TestVictims:
 
 class TestHolding:
     def test_the_gpu_with_the_least_still_to_come_is_held(self):
-        there = [gpu(booking("a", 38)), gpu(booking("b", 25), name="gpu-1")]
-        assert gpus_to_hold(JOB, Capacity(there), there) == ("gpu-1",)
-        assert gpus_to_hold(replace(JOB, alone=True), Capacity(there), there) == ("gpu-1",)
+        there = [gpu(running_job("a", 38)), gpu(running_job("b", 25), name="gpu-1")]
+        assert gpus_to_hold(JOB, FreeCapacity(there), there) == ("gpu-1",)
+        assert gpus_to_hold(replace(JOB, alone=True), FreeCapacity(there), there) == ("gpu-1",)
 
     @pytest.mark.parametrize("change", [{"memory": 41 * GIB}, {"slots": 17}, {"clients": 49}])
     def test_none_is_held_for_a_job_that_it_can_never_take(self, change: dict[str, Any]):
         there = [gpu()]
-        assert gpus_to_hold(replace(JOB, **change), Capacity(there), there) is None
+        assert gpus_to_hold(replace(JOB, **change), FreeCapacity(there), there) is None
 
     def test_several_are_held_on_one_node(self):
         there = [gpu(name=f"gpu-{n}", node=f"n{n % 2}") for n in range(3)]
         job = replace(JOB, gpus=2, alone=True)
-        assert gpus_to_hold(job, Capacity(there), there) == ("gpu-0", "gpu-2")
-        assert fit_among(job, Capacity(there), there) == ("gpu-0", "gpu-2")
-        assert fit_among(job, Capacity(there), there[:2]) is None
+        assert gpus_to_hold(job, FreeCapacity(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, FreeCapacity(there), there) == ("gpu-0", "gpu-2")
+        assert fit_among(job, FreeCapacity(there), there[:2]) is None
 
 
 class TestAging:

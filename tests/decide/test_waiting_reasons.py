@@ -8,8 +8,8 @@ from hypothesis import given
 
 from partita.decide.waiting_reasons import WaitingReasons
 from partita.reconcile.reasons import Reason, Why, gib, stalled
-from partita_policies import GPU, Booking, Job
-from partita_policies.capacity import Capacity
+from partita_policies import GPU, Job, RunningJob
+from partita_policies.capacity import FreeCapacity
 from support.strategies import snapshots
 
 GIB = 2**30
@@ -18,14 +18,14 @@ JOB = Job("job", "team-a/job", "team-a", memory=16 * GIB)
 
 
 def full(gpu: GPU = ONE, *, memory: int = 30, **fields: Any) -> GPU:
-    return replace(gpu, bookings=(Booking("other", memory * GIB, **fields),))
+    return replace(gpu, running=(RunningJob("other", memory * GIB, **fields),))
 
 
 def why(
     job: Job, *gpus: GPU, holds: dict[str, tuple[str, ...]] | None = None, wanted: int = 2
 ) -> Why:
     reasons = WaitingReasons(
-        Capacity(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
+        FreeCapacity(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
     )
     return reasons.why(job)
 
@@ -137,7 +137,7 @@ def test_memory_that_is_free_where_no_place_is_is_not_held_up_as_the_most():
 @given(snapshots())
 def test_there_is_an_answer_for_every_job_and_it_is_the_same_for_its_twins(snapshot):
     reasons = WaitingReasons(
-        Capacity(snapshot.gpus),
+        FreeCapacity(snapshot.gpus),
         snapshot.gpus,
         holds={"job-0": [gpu.id for gpu in snapshot.gpus[:1]]},
         policy="fifo",

@@ -143,18 +143,18 @@ class TestVersions:
 
 
 class TestIndexes:
-    def test_bookings_are_found_by_job(self):
+    def test_allocations_are_found_by_job(self):
         both = {"uid-train": allocation(), "uid-other": allocation("other")}
         state = a_state(
             server_body("shared-1", allocations=both),
             server_body("shared-0", allocations={"uid-train": allocation()}),
         )
-        assert list(state.booked("uid-train")) == ["shared-0", "shared-1"]
-        assert set(state.bookings()) == {"uid-train", "uid-other"}
+        assert list(state.allocated("uid-train")) == ["shared-0", "shared-1"]
+        assert set(state.allocated_jobs()) == {"uid-train", "uid-other"}
         take(state, server_body("shared-1"))
-        assert list(state.booked("uid-train")) == ["shared-0"]
+        assert list(state.allocated("uid-train")) == ["shared-0"]
         take(state, server_body("shared-0"), deleted=True)
-        assert (state.booked("uid-train"), set(state.bookings())) == ({}, set())
+        assert (state.allocated("uid-train"), set(state.allocated_jobs())) == ({}, set())
 
     def test_a_job_that_changes_its_partition_is_found_in_the_new_one(self):
         state = a_state(job_body(), job_body(partition="other"))
@@ -202,7 +202,7 @@ class TestIdentity:
         state.apply_pod(pod_body(metadata=metadata))
         assert state.pods_of("uid-train") == []
 
-    def test_without_the_job_its_booking_says_where_its_pods_are(self):
+    def test_without_the_job_its_allocation_says_where_its_pods_are(self):
         state = a_state(server_body(allocations={"uid-train": allocation()}))
         state.apply_pod(pod_body(namespace="team-b", metadata={"uid": "forged"}))
         state.apply_pod(pod_body())
@@ -483,8 +483,8 @@ def facts(state: State) -> dict[str, Any]:
         "jobs": {uid: job.metadata.resource_version for uid, job in state.jobs.items()},
         "of": {p: sorted(j.metadata.uid for j in state.jobs_of(p)) for p in ("p0", "p1")},
         "servers": {p: [s.metadata.name for s in state.servers_of(p)] for p in ("p0", "p1")},
-        "booked": {f"job-{n}": list(state.booked(f"job-{n}")) for n in range(3)},
-        "bookings": sorted(state.bookings()),
+        "allocated": {f"job-{n}": list(state.allocated(f"job-{n}")) for n in range(3)},
+        "allocated_jobs": sorted(state.allocated_jobs()),
         "pods": sorted((p.uid, p.version) for p in state.pods.values()),
         "of jobs": {f"uid-j{n}": [p.uid for p in state.pods_of(f"uid-j{n}")] for n in range(3)},
         "nodes": {n: (v.uid, v.ready) for n, v in state.nodes.items()},
@@ -504,6 +504,6 @@ def test_any_order_with_repeats_ends_in_the_same_state(drawn, rng: random.Random
     state = State()
     for body, deleted in mixed:
         take(state, body, deleted=deleted)
-        for uid in list(state.bookings()):
-            assert state.booked(uid)
+        for uid in list(state.allocated_jobs()):
+            assert state.allocated(uid)
     assert facts(state) == facts(expected)

@@ -162,7 +162,7 @@ async def agent(api_server: ApiServer, api: Api, enforced: str) -> AsyncIterator
     (await api.delete(f"{CORE}/partita-servers/pods/gpus-0", options)).ok()
 
 
-BOOKING = {
+ALLOCATION = {
     "namespace": "team",
     "name": "job",
     "attempt": 1,
@@ -179,14 +179,14 @@ async def test_an_agent_reports_of_its_own_gpu_alone(agent: Api) -> None:
     assert "an agent reports of the GPUServer of its own Pod alone" in answer.body["message"]
 
 
-async def test_an_agent_reports_beside_bookings_but_changes_none(agent: Api, api: Api) -> None:
+async def test_an_agent_reports_beside_allocations_but_changes_none(agent: Api, api: Api) -> None:
     path = f"{SERVERS}/gpus-0/status"
-    (await api.patch(path, {"status": {"allocations": {"uid": BOOKING}}})).ok()
+    (await api.patch(path, {"status": {"allocations": {"uid": ALLOCATION}}})).ok()
     (await agent.patch(path, {"status": {"node": "node-b"}})).ok()
-    for bookings in ({"uid": None}, {"other": BOOKING}):
-        answer = await agent.patch(path, {"status": {"allocations": bookings}})
+    for running in ({"uid": None}, {"other": ALLOCATION}):
+        answer = await agent.patch(path, {"status": {"allocations": running}})
         assert answer.status == 403
-        assert "an agent does not change the bookings of a GPU" in answer.body["message"]
+        assert "an agent does not change the allocations of a GPU" in answer.body["message"]
 
 
 async def test_an_agent_does_not_say_which_pod_serves_its_gpu(agent: Api, api: Api) -> None:

@@ -163,7 +163,7 @@ def test_since_when_the_oldest_waits_that_time_can_help():
 # GPUs.
 
 
-def test_a_gpu_with_bookings_use_and_mps():
+def test_a_gpu_with_allocations_use_and_mps():
     usage = {"memory": "3Gi", "gpuUtilization": 42}
     told = {"usage": usage, "mps": {"state": "Faulted", "clients": 3}}
     ledger = {"uid-a": allocation("a"), "uid-b": allocation("b", memory=GIB)}
@@ -172,8 +172,8 @@ def test_a_gpu_with_bookings_use_and_mps():
     gpu = ("shared", "shared-0")
     assert values(made, d.WANTED) == {("shared",): 2}
     assert values(made, d.GPU_MEMORY) == {gpu: 40 * GIB}
-    assert values(made, d.GPU_BOOKABLE) == {gpu: 40 * 1024 * 93 // 100 << 20}
-    assert values(made, d.GPU_BOOKED) == {gpu: 9 * GIB}
+    assert values(made, d.GPU_ALLOCATABLE) == {gpu: 40 * 1024 * 93 // 100 << 20}
+    assert values(made, d.GPU_ALLOCATED) == {gpu: 9 * GIB}
     assert values(made, d.GPU_JOBS) == {gpu: 2}
     assert values(made, d.GPU_USED) == {gpu: 3 * GIB}
     assert values(made, d.GPU_UTILIZATION) == {gpu: 0.42}
@@ -206,7 +206,7 @@ def test_a_gpu_whose_partition_is_gone_is_being_drained():
     made = metrics(a_state(*gpus_up(server_body())))
     states = values(made, d.GPU_STATE)
     assert [labels[2] for labels, value in states.items() if value] == ["Draining"]
-    assert values(made, d.GPU_BOOKABLE) == {}
+    assert values(made, d.GPU_ALLOCATABLE) == {}
 
 
 # Policies, counts, the rest.

@@ -17,8 +17,8 @@ from partita.operator.metrics.tally import Distribution, Tally
 from partita_policies.types import Snapshot
 from support.builders import GIB, a_job, at
 
-BOOKED = Attempt(number=1, memory=8 * GIB, queued_time=at(0), booked_time=at(3))
-STARTED = BOOKED.model_copy(update={"start_time": at(5)})
+ALLOCATED = Attempt(number=1, memory=8 * GIB, queued_time=at(0), booked_time=at(3))
+STARTED = ALLOCATED.model_copy(update={"start_time": at(5)})
 ENDED = STARTED.model_copy(
     update={"first_use_time": at(9), "end_time": at(65), "outcome": Outcome.SUCCEEDED}
 )
@@ -48,7 +48,7 @@ STEPS = {d.QUEUED_TIME: (1, 3.0), d.START_TIME: (1, 2.0), d.FIRST_USE_TIME: (1, 
 @pytest.mark.parametrize(
     "written",
     [
-        (status(BOOKED), status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
+        (status(ALLOCATED), status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
         (status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
         (status(ENDED, phase=Phase.SUCCEEDED),),
         (status(ENDED), status(ENDED), status(ENDED, phase=Phase.SUCCEEDED)),
@@ -80,7 +80,7 @@ def test_a_time_that_seems_to_run_backwards_counts_as_none():
 
 def test_a_step_that_nobody_saw_is_not_counted():
     tally = Tally()
-    lost = BOOKED.model_copy(update={"outcome": Outcome.NODE_LOST, "end_time": at(9)})
+    lost = ALLOCATED.model_copy(update={"outcome": Outcome.NODE_LOST, "end_time": at(9)})
     write(tally, status(lost))
     assert taken(tally, d.START_TIME) == taken(tally, d.RUN_TIME) == (0, 0.0)
     assert tally.counts[d.ATTEMPTS] == {("shared", "NodeLost"): 1}
@@ -94,7 +94,7 @@ def test_a_step_that_nobody_saw_is_not_counted():
         (Outcome.FAILED, 12 * GIB, 0),
     ],
 )
-def test_a_resize_is_a_larger_booking_after_memory_ran_out(
+def test_a_resize_is_a_larger_allocation_after_memory_ran_out(
     outcome: Outcome, memory: int, resizes: int
 ):
     tally = Tally()
@@ -143,7 +143,7 @@ def test_which_statuses_between_were_written_makes_no_difference(
     for number, outcome in enumerate(outcomes, start=1):
         steps = [
             attempt.model_copy(update={"number": number, "memory": number * GIB})
-            for attempt in (BOOKED, STARTED, ENDED.model_copy(update={"outcome": outcome}))
+            for attempt in (ALLOCATED, STARTED, ENDED.model_copy(update={"outcome": outcome}))
         ]
         history += [status(*done, step) for step in steps]
         done = (*done, steps[-1])

@@ -62,7 +62,7 @@ def test_annotations_are_read() -> None:
     assert (task.processes, task.exit) == (2, Exit(3, "no data"))
 
 
-def test_half_of_what_is_booked_is_used_and_spread_over_the_gpus() -> None:
+def test_half_of_what_is_allocated_is_used_and_spread_over_the_gpus() -> None:
     assert pod({"partita.dev/gpu-memory": "8192Mi"}).task(Sharing.EXCLUSIVE, 2).work.memory == (
         2 * GIB,
     )

@@ -181,14 +181,14 @@ async def test_a_fault_ends_only_when_the_ledger_is_empty(cluster, nodes, node_s
         name = await cluster.server()
         path = f"{SERVERS}/{name}"
         await cluster.ready(name)
-        booking = {
+        allocation = {
             "namespace": "n",
             "name": "j",
             "attempt": 1,
             "memory": "1Gi",
             "since": "2026-01-01T00:00:00Z",
         }
-        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": booking}}})
+        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": allocation}}})
         await cluster.api.patch(
             path, {"metadata": {"annotations": {"sim.partita.dev/fault": "xid"}}}
         )

@@ -219,7 +219,7 @@ async def test_somebody_else_s_pod_of_our_name_is_left_alone_and_the_job_runs(
         assert not there["metadata"].get("ownerReferences")
 
 
-async def test_a_pod_that_the_api_server_refuses_is_told_and_gives_its_booking_back(
+async def test_a_pod_that_the_api_server_refuses_is_told_and_gives_its_allocation_back(
     system: System,
 ) -> None:
     async with system.running(1):

@@ -106,7 +106,7 @@ async def test_a_pod_that_has_a_job_of_another_namespace_as_its_owner_is_not_its
         assert (victim.status["phase"], victim.outcomes) == ("Running", [""])
 
 
-async def test_a_pod_that_loses_its_labels_keeps_its_booking(system: System) -> None:
+async def test_a_pod_that_loses_its_labels_keeps_its_allocation(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
         hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)

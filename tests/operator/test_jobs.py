@@ -210,8 +210,8 @@ async def test_the_memory_of_a_job_is_divided_by_its_processes(system: System) -
         await job.runs()
         assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
         (server,) = system.servers(partition)
-        booked = server["status"]["allocations"][job.uid]
-        assert (booked["memory"], booked["clients"]) == ("8Gi", 4)
+        allocated = server["status"]["allocations"][job.uid]
+        assert (allocated["memory"], allocated["clients"]) == ("8Gi", 4)
 
 
 async def test_no_more_processes_are_started_on_a_gpu_than_mps_serves(system: System) -> None:
@@ -264,7 +264,7 @@ async def test_the_expected_duration_orders_the_shortest_first(system: System) -
         assert system.started() == ["blocker", "for-5m", "for-10m", "for-20m"]
 
 
-async def test_a_deleted_job_s_pod_ends_and_its_booking_is_given_back(system: System) -> None:
+async def test_a_deleted_job_s_pod_ends_and_its_allocation_is_given_back(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
         running = await system.job("running", partition, gpuMemory="30Gi", sim=LONG)

@@ -66,7 +66,7 @@ async def test_a_job_that_runs_out_of_a_whole_gpu_has_failed_and_says_what_to_do
         assert "has no more to give on one GPU: make it use less" in status["message"]
 
 
-async def test_a_program_that_is_killed_above_its_booking_needs_what_it_took(
+async def test_a_program_that_is_killed_above_its_allocation_needs_what_it_took(
     system: System,
 ) -> None:
     async with system.running(1):

@@ -112,11 +112,11 @@ def check_jobs(page: Scrape, used: int, **here: str) -> None:
 
 def check_gpu(page: Scrape, server: dict[str, Any]) -> None:
     status = server["status"]
-    (booking,) = status["allocations"].values()
+    (running_job,) = status["allocations"].values()
     gpu = {"gpu": server["metadata"]["name"], "partition": server["spec"]["partition"]}
-    assert parse_memory(booking["memory"]) == 30 * GIB
-    page.tells("partita_gpu_booked_memory_bytes", 30 * GIB, **gpu)
-    page.tells("partita_gpu_booked_jobs", 1, **gpu)
+    assert parse_memory(running_job["memory"]) == 30 * GIB
+    page.tells("partita_gpu_allocated_memory_bytes", 30 * GIB, **gpu)
+    page.tells("partita_gpu_allocated_jobs", 1, **gpu)
     page.tells("partita_gpu_memory_bytes", 40 * GIB, **gpu)
     used = parse_memory(status["usage"]["memory"])
     assert used

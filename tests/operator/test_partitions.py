@@ -144,12 +144,12 @@ async def test_reasons_follow_the_partition_when_it_changes(system: System) -> N
         await kept.waits("QuotaExceeded", "of 1.0 GiB")
 
 
-async def test_the_reserve_of_a_gpu_is_never_booked(system: System) -> None:
+async def test_the_reserve_of_a_gpu_is_never_allocated(system: System) -> None:
     async with system.running(1):
         partition = await system.partition(sharing={"memoryReservePercent": 50})
         half = await system.job("half", partition, gpuMemory="20Gi")
         more = await system.job("more", partition, gpuMemory="20481Mi")
-        await more.waits("NeverFits", "20.0 GiB to book")
+        await more.waits("NeverFits", "20.0 GiB allocatable")
         await half.succeeds()
         (await system.change_partition(partition, sharing={"memoryReservePercent": 0})).ok()
         await more.succeeds()
@@ -212,8 +212,8 @@ async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> No
         assert env_of(job.made())["NVIDIA_VISIBLE_DEVICES"] == ",".join(uuids)
         resources = {f"gpu.partita.dev/{uuid[4:12]}": "1" for uuid in uuids}
         assert job.made()["spec"]["containers"][0]["resources"]["limits"] == resources
-        booked = [s["status"].get("allocations") for s in system.servers(partition)]
-        assert sum(job.uid in (entry or {}) for entry in booked) == 2
+        allocated = [s["status"].get("allocations") for s in system.servers(partition)]
+        assert sum(job.uid in (entry or {}) for entry in allocated) == 2
         wider = await system.job("wider", partition, gpus=3)
         await wider.waits("NeverFits", "needs 3 GPUs on one node", "at most 2")
         waiting = await system.job("waiting", partition, gpus=2)

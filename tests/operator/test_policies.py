@@ -43,7 +43,7 @@ class Hangs(Base):
         threading.Event().wait(3)
         return []
 
-class Overbooks(Base):
+class Overcommits(Base):
     def decide(self, snapshot):
         return [Placement(job.id, (snapshot.gpus[0].id,)) for job in snapshot.jobs]
 
@@ -80,7 +80,7 @@ ENTRY_POINTS = """
 raises = third_party:Raises
 exits = third_party:Exits
 hangs = third_party:Hangs
-overbooks = third_party:Overbooks
+overcommits = third_party:Overcommits
 invents = third_party:Invents
 nonsense = third_party:Nonsense
 words = third_party:Words
@@ -201,9 +201,9 @@ async def test_a_policy_that_overruns_its_time_falls_back(system: System) -> Non
     await falls_back(system, {"name": "hangs"}, "hangs")
 
 
-async def test_a_policy_that_books_too_much_falls_back_and_is_counted(system: System) -> None:
+async def test_a_policy_that_allocates_too_much_falls_back_and_is_counted(system: System) -> None:
     async with system.running(1):
-        partition = await system.partition(policy={"name": "overbooks"})
+        partition = await system.partition(policy={"name": "overcommits"})
         first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
         await first.runs()
         second = await system.job("second", partition, gpuMemory="30Gi")
@@ -215,7 +215,7 @@ async def test_a_policy_that_books_too_much_falls_back_and_is_counted(system: Sy
                 and any(
                     c["type"] == "PolicyHealthy"
                     and c["status"] == "False"
-                    and "overbooks broke a rule" in c["message"]
+                    and "overcommits broke a rule" in c["message"]
                     and "Memory" in c["message"]
                     for c in s["conditions"]
                 )

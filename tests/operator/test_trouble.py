@@ -205,7 +205,7 @@ async def test_what_went_while_a_watch_had_a_gap_is_found_out(
         await heir.succeeds()
 
 
-async def test_where_nothing_is_left_after_a_gap_nothing_stays_booked(
+async def test_where_nothing_is_left_after_a_gap_nothing_stays_allocated(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     """kopf tells of what is in its new list: of an empty one it tells nothing."""
@@ -384,7 +384,7 @@ async def test_what_is_given_back_is_given_back_once_it_may_be(
         )
 
 
-async def test_a_booking_that_cannot_be_written_is_not_tried_again_at_once(
+async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
     system: System, behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_module, "RETRY_AFTER", 3600)

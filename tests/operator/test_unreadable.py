@@ -116,7 +116,7 @@ async def test_the_gpus_and_jobs_of_a_partition_that_cannot_be_read_stay(system:
             await system.settle()
 
 
-async def test_a_job_that_cannot_be_read_keeps_its_booking_and_its_pod(system: System) -> None:
+async def test_a_job_that_cannot_be_read_keeps_its_allocation_and_its_pod(system: System) -> None:
     field = "spec.expectedDuration"
     async with system.nodes(1):
         async with system.operator():

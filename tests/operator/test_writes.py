@@ -1,7 +1,7 @@
 """How often the operator writes for one job: what the API server must bear of it.
 
-An ordinary job costs four writes from submission to its end: the booking, the Pod, that it runs,
-how it ended. Giving the booking back comes after that, in one write with whatever else changes
+An ordinary job costs four writes from submission to its end: the allocation, the Pod, that it runs,
+how it ended. Giving the allocation back comes after that, in one write with whatever else changes
 on that GPU in the same cycle. A job that has to wait costs one more, which says why.
 """
 

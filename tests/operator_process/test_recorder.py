@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from partita.operator import recorder as module
 from partita.operator.recorder import Recorder, recording
 from partita.operator.recording_files import RecordingFiles
-from partita_policies import GPU, Booking, Placement
+from partita_policies import GPU, Placement, RunningJob
 from partita_policies.check_cases import one_small_job
 from partita_policies.recordings import Decision, Recorded, read_recordings
 
@@ -84,8 +84,8 @@ async def test_without_a_folder_nothing_is_recorded():
 
 
 def test_the_same_decision_is_written_once_in_a_while(recorder, disk, monkeypatch):
-    held = GPU("gpu", "node", 10, 2, bookings=(Booking("other", memory=1, elapsed=5.0),))
-    older = replace(held, bookings=(replace(held.bookings[0], elapsed=6.0),))
+    held = GPU("gpu", "node", 10, 2, running=(RunningJob("other", memory=1, elapsed=5.0),))
+    older = replace(held, running=(replace(held.running[0], elapsed=6.0),))
     recorder.offer(replace(at(1.0), gpus=(held,)), DECISION)
     recorder.offer(replace(at(2.0), gpus=(older,)), replace(DECISION, seconds=0.5))
     recorder.offer(replace(at(3.0), gpus=(older,), partition="other"), DECISION)

@@ -13,7 +13,7 @@ from support.builders import (
     server_pod_body,
 )
 
-BOOKED = {"uid-train": allocation()}
+ALLOCATED = {"uid-train": allocation()}
 STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
 
 
@@ -50,8 +50,8 @@ class TestScaling:
     def test_scaling_down_gives_back_the_unready_then_the_emptiest_then_the_newest(self):
         servers = [
             a_server("shared-0"),
-            a_server("shared-1", allocations=BOOKED),
-            a_server("shared-2", allocations=BOOKED, conditions={"Ready": "False"}),
+            a_server("shared-1", allocations=ALLOCATED),
+            a_server("shared-2", allocations=ALLOCATED, conditions={"Ready": "False"}),
             a_server("shared-3"),
             a_server("shared-10"),
         ]
@@ -70,19 +70,19 @@ class TestScaling:
         assert names(carved(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
 
     def test_one_that_is_given_back_holds_its_place(self):
-        draining = a_server("shared-0", metadata=DELETING, allocations=BOOKED)
+        draining = a_server("shared-0", metadata=DELETING, allocations=ALLOCATED)
         assert carved(a_partition(gpus=1), draining) == Carving()
         todo = carved(a_partition(gpus=2), draining)
         assert todo == Carving(create_servers=["shared-1"])
 
     def test_one_that_is_given_back_is_no_reason_to_give_back_another(self):
-        draining = a_server("shared-0", metadata=DELETING, allocations=BOOKED)
+        draining = a_server("shared-0", metadata=DELETING, allocations=ALLOCATED)
         assert carved(a_partition(gpus=1), draining, a_server("shared-1")) == Carving()
 
 
 class TestChangesOfMode:
     def test_another_mode_gives_all_back_before_new_ones_are_taken(self):
-        servers = [a_server("shared-0", allocations=BOOKED), a_server("shared-1")]
+        servers = [a_server("shared-0", allocations=ALLOCATED), a_server("shared-1")]
         exclusive = a_partition(gpus=2, sharing={"mode": "Exclusive"})
         todo = carved(exclusive, *servers)
         assert todo == Carving(delete_servers=servers)
@@ -95,8 +95,8 @@ class TestChangesOfMode:
 class TestGivingBack:
     draining = a_server(metadata=DELETING)
 
-    def test_while_something_is_booked_nothing_happens(self):
-        busy = a_server(metadata=DELETING, allocations=BOOKED)
+    def test_while_something_is_allocated_nothing_happens(self):
+        busy = a_server(metadata=DELETING, allocations=ALLOCATED)
         assert carved(a_partition(gpus=0), busy) == Carving()
 
     def test_then_its_pod_goes(self):
@@ -131,8 +131,8 @@ class TestServerPods:
         server = a_server()
         assert carved(a_partition(), server, pods=[]) == Carving(reset=[server])
 
-    def test_but_not_while_jobs_are_booked_on_that_gpu(self):
-        assert carved(a_partition(), a_server(allocations=BOOKED), pods=[]) == Carving()
+    def test_but_not_while_jobs_are_allocated_on_that_gpu(self):
+        assert carved(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == Carving()
 
     def test_a_pod_that_has_ended_is_replaced(self):
         over = pod(phase="Failed")

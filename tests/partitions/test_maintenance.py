@@ -21,7 +21,7 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 CLIENT = "nvidia.com/gpu.deploy.client"
 SINCE = "2026-11-21T12:00:00Z"
 OURS = {"drainSince": SINCE, "drainReason": "NodeMaintenance"}
-BOOKED = {"uid-train": allocation()}
+ALLOCATED = {"uid-train": allocation()}
 
 
 def node(labels: dict[str, str] | None = None, **fields: Any) -> NodeView:
@@ -61,13 +61,13 @@ def maintained(
     ],
 )
 def test_labels_that_ask_gpu_clients_to_leave_drain_the_gpus(labels: dict[str, str], asks: bool):  # noqa: FBT001
-    server = a_server(allocations=BOOKED)
+    server = a_server(allocations=ALLOCATED)
     assert maintained(server, labels) == Maintenance(drain=[server] if asks else [])
 
 
 def test_the_server_pod_leaves_once_no_job_is_on_the_gpu():
     labels = {UPGRADE: "pod-deletion-required"}
-    assert maintained(a_server(allocations=BOOKED, **OURS), labels) == Maintenance()
+    assert maintained(a_server(allocations=ALLOCATED, **OURS), labels) == Maintenance()
     there = pod()
     assert maintained(a_server(**OURS), labels, there) == Maintenance(leave=[there])
     assert maintained(a_server(**OURS), labels, pod(**DELETING)) == Maintenance()
@@ -108,8 +108,8 @@ def test_one_that_is_given_back_anyway_is_left_alone():
         ({}, None, True),
         ({}, node(cordoned=True), False),
         ({}, node({UPGRADE: "pod-deletion-required"}), False),
-        (BOOKED, node(cordoned=True), True),
-        (BOOKED, node({UPGRADE: "pod-deletion-required"}), True),
+        (ALLOCATED, node(cordoned=True), True),
+        (ALLOCATED, node({UPGRADE: "pod-deletion-required"}), True),
     ],
 )
 def test_a_server_pod_may_be_evicted_once_its_node_is_closed_and_the_last_job_has_left(

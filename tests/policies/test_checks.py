@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_policies import (
-    Capacity,
+    FreeCapacity,
     Parameters,
     Placement,
     PolicyCheckError,
@@ -74,15 +74,15 @@ class PlacesTwice(Base):
         return super().decide(snapshot) * 2
 
 
-class IgnoresBookings(Base):
+class IgnoresAllocations(Base):
     def decide(self, snapshot):
-        gpus = tuple(replace(gpu, bookings=()) for gpu in snapshot.gpus)
+        gpus = tuple(replace(gpu, running=()) for gpu in snapshot.gpus)
         return super().decide(replace(snapshot, gpus=gpus))
 
 
 class ForgetsItsOwnPlacements(Base):
     def decide(self, snapshot):
-        found = ((job, Capacity(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
+        found = ((job, FreeCapacity(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
         return [Placement(job.id, gpus) for job, gpus in found if gpus]
 
 
@@ -178,7 +178,7 @@ class IsSlow(Base):
         (PlacesUnknownJobs, "places 'ID-OF-SMALL', which does not wait"),
         (PlacesUnknownGPUs, r"cannot have GPU \(Unknown\); name only ids of snapshot\.gpus"),
         (PlacesTwice, "places 'id-of-small' twice"),
-        (IgnoresBookings, r"\(Memory\); count what is booked"),
+        (IgnoresAllocations, r"\(Memory\); count what is allocated"),
         (ForgetsItsOwnPlacements, r"\(Memory\); .*this answer itself placed"),
         (IgnoresSlots, r"\(Jobs\); count job.slots"),
         (IgnoresClients, r"\(Clients\); count job.clients"),
@@ -242,7 +242,7 @@ def test_proposals_without_complaints_keep_every_limit(drawn):
     assert len({placement.job for placement in proposed}) == len(proposed)
     for gpu in snapshot.gpus:
         new = [waiting[one.job] for one in proposed if gpu.id in one.gpus]
-        assert within_limits(gpu, [*gpu.bookings, *new])
+        assert within_limits(gpu, [*gpu.running, *new])
 
 
 def test_an_empty_set_of_gpus_is_told_as_such():

@@ -8,7 +8,7 @@ from partita_policies.deeprm import INPUTS, SLOTS, DeepRMMax, DeepRMMean, DeepRM
 from partita_policies.dqn.demand import Catalogue
 from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.served import ModelOutputError
-from partita_policies.types import GPU, Booking, Job, Profile, Snapshot, Step
+from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
 
 GIB = 1 << 30
 BURSTS = Profile("bursts", 100.0, (Step(20.0, GIB, 12.0),) * 3 + (Step(100.0, GIB, 60.0),))
@@ -19,8 +19,8 @@ def a_snapshot(*profiles: Profile, running: tuple[Profile, ...] = ()) -> Snapsho
         Job(f"j{i}", f"j{i}", "team", GIB, duration=one.duration, profile=one, application=f"{i}")
         for i, one in enumerate(profiles)
     )
-    bookings = tuple(Booking(f"b{i}", GIB, profile=one) for i, one in enumerate(running))
-    gpu = GPU("gpu-0", "node-0", 12 * GIB, 8, pcie_bandwidth=10**10, bookings=bookings)
+    running = tuple(RunningJob(f"b{i}", GIB, profile=one) for i, one in enumerate(running))
+    gpu = GPU("gpu-0", "node-0", 12 * GIB, 8, pcie_bandwidth=10**10, running=running)
     return Snapshot("test", 0.0, jobs, (gpu,))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import Capacity, PolicyStartError, check_policy, complaints_about, create
+from partita_policies import FreeCapacity, PolicyStartError, check_policy, complaints_about, create
 from partita_policies.dqn import DQN, DQNParameters, ModelError, ModelOutputError
 from partita_policies.dqn.combination_forecast import Pool, forecast, slowdowns_of
 from partita_policies.dqn.demand import Catalogue
@@ -24,7 +24,7 @@ from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.prices import Paces
 from partita_policies.dqn.served import ScoringModel
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
-from partita_policies.types import GPU, Booking, Job, Profile, Sharing, Snapshot, Step
+from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
 from partita_research.simulator import simulate, task_of
 from partita_research.simulator.workloads import study_applications, study_workload
 
@@ -53,9 +53,9 @@ def job(name: str, of: Profile | None, memory: int = 4, **fields) -> Job:
     )  # fmt: skip
 
 
-def gpu(name: str = "gpu-0", bookings: Sequence[Booking] = (), memory: int = 12) -> GPU:
+def gpu(name: str = "gpu-0", running: Sequence[RunningJob] = (), memory: int = 12) -> GPU:
     return GPU(
-        name, "node-0", memory * GIB, 8, pcie_bandwidth=32 * 10**9, bookings=tuple(bookings)
+        name, "node-0", memory * GIB, 8, pcie_bandwidth=32 * 10**9, running=tuple(running)
     )  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def test_a_forecast_follows_the_jobs_to_their_ends() -> None:
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(0, 3))
 def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
     random = Random(seed)
-    bookings = [
-        Booking(f"b{i}", random.randint(1, 4) * GIB, elapsed=random.uniform(0, 300), profile=profile(random))
+    running = [
+        RunningJob(f"b{i}", random.randint(1, 4) * GIB, elapsed=random.uniform(0, 300), profile=profile(random))
         for i in range(running)
     ]  # fmt: skip
     jobs = [
@@ -115,16 +115,16 @@ def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
         for i in range(waiting)
     ]  # fmt: skip
     catalogue = Catalogue()
-    board = OfferRound(snapshot(jobs, [gpu(bookings=bookings)]), catalogue)
+    board = OfferRound(snapshot(jobs, [gpu(running=running)]), catalogue)
     for offer in board.deal(6, 64):
         seen = observe([offer], catalogue, Sharing.MPS, Paces())
         assert seen.legal.any()
         assert np.isfinite(seen.states).all()
         assert np.isfinite(seen.candidates).all()
         for place in np.flatnonzero(seen.legal[0]):
-            room = Capacity([offer.free.gpu])
+            capacity = FreeCapacity([offer.free.gpu])
             for chosen in np.flatnonzero(subsets(len(offer.jobs))[place]):
-                room.take(offer.jobs[chosen], (offer.free.gpu.id,))
+                capacity.take(offer.jobs[chosen], (offer.free.gpu.id,))
 
 
 def test_an_idle_gpu_does_not_wait_for_nothing() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partita_policies import GPU, Booking, Capacity, Job, Node, Placement, Snapshot, create
+from partita_policies import GPU, FreeCapacity, Job, Node, Placement, RunningJob, Snapshot, create
 from partita_policies.fgd import FGD, FGDParameters, TypicalTask
 from support.strategies import GIB, snapshots
 
@@ -20,8 +20,8 @@ def job(name, parts, **fields):
 
 
 def gpu(name, node="n0", held=0, **fields):
-    bookings = (Booking(f"on-{name}", held * PART),) if held else ()
-    return GPU(name, node, WHOLE, **{"max_jobs": 99, "bookings": bookings, **fields})
+    running = (RunningJob(f"on-{name}", held * PART),) if held else ()
+    return GPU(name, node, WHOLE, **{"max_jobs": 99, "running": running, **fields})
 
 
 def typical(parts, share=1.0, **fields):
@@ -54,8 +54,8 @@ def fragments(frees, idle, cpu, tasks):
 def slow_growth(wanted, place, snapshot, tasks):
     """By how much the fragments of a GPU's node grow when a job gets the GPU."""
     here = [one for one in snapshot.gpus if one.node == place.node]
-    free = [(one.memory - sum(b.memory for b in one.bookings)) // PART for one in here]
-    idle = [not one.bookings for one in here]
+    free = [(one.memory - sum(b.memory for b in one.running)) // PART for one in here]
+    idle = [not one.running for one in here]
     cpu = next((node.cpu for node in snapshot.nodes if node.id == place.node), 10**12)
     before = fragments(free, idle, cpu, tasks)
     at = here.index(place)
@@ -101,8 +101,8 @@ def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
     wanted = job("a", size, cpu=cpu)
     snapshot = Snapshot("p", 0.0, (wanted,), gpus, nodes=nodes)
     answer = FGD(FGDParameters(typical=tuple(tasks), starved=0)).decide(snapshot)
-    room = Capacity(gpus, nodes)
-    fitting = [one for one in gpus if room.why_not(wanted, one.id) is None]
+    capacity = FreeCapacity(gpus, nodes)
+    fitting = [one for one in gpus if capacity.why_not(wanted, one.id) is None]
     if not fitting:
         assert answer == []
         return
@@ -173,11 +173,11 @@ def test_a_target_that_makes_no_sense_is_refused(given):
 
 @given(snapshots(max_jobs=12, max_gpus=6))
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
-    room = Capacity(snapshot.gpus, snapshot.nodes)
+    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in FGD(FGDParameters()).decide(snapshot):
-        room.take(waiting.pop(placement.job), placement.gpus)
-    assert [one.id for one in waiting.values() if room.first_fit(one)] == []
+        capacity.take(waiting.pop(placement.job), placement.gpus)
+    assert [one.id for one in waiting.values() if capacity.first_fit(one)] == []
 
 
 def test_it_is_found_by_name():

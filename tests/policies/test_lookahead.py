@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from partita_policies import (
     GPU,
-    Booking,
-    Capacity,
+    FreeCapacity,
     Job,
     Profile,
+    RunningJob,
     Sharing,
     Snapshot,
     Step,
@@ -63,7 +63,7 @@ def decide(jobs, *gpus, sharing=Sharing.MPS, **parameters):
 
 
 def holding(application, *, elapsed=0.0, gib=2.0, name="running"):
-    return Booking(name, int(gib * GIB), elapsed=elapsed, profile=application)
+    return RunningJob(name, int(gib * GIB), elapsed=elapsed, profile=application)
 
 
 def test_it_passes_the_public_check() -> None:
@@ -88,12 +88,12 @@ def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot) -> None:
 @given(snapshots())
 def test_no_gpu_stays_idle_that_a_waiting_job_could_have(snapshot) -> None:
     policy = Lookahead(LookaheadParameters(beam=1, branching=1, depth=1, work=200))
-    room = Capacity(snapshot.gpus, snapshot.nodes)
+    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
     waiting = {one.id: one for one in snapshot.jobs}
     for placement in policy.decide(snapshot):
-        room.take(waiting.pop(placement.job), placement.gpus)
-    left = [one for one in waiting.values() if not room.holds(one.id)]
-    assert [one.id for one in left if room.first_fit(replace(one, alone=True))] == []
+        capacity.take(waiting.pop(placement.job), placement.gpus)
+    left = [one for one in waiting.values() if not capacity.holds(one.id)]
+    assert [one.id for one in left if capacity.first_fit(replace(one, alone=True))] == []
 
 
 def test_jobs_that_go_well_together_start_together() -> None:
@@ -101,7 +101,7 @@ def test_jobs_that_go_well_together_start_together() -> None:
 
 
 def test_a_job_that_would_be_slower_beside_another_than_after_it_waits() -> None:
-    busy = replace(GPU_0, bookings=(holding(HEAVY),))
+    busy = replace(GPU_0, running=(holding(HEAVY),))
     assert decide([job("b", profile("heavy-2", 95.0, gib=4.0))], busy) == {}
 
 
@@ -126,7 +126,7 @@ def test_the_longest_job_does_not_stay_for_the_end() -> None:
 
 def test_it_waits_where_the_next_end_makes_a_better_pair() -> None:
     """A heavy job that is nearly done leaves its place to one that the light one needs not."""
-    busy = replace(GPU_0, max_jobs=2, bookings=(holding(HEAVY, elapsed=94.0),))
+    busy = replace(GPU_0, max_jobs=2, running=(holding(HEAVY, elapsed=94.0),))
     other_heavy = profile("heavy-2", 95.0, seconds=300.0)
     assert decide([job("b", other_heavy)], busy) == {}
 

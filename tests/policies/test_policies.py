@@ -9,11 +9,11 @@ from hypothesis import given, note
 
 from partita_policies import (
     GPU,
-    Booking,
-    Capacity,
+    FreeCapacity,
     Job,
     Node,
     Profile,
+    RunningJob,
     Snapshot,
     Step,
     complaints_about,
@@ -62,7 +62,7 @@ def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot):
         assert len({placement.job for placement in answer}) == len(answer)
         for one in snapshot.gpus:
             new = [waiting[placement.job] for placement in answer if one.id in placement.gpus]
-            assert within_limits(one, [*one.bookings, *new])
+            assert within_limits(one, [*one.running, *new])
             assert all(not wanted.products or one.product in wanted.products for wanted in new)
         assert within_hosts(snapshot, answer)
         assert create_cached(variant).decide(snapshot) == answer
@@ -81,11 +81,11 @@ def create_cached(variant):
 @given(snapshots())
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
     for variant in ("fifo", "sjf sharing"):
-        room = Capacity(snapshot.gpus, snapshot.nodes)
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         waiting = {one.id: one for one in snapshot.jobs}
         for placement in create_cached(variant).decide(snapshot):
-            room.take(waiting.pop(placement.job), placement.gpus)
-        assert [one.id for one in waiting.values() if room.first_fit(one)] == []
+            capacity.take(waiting.pop(placement.job), placement.gpus)
+        assert [one.id for one in waiting.values() if capacity.first_fit(one)] == []
 
 
 @every_policy
@@ -149,7 +149,7 @@ def test_sjf_takes_the_shortest_and_gives_it_a_gpu_to_itself():
         job("middle", 1, duration=50.0),
         job("as-short", 1, duration=10.0),
     ]
-    taken = gpu("g1", bookings=(Booking("b", GIB),))
+    taken = gpu("g1", running=(RunningJob("b", GIB),))
     answer = decide("sjf", jobs, [gpu("g0"), taken, gpu("g2"), gpu("g3"), gpu("g4"), gpu("g5")])
     assert answer == [
         ("short", "g0"),
@@ -174,11 +174,11 @@ def profiled(name, gib, *steps, **fields):
 def test_tetris_gives_a_gpu_the_job_that_aligns_best_with_what_is_free():
     # Memory 4 of 10 GiB is left and all of the utilisation: the busy job aligns better.
     busy, roomy = profiled("busy", 1, 90), profiled("roomy", 4, 10)
-    held = gpu(max_jobs=2, bookings=(Booking("b", 6 * GIB, thread_percent=0),))
+    held = gpu(max_jobs=2, running=(RunningJob("b", 6 * GIB, thread_percent=0),))
     assert decide("tetris packing only", [roomy, busy], [held]) == [("busy", "g0")]
     # The other way round with the utilisation nearly used up: only the roomy one fits.
-    worn = replace(held.bookings[0], profile=Profile("w", 60.0, (Step(80, GIB),)))
-    assert decide("tetris packing only", [busy, roomy], [replace(held, bookings=(worn,))]) == [
+    worn = replace(held.running[0], profile=Profile("w", 60.0, (Step(80, GIB),)))
+    assert decide("tetris packing only", [busy, roomy], [replace(held, running=(worn,))]) == [
         ("roomy", "g0")
     ]
 
@@ -214,7 +214,7 @@ def test_tetris_looks_past_kinds_without_room_however_many_stand_before():
 
 def test_tetris_looks_past_jobs_of_too_many_slots():
     jobs = [job(f"wide-{i}", 1 + i % 3, slots=3) for i in range(9)]
-    held = gpu(bookings=(Booking("b", GIB, slots=2),))
+    held = gpu(running=(RunningJob("b", GIB, slots=2),))
     assert decide("tetris", [*jobs, job("small")], [held]) == [("small", "g0")]
 
 
@@ -230,14 +230,14 @@ def test_tetris_looks_past_any_number_of_pairs_without_a_partner():
 
 def test_tetris_looks_past_kinds_that_do_not_fit_by_their_profile():
     heavy = [profiled(f"heavy-{i}", 1 + i / 16, 90) for i in range(40)]
-    busy = Booking("b", GIB, profile=Profile("b", 60.0, (Step(50, GIB),)))
+    busy = RunningJob("b", GIB, profile=Profile("b", 60.0, (Step(50, GIB),)))
     jobs = [*heavy, profiled("light", 1, 20)]
-    assert decide("tetris", jobs, [gpu(bookings=(busy,))]) == [("light", "g0")]
+    assert decide("tetris", jobs, [gpu(running=(busy,))]) == [("light", "g0")]
 
 
 @pytest.mark.parametrize("variant", ["fifo", "sjf sharing", "tetris"])
 def test_a_job_that_holds_a_gpu_already_is_left_out(variant):
-    held = gpu(bookings=(Booking("a", GIB),))
+    held = gpu(running=(RunningJob("a", GIB),))
     assert decide(variant, [job("a"), job("b")], [held]) == [("b", "g0")]
 
 
@@ -249,13 +249,13 @@ def test_tetris_stops_when_the_gpu_is_full_of_jobs():
 
 def test_tetris_tries_few_kinds_on_a_gpu_that_takes_nobody_else(monkeypatch):
     tried = []
-    take = Capacity.take
+    take = FreeCapacity.take
 
-    def counted(room, wanted, gpu_ids):
+    def counted(capacity, wanted, gpu_ids):
         tried.append(wanted.id)
-        take(room, wanted, gpu_ids)
+        take(capacity, wanted, gpu_ids)
 
-    monkeypatch.setattr(Capacity, "take", counted)
+    monkeypatch.setattr(FreeCapacity, "take", counted)
     jobs = [job(f"p{n}", 0, gpus=2, alone=True, duration=1.0 + n) for n in range(500)]
     gpus = [gpu(f"g{n}", node=f"n{n // 2}") for n in range(8)]
     assert len(decide("tetris", jobs, gpus)) == 4

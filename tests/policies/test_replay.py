@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from hypothesis import given
 
-from partita_policies import GPU, Booking, Job, Placement, Snapshot
+from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
 from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.recordings import Decision, Recorded
 from partita_research.replay import Replay, changes_of, same
@@ -48,14 +48,14 @@ def test_the_order_of_placements_makes_no_difference():
 def test_which_of_two_gpus_that_are_alike_makes_no_difference():
     assert same(SNAPSHOT, placed(a=0, b=0, c=1), placed(a=2, b=2, c=0))
     assert not same(SNAPSHOT, placed(a=0, b=0, c=1), placed(a=2, b=1, c=2))
-    held = GPU("gpu-0", "node", 10, 2, bookings=(Booking("other", memory=1),))
+    held = GPU("gpu-0", "node", 10, 2, running=(RunningJob("other", memory=1),))
     assert not same(Snapshot("gold", 0.0, JOBS, (held, *GPUS[1:])), placed(a=0), placed(a=1))
     far = GPU("gpu-0", "elsewhere", 10, 2)
     assert not same(Snapshot("gold", 0.0, JOBS, (far, *GPUS[1:])), placed(a=0), placed(a=1))
 
 
 def test_what_becomes_of_each_job_is_told():
-    held = GPU("gpu-0", "node", 10, 2, bookings=(Booking("other", memory=1),))
+    held = GPU("gpu-0", "node", 10, 2, running=(RunningJob("other", memory=1),))
     snapshot = Snapshot("gold", 0.0, JOBS, (held, *GPUS[1:]))
     assert said(placed(a=0), placed(a=1), snapshot) == ["team/a starts on gpu-1 instead of gpu-0"]
     assert said(placed(a=0), ()) == ["team/a waits instead of starting on gpu-0"]

@@ -13,14 +13,14 @@ from typing import Any
 
 from partita.constants import MPS_MAX_CLIENTS
 from partita.decide.cycle import PartitionState, run_cycle
-from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
+from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
 from partita.decide.policy_runner import Answer, PolicyRunner
 from partita.informer.state import State
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.base import format_time
 from partita.models.partition import PolicySpec
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita.reconcile.job_status import merge_diff
 from partita.reconcile.pod_creation import PodCreation
 from partita_policies import Job, Snapshot
@@ -114,22 +114,22 @@ class Cluster:
         assert all(count == 1 for count in alive.values()), alive
         assert all(count == 1 for count in self.created.values()), self.created
         for server in self.servers():
-            assert self.overbooked(server, server.status.allocations) == []
+            assert self.overcommitted(server, server.status.allocations) == []
         for pod in self.pods():
-            self._check_booked(pod)
+            self._check_allocated(pod)
         for job in self.jobs():
             numbers = [a["number"] for a in (job.get("status") or {}).get("attempts", [])]
             assert numbers == sorted(set(numbers))
 
-    def overbooked(self, server: GPUServer, ledger: dict[str, Allocation]) -> list[str]:
-        return overbooked(
+    def overcommitted(self, server: GPUServer, ledger: dict[str, Allocation]) -> list[str]:
+        return overcommitted(
             ledger,
-            memory=bookable(server.status.memory, self.partition),
+            memory=allocatable(server.status.memory, self.partition),
             max_jobs=server.spec.max_jobs,
             max_clients=MPS_MAX_CLIENTS,
         )
 
-    def _check_booked(self, pod: Json) -> None:
+    def _check_allocated(self, pod: Json) -> None:
         """A Pod that may run holds what it was made for."""
         uid = owner_of(pod)
         if pod["status"]["phase"] in _OVER:
@@ -144,7 +144,7 @@ class Cluster:
         assert job is None or len(attempts) == job["spec"].get("gpus", 1)
 
     def check_release(self, uid: str) -> None:
-        """The end of an attempt is written down before its booking goes."""
+        """The end of an attempt is written down before its allocation goes."""
         job = self.objects.get(uid)
         if job is None:
             return
@@ -205,7 +205,7 @@ class Operator:
         self._jobs.refresh_largest("shared")
         known = {
             *self._state.jobs,
-            *self._state.bookings(),
+            *self._state.allocated_jobs(),
             *(p.owner_uid for p in self._state.pods.values()),
         }
         known |= self._state.dirty.take_jobs()
@@ -261,16 +261,16 @@ class Operator:
             self._jobs.waiting["shared"].pop(job.id)
             self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), self._now)
             for gpu in gpus:
-                memory = result.booked[gpu].memory if job.alone else job.memory
-                changes.book(job.id, gpu, self._allocation(job, memory))
-        booked = set()
+                memory = result.allocated[gpu].memory if job.alone else job.memory
+                changes.allocate(job.id, gpu, self._allocation(job, memory))
+        allocated = set()
         for server, change in sorted(changes.by_server.items()):
             yield
             if self._write_ledger(server, change):
-                booked.add(server)
+                allocated.add(server)
                 self._jobs.releases[server] -= change.release
         for job, gpus in result.placed:
-            if set(gpus) <= booked:
+            if set(gpus) <= allocated:
                 yield from self._make_pod(job.id, self._jobs.attempt_of(job.id))
 
     def _allocation(self, job: Job, memory: int) -> Allocation:
@@ -285,7 +285,7 @@ class Operator:
 
     def _write_ledger(self, name: str, change: ServerChange) -> bool:
         server = self._state.servers[name]
-        if self._cluster.overbooked(server, allocations_after(server, change)):
+        if self._cluster.overcommitted(server, allocations_after(server, change)):
             return False
         try:
             body = self._cluster.patch(
@@ -300,12 +300,12 @@ class Operator:
 
     def _make_pod(self, uid: str, attempt: int) -> Writes:
         yield
-        job, booked = self._state.jobs.get(uid), self._state.booked(uid)
-        if job is None or not booked or uid not in self._cluster.objects:
+        job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
+        if job is None or not allocated or uid not in self._cluster.objects:
             return
-        if any(a.attempt != attempt for a in booked.values()):
+        if any(a.attempt != attempt for a in allocated.values()):
             return
-        if self._jobs.creations.of(uid, booked.values()) is not PodCreation.NOT_CREATED:
+        if self._jobs.creations.of(uid, allocated.values()) is not PodCreation.NOT_CREATED:
             return
         self._jobs.creations.requesting(uid)
         name = f"{job.metadata.name}-{attempt}"
@@ -323,4 +323,4 @@ class Operator:
                 take(self._state, copy.deepcopy(body))
                 return
         if not any(pod.attempt == attempt for pod in self._state.pods_of(uid)):
-            self._jobs.creations.not_found(uid, self._state.booked(uid).values())
+            self._jobs.creations.not_found(uid, self._state.allocated(uid).values())

@@ -17,12 +17,14 @@ from support.builders import (
 NOW = at(100)
 
 
-def around(*pods: Any, booked: int | None = None, servers: int = 1, **fields: Any) -> Surroundings:
-    """A job's surroundings; `booked` is the attempt that is booked."""
-    names = [f"shared-{n}" for n in range(servers)] if booked else []
+def around(
+    *pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any
+) -> Surroundings:
+    """A job's surroundings; `allocated` is the attempt that is allocated."""
+    names = [f"shared-{n}" for n in range(servers)] if allocated else []
     values: dict[str, Any] = {
         "pods": pods,
-        "booked": {name: an_allocation(attempt=booked, since=at(1)) for name in names},
+        "allocated": {name: an_allocation(attempt=allocated, since=at(1)) for name in names},
         "uuids": {name: f"GPU-{name}" for name in names},
         "nodes": dict.fromkeys(names, "node-1"),
         "node_exists": lambda node: node == "node-1",

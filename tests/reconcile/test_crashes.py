@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from partita.models import SharingMode
 from partita.models.base import format_time, parse_memory
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from reconcile.crashing_operator import Cluster, Operator, Writes
 from support.builders import GIB, node_body, pod_status, server_body
 
@@ -194,9 +194,9 @@ class CrashingOperator(RuleBasedStateMachine):
             self.cluster.patch(uid, {"status": status})
 
     def is_over(self) -> bool:
-        booked = any(server.status.allocations for server in self.cluster.servers())
+        allocated = any(server.status.allocations for server in self.cluster.servers())
         phases = {(job.get("status") or {}).get("phase") for job in self.cluster.jobs()}
-        return not booked and phases <= OVER
+        return not allocated and phases <= OVER
 
     def check_the_end(self) -> None:
         stuck = [(j["metadata"]["name"], j["status"]) for j in self.cluster.jobs()]
@@ -226,12 +226,12 @@ class CrashingOperator(RuleBasedStateMachine):
             if a["outcome"] == "OutOfMemory" and a["number"] > job["status"].get("retriedAfter", 0)
         ]
         limit = job["spec"].get("retry", {}).get("outOfMemory", {}).get("limit", 3)
-        whole = bookable(40 * GIB, self.cluster.partition)
+        whole = allocatable(40 * GIB, self.cluster.partition)
         assert len(refused) == limit + 1 or max(refused) == whole
 
 
 class CrashingExclusiveOperator(CrashingOperator):
-    """The same with jobs on two GPUs, which are booked one after the other."""
+    """The same with jobs on two GPUs, which are allocated one after the other."""
 
     mode = SharingMode.EXCLUSIVE
     most_gpus = 2

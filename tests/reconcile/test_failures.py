@@ -26,10 +26,10 @@ class TestFailures:
     def test_a_failed_program_waits_before_it_is_started_again(self):
         pod = a_pod(status=ended(3, "Traceback"))
         job = with_attempts(attempt())
-        made = plan(job, around(pod, booked=1), at(61))
+        made = plan(job, around(pod, allocated=1), at(61))
         assert (made.phase, made.wants_gpu, made.release) == (Phase.QUEUED, False, False)
         job = written(job, made)
-        assert plan(job, around(pod, booked=1), at(61)).release
+        assert plan(job, around(pod, allocated=1), at(61)).release
         made = plan(job, around(pod), at(61))
         assert (made.reason, made.wake, made.wants_gpu) == ("BackOff", at(62), False)
         assert made.message == (
@@ -41,7 +41,7 @@ class TestFailures:
     def test_nothing_is_reckoned_from_an_end_that_is_still_to_come(self):
         pod = a_pod(status=ended(3, "Traceback"))
         job = with_attempts(attempt())
-        job = written(job, plan(job, around(pod, booked=1), at(61)))
+        job = written(job, plan(job, around(pod, allocated=1), at(61)))
         made = plan(job, around(pod), at(-3600))  # the clock was wrong, then or now
         assert (made.wants_gpu, made.next_attempt, made.wake) == (True, 2, None)
 
@@ -76,7 +76,7 @@ class TestFailures:
     def test_out_of_gpu_memory_is_queued_again_at_once(self):
         job = with_attempts(attempt())
         pod = a_pod(status=ended(1, CUDA_OOM))
-        made = plan(job, around(pod, booked=1), NOW)
+        made = plan(job, around(pod, allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.OUT_OF_MEMORY)
         assert plan(written(job, made), around(pod), NOW).wants_gpu
 
@@ -129,7 +129,7 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         """Plan for a job on 8 GiB whose Pod was first seen to have failed at 60 s."""
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         pod = a_pod(status=ended(code, said))
-        return plan(job, around(pod, booked=1, over_since={1: at(60)}, **fields), at(now))
+        return plan(job, around(pod, allocated=1, over_since={1: at(60)}, **fields), at(now))
 
     @pytest.mark.parametrize(
         ("code", "said"), [(1, MPS_ENDED), (1, "CUDA error: unspecified launch failure"), (137, "")]
@@ -150,10 +150,10 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         assert (last(made).outcome, last(made).exit_code) == (Outcome.GPU_FAULT, 1)
 
     @pytest.mark.parametrize(("code", "said"), [(1, MPS_ENDED), (137, "")])
-    def test_what_was_ended_above_its_booking_ran_out_of_memory(self, code: int, said: str):
+    def test_what_was_ended_above_its_allocation_ran_out_of_memory(self, code: int, said: str):
         made = self.plan(code=code, said=said, peak=16 * GIB)
         assert (last(made).outcome, last(made).peak_memory) == (Outcome.OUT_OF_MEMORY, 16 * GIB)
-        facts = "it used 16.0 GiB of GPU memory with 8.0 GiB booked, and was ended"
+        facts = "it used 16.0 GiB of GPU memory with 8.0 GiB allocated, and was ended"
         assert last(made).message.startswith(facts)
 
     def test_where_nobody_ends_it_for_that_it_failed(self):
@@ -163,13 +163,13 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
     def test_a_kill_for_the_nodes_memory_is_no_such_failure(self):
         status = ended(137)
         status["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
-        there = around(a_pod(status=status), booked=1, over_since={1: at(60)}, peak=16 * GIB)
+        there = around(a_pod(status=status), allocated=1, over_since={1: at(60)}, peak=16 * GIB)
         assert last(plan(with_attempts(attempt()), there, at(61))).outcome is Outcome.FAILED
 
     def test_what_an_attempt_before_used_says_nothing(self):
         status = ended(1, MPS_ENDED) | {"startTime": format_time(at(1))}
         fields: dict[str, Any] = {"peak": 16 * GIB, "first_use": at(0)}
-        there = around(a_pod(status=status), booked=1, **fields)
+        there = around(a_pod(status=status), allocated=1, **fields)
         made = plan(with_attempts(attempt()), there, NOW)
         assert (last(made).outcome, last(made).peak_memory) == (Outcome.SYSTEM_FAILURE, None)
         assert last(made).first_use_time is None
@@ -180,37 +180,37 @@ class TestOverhead:
 
     def test_each_step_of_an_attempt_has_its_time(self):
         pod = a_pod(status=ended(0) | {"startTime": format_time(at(1))})
-        made = plan(a_job(), around(pod, booked=1, first_use=at(7)), NOW)
+        made = plan(a_job(), around(pod, allocated=1, first_use=at(7)), NOW)
         end = last(made)
         times = (end.queued_time, end.booked_time, end.start_time, end.first_use_time)
         assert times == (at(0), at(1), at(2), at(7))
 
     def test_a_later_attempt_waits_from_the_end_of_the_one_before(self):
         job = with_attempts(attempt(1, Outcome.PREEMPTED))
-        made = plan(job, around(a_pod(attempt=2), booked=2), NOW)
+        made = plan(job, around(a_pod(attempt=2), allocated=2), NOW)
         assert last(made).queued_time == at(50)
 
     def test_first_use_is_told_while_it_runs_and_stays(self):
         pod = a_pod(status=pod_status("Running", started=at(2)))
         job = with_attempts(attempt())
-        made = plan(job, around(pod, booked=1, first_use=at(7)), at(8))
+        made = plan(job, around(pod, allocated=1, first_use=at(7)), at(8))
         assert last(made).first_use_time == at(7)
         over = with_attempts(attempt(1, Outcome.SUCCEEDED, firstUseTime=format_time(at(7))))
-        made = plan(over, around(a_pod(status=ended(0)), booked=1, first_use=at(9)), NOW)
+        made = plan(over, around(a_pod(status=ended(0)), allocated=1, first_use=at(9)), NOW)
         assert last(made).first_use_time == at(7)
 
     @pytest.mark.parametrize("hours", [-5, 5])
     def test_a_node_with_a_wrong_clock_does_not_spoil_it(self, hours: int):
         off = timedelta(hours=hours)
         pod = a_pod(status=pod_status("Running", started=at(2) + off))
-        there = around(pod, booked=1, first_use=at(7) + off)
+        there = around(pod, allocated=1, first_use=at(7) + off)
         made = plan(a_job(), there, at(20))
         start, used = last(made).start_time, last(made).first_use_time
         assert start is not None
         assert used == min(start + seconds(5), at(20))
 
     def test_a_program_that_never_used_the_gpu_has_no_such_time(self):
-        made = plan(a_job(), around(a_pod(status=ended(0)), booked=1), NOW)
+        made = plan(a_job(), around(a_pod(status=ended(0)), allocated=1), NOW)
         assert last(made).first_use_time is None
 
 
@@ -258,7 +258,7 @@ class TestRetry:
         running = with_attempts(
             attempt(), phase=Phase.RUNNING, metadata={"annotations": {"partita.dev/retry": "old"}}
         )
-        made = plan(running, around(a_pod(status=pod_status("Running")), booked=1), NOW)
+        made = plan(running, around(a_pod(status=pod_status("Running")), allocated=1), NOW)
         assert made.retry == "old"
 
     def test_what_succeeded_is_not_run_again(self):
@@ -271,11 +271,11 @@ class TestRetry:
 
     def test_it_waits_for_what_is_left_of_the_last_attempt(self):
         job = self.job("now")
-        made = plan(written(job, plan(job, around(booked=1), NOW)), around(booked=1), NOW)
+        made = plan(written(job, plan(job, around(allocated=1), NOW)), around(allocated=1), NOW)
         assert (made.phase, made.reason, made.release) == (Phase.QUEUED, "Ending", True)
 
     def test_an_attempt_is_counted_though_the_request_is_not_written_down_yet(self):
         later = a_pod(attempt=2, status=pod_status("Failed", exit_code=1))
-        made = plan(self.job("now"), around(later, booked=2), NOW)
+        made = plan(self.job("now"), around(later, allocated=2), NOW)
         assert made.create_pod is None
         assert not made.wants_gpu

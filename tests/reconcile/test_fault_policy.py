@@ -68,7 +68,7 @@ class TestPlan:
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
         job = with_attempts(attempt(), retry={"limit": 0})
         pod = a_pod(status=pod_status("Running"))
-        made = plan(job, around(pod, booked=1, ending=fault), NOW)
+        made = plan(job, around(pod, allocated=1, ending=fault), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.GPU_FAULT)
         assert last(made).fault_suspect
 
@@ -91,14 +91,14 @@ class TestPlan:
             suspect(1), suspect(2), attempt(3, Outcome.FAILED), attempt(4), retry={"limit": 1}
         )
         pod = a_pod(attempt=4, status=pod_status("Running"))
-        made = plan(job, around(pod, booked=4, ending=fault), NOW)
+        made = plan(job, around(pod, allocated=4, ending=fault), NOW)
         assert (made.phase, made.reason) == (Phase.FAILED, "RetryLimitExceeded")
         assert "faulted while the job was alone on it" in made.message
 
     def test_a_fault_that_ended_the_pod_first_is_remembered_too(self):
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
         pod = a_pod(status=ended(1, "CUDA error: an illegal memory access"))
-        made = plan(with_attempts(attempt()), around(pod, booked=1, ending=fault), NOW)
+        made = plan(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
         assert (last(made).outcome, last(made).fault_suspect) == (Outcome.GPU_FAULT, True)
 
     def test_suspicions_are_kept_however_many_attempts_follow(self):
@@ -117,7 +117,7 @@ class TestRequest:
         faults = [attempt(n, Outcome.GPU_FAULT, faultSuspect=False) for n in range(1, 5)]
         assert not resolved(*faults).alone
 
-    def test_a_job_that_is_alone_anyway_still_books_whole_gpus(self):
+    def test_a_job_that_is_alone_anyway_still_allocates_whole_gpus(self):
         found = resolved(suspect(1), suspect(2), mode="Exclusive")
         assert (found.alone, found.alone_by_faults) == (True, False)
 

@@ -30,7 +30,7 @@ from support.builders import (
 )
 
 UID = "uid-train"
-BOOKED = {UID: allocation()}
+ALLOCATED = {UID: allocation()}
 UNSCHEDULABLE = {"reason": "Unschedulable", "message": "0/1 nodes are available"}
 
 
@@ -160,7 +160,7 @@ class TestTheQueue:
 
 class TestEnds:
     def running(self, *, server: dict[str, Any] | None = None, up: bool = True) -> Any:
-        there = server or server_body(allocations=BOOKED)
+        there = server or server_body(allocations=ALLOCATED)
         extra = [server_pod_body("shared-0")] if up else []
         pod = pod_body(status=pod_status("Running", started=START))
         return world(node_body(), there, *extra, job_body(), pod)
@@ -176,7 +176,9 @@ class TestEnds:
         assert status(jobs).phase is Phase.RUNNING
 
     def test_a_fault_of_its_gpu_ends_it(self):
-        faulted = server_body(conditions={"Ready": "False", "Faulted": "True"}, allocations=BOOKED)
+        faulted = server_body(
+            conditions={"Ready": "False", "Faulted": "True"}, allocations=ALLOCATED
+        )
         _, jobs = self.running(server=faulted)
         assert self.outcome(jobs) is Outcome.GPU_FAULT
         assert status(jobs).attempts[-1].message == "shared-0: Faulted"
@@ -188,7 +190,7 @@ class TestEnds:
 
     def test_a_gpu_that_is_given_back_waits_for_it_for_a_while(self):
         metadata = {"deletionTimestamp": format_time(START)}
-        state, jobs = self.running(server=server_body(metadata=metadata, allocations=BOOKED))
+        state, jobs = self.running(server=server_body(metadata=metadata, allocations=ALLOCATED))
         assert self.outcome(jobs, 599) is None
         assert jobs.wake_at(UID, START) == at(600)
         assert self.outcome(jobs, 600) is Outcome.EVICTED
@@ -197,7 +199,7 @@ class TestEnds:
         assert jobs.drain_deadline("no-such-server") is None
 
     def test_a_gpu_that_is_drained_waits_for_it_for_a_while(self):
-        server = server_body(drainSince=format_time(START), allocations=BOOKED)
+        server = server_body(drainSince=format_time(START), allocations=ALLOCATED)
         _, jobs = self.running(server=server)
         assert self.outcome(jobs, 599) is None
         assert self.outcome(jobs, 600) is Outcome.EVICTED
@@ -224,7 +226,7 @@ class TestEnds:
 
     def test_its_peak_is_what_the_agent_saw(self):
         usage = {"jobs": {UID: {"memory": "1Gi", "peakMemory": "3Gi"}}}
-        _, jobs = self.running(server=server_body(allocations=BOOKED, status={"usage": usage}))
+        _, jobs = self.running(server=server_body(allocations=ALLOCATED, status={"usage": usage}))
         jobs.end(UID, Outcome.PREEMPTED, "")
         jobs.look(UID, at(1))
         assert status(jobs).attempts[-1].peak_memory == 3 * GIB
@@ -234,7 +236,7 @@ class TestEnds:
         jobs.look(UID, at(1))
         write(state, jobs, 1)
         usage = {"jobs": {UID: {"firstUse": format_time(at(3))}}}
-        take(state, server_body(allocations=BOOKED, status={"usage": usage}))
+        take(state, server_body(allocations=ALLOCATED, status={"usage": usage}))
         jobs.look(UID, at(4))
         assert jobs.status(UID, at(4)) is None
         take(state, pod_body(status=pod_status("Succeeded", started=START, finished=at(5))))
@@ -250,19 +252,21 @@ class TestEnds:
         take(state, pod_body(status=over))
         assert self.outcome(jobs, 1) is None
         assert (jobs.status(UID, at(1)), jobs.wake_at(UID, at(1))) == (None, at(3))
-        faulted = server_body(conditions={"Ready": "False", "Faulted": "True"}, allocations=BOOKED)
+        faulted = server_body(
+            conditions={"Ready": "False", "Faulted": "True"}, allocations=ALLOCATED
+        )
         take(state, faulted)
         assert self.outcome(jobs, 2) is Outcome.GPU_FAULT
-        take(state, server_body(allocations=BOOKED))
+        take(state, server_body(allocations=ALLOCATED))
         assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
 
     def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
         up = (node_body(), server_pod_body("shared-0"))
-        _, jobs = world(server_body(allocations=BOOKED, metadata=DELETING), *up, job_body())
+        _, jobs = world(server_body(allocations=ALLOCATED, metadata=DELETING), *up, job_body())
         made = jobs.look(UID, at(1))
         assert made is not None
         assert (made.create_pod, made.release) == (None, True)
-        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
         take(state, partition_body(), deleted=True)
         made = jobs.look(UID, at(1))
         assert made is not None
@@ -270,8 +274,8 @@ class TestEnds:
 
 
 class TestGone:
-    def test_its_booking_is_given_back_once_its_pod_is_gone(self):
-        state, jobs = world(*gpus_up(server_body(allocations=BOOKED)), pod_body())
+    def test_its_allocation_is_given_back_once_its_pod_is_gone(self):
+        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), pod_body())
         assert jobs.look(UID, START) is None
         assert jobs.releases["shared-0"] == set()
         take(state, pod_body(), deleted=True)
@@ -281,7 +285,7 @@ class TestGone:
 
 class TestPodsThatDoNotStart:
     def world(self, **partition: Any) -> tuple[State, JobReconciler]:
-        up = gpus_up(server_body(allocations=BOOKED))
+        up = gpus_up(server_body(allocations=ALLOCATED))
         status = {"conditions": [{"type": "PodScheduled", "status": "False", **UNSCHEDULABLE}]}
         state, jobs = world(*up, job_body(), pod_body(node="", status=status))
         take(state, partition_body(**partition))
@@ -318,12 +322,12 @@ class TestPodsThatDoNotStart:
 class TestRefusals:
     def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, JobReconciler]:
         up = (node_body(), server_pod_body("shared-0"))
-        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
         jobs.look(UID, START)
         jobs.refuse(state.jobs[UID], Why(reason, "no"), START)
         return state, jobs
 
-    def test_the_booking_is_given_back_and_the_reason_told(self):
+    def test_the_allocation_is_given_back_and_the_reason_told(self):
         state, jobs = self.refused()
         made = jobs.look(UID, START)
         assert made is not None
@@ -334,7 +338,7 @@ class TestRefusals:
         assert (jobs.waiting["shared"], told.reason) == ({}, "PodForbidden")
         assert told.message == "no; next try at 12:00:02 UTC"
 
-    def test_the_booking_is_given_back_however_late_that_is_seen(self):
+    def test_the_allocation_is_given_back_however_late_that_is_seen(self):
         _, jobs = self.refused()
         made = jobs.look(UID, at(30))
         assert made is not None
@@ -360,7 +364,7 @@ class TestRefusals:
 
     def test_a_name_that_is_taken_is_passed_over(self):
         up = (node_body(), server_pod_body("shared-0"))
-        state, jobs = world(server_body(allocations=BOOKED), *up, job_body())
+        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
         jobs.look(UID, START)
         jobs.name_taken(UID, 1)
         made = jobs.look(UID, START)
@@ -372,7 +376,7 @@ class TestRefusals:
 
     def test_a_status_that_is_never_taken_is_not_waited_for(self):
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
-        _, jobs = world(*gpus_up(server_body(allocations=BOOKED)), job_body(), done)
+        _, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), done)
         made = jobs.look(UID, at(1))
         assert made is not None
         assert not made.release
@@ -517,7 +521,7 @@ class TestStatuses:
         wish = jobs.status(UID, START)
         assert wish is not None
         assert 0 < wish[1] < 2
-        take(state, server_body(allocations=BOOKED))
+        take(state, server_body(allocations=ALLOCATED))
         take(state, pod_body())
         jobs.look(UID, START)
         wish = jobs.status(UID, START)

@@ -7,7 +7,7 @@ import pytest
 from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile, Attempt, Outcome
 from partita.models.base import MEBI
-from partita.reconcile.job_request import bookable, resolve, with_profile
+from partita.reconcile.job_request import allocatable, resolve, with_profile
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
 from partita_policies.types import Job, Profile
@@ -83,7 +83,7 @@ class TestAmounts:
     def test_a_priority_counts_up_to_the_cap(self, caps: dict[str, Any], priority: int):
         assert request({"priority": 7}, caps).priority == priority
 
-    def test_memory_is_booked_in_whole_mebibytes(self):
+    def test_memory_is_allocated_in_whole_mebibytes(self):
         assert request({"gpuMemory": 1000}).memory == MEBI
 
     def test_every_container_takes_a_place_and_threads_default_to_all(self):
@@ -102,10 +102,10 @@ class TestAmounts:
         job = request({"gpuMemory": None, "application": "resnet"})
         assert (job.alone, job.memory) == (True, 0)
 
-    def test_the_reserve_is_never_booked(self):
-        assert bookable(40 * GIB, a_partition()) == 40 * 1024 * 93 // 100 * MEBI
+    def test_the_reserve_is_never_allocated(self):
+        assert allocatable(40 * GIB, a_partition()) == 40 * 1024 * 93 // 100 * MEBI
         spec = {"sharing": {"memoryReservePercent": 0}}
-        assert bookable(40 * GIB + 5, a_partition(**spec)) == 40 * GIB
+        assert allocatable(40 * GIB + 5, a_partition(**spec)) == 40 * GIB
 
 
 class TestHistory:
@@ -157,7 +157,7 @@ class TestGrowth:
         spec = {"retry": {"outOfMemory": {"growthPercent": 100}}}
         assert request(spec, out_of_memory=(8,)).memory == 16 * GIB
 
-    def test_what_it_took_above_its_booking_is_how_much_it_needs(self):
+    def test_what_it_took_above_its_allocation_is_how_much_it_needs(self):
         for peak, memory in ((16, 18023), (8, 12288), (40, 37888)):
             attempts = [
                 Attempt(
@@ -183,7 +183,7 @@ class TestGrowth:
     def test_what_ran_out_of_the_largest_gpu_has_had_all_that_there_is(self):
         assert refusal(out_of_memory=(8, 37)) == Why(
             Reason.OUT_OF_MEMORY,
-            "it ran out of GPU memory with 37.0 GiB booked, and shared has no more to give on one "
+            "it ran out of GPU memory with 37.0 GiB allocated, and shared has no more to give on one "
             "GPU: make it use less (a smaller batch or model), or submit it to a partition with "
             "larger GPUs",
         )
@@ -283,7 +283,7 @@ class TestWhatCanNeverBe:
     def test_more_memory_than_any_gpu_says_which_is_the_largest(self):
         assert refusal({"gpuMemory": "64Gi"}) == Why(
             Reason.NEVER_FITS,
-            "needs 64.0 GiB of GPU memory, but the largest GPU of shared has 37.0 GiB to book: "
+            "needs 64.0 GiB of GPU memory, but the largest GPU of shared has 37.0 GiB allocatable: "
             "ask for less, or add a larger GPU",
         )
 

@@ -15,7 +15,7 @@ from support.builders import GIB, a_job, an_allocation, at
 from support.patches import merged
 
 PLACE = AssignedPlace(
-    booked={"shared-0": an_allocation(threadPercent=30)},
+    allocated={"shared-0": an_allocation(threadPercent=30)},
     uuids=["GPU-1"],
     node="node-1",
     beside=["team-a/other"],

@@ -31,12 +31,12 @@ class TestFromTheBeginningToTheEnd:
         assert (made.phase, made.wants_gpu, made.next_attempt) == (Phase.QUEUED, True, 1)
         assert not made.release
 
-    def test_what_is_booked_gets_its_pod(self):
-        made = plan(a_job(), around(booked=1), NOW)
+    def test_what_is_allocated_gets_its_pod(self):
+        made = plan(a_job(), around(allocated=1), NOW)
         assert (made.phase, made.create_pod, made.wants_gpu) == (Phase.ASSIGNED, 1, False)
 
     def test_a_pod_that_does_not_run_yet_is_assigned(self):
-        made = plan(a_job(), around(a_pod(node=""), booked=1, beside=("team-a/other",)), NOW)
+        made = plan(a_job(), around(a_pod(node=""), allocated=1, beside=("team-a/other",)), NOW)
         assert (made.phase, made.create_pod, made.release) == (Phase.ASSIGNED, None, False)
         assert last(made) == Attempt(
             number=1,
@@ -54,31 +54,31 @@ class TestFromTheBeginningToTheEnd:
     def test_a_pod_that_cannot_start_says_why(self):
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
         status = {"containerStatuses": [{"name": "main", "state": waiting}]}
-        made = plan(a_job(), around(a_pod(status=status), booked=1), NOW)
+        made = plan(a_job(), around(a_pod(status=status), allocated=1), NOW)
         assert (made.phase, made.reason) == (Phase.ASSIGNED, "ImagePullBackOff")
         assert "no such image" in made.message
 
     def test_a_pod_that_runs_makes_the_job_run(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, booked=1), NOW)
+        made = plan(a_job(), around(pod, allocated=1), NOW)
         assert (made.phase, made.start_time, last(made).start_time) == (
             Phase.RUNNING, at(5), at(5),
         )  # fmt: skip
 
-    def test_success_is_written_down_before_the_booking_goes(self):
+    def test_success_is_written_down_before_the_allocation_goes(self):
         pod = a_pod(status=ended(0))
         job = with_attempts(attempt(), phase=Phase.RUNNING)
-        made = plan(job, around(pod, booked=1, peak=3 * GIB), NOW)
+        made = plan(job, around(pod, allocated=1, peak=3 * GIB), NOW)
         assert (made.phase, made.reason, made.release) == (Phase.SUCCEEDED, "Succeeded", False)
         assert (last(made).outcome, last(made).exit_code) == (Outcome.SUCCEEDED, 0)
         assert (last(made).end_time, made.completion_time) == (at(60), at(60))
         assert last(made).peak_memory == 3 * GIB
-        after = plan(written(job, made), around(pod, booked=1), NOW)
+        after = plan(written(job, made), around(pod, allocated=1), NOW)
         assert (after.release, after.delete_pods, after.wants_gpu) == (True, (), False)
         assert after.attempts == made.attempts
 
     def test_the_same_state_gives_the_same_plan(self):
-        job, there = with_attempts(attempt()), around(a_pod(), booked=1)
+        job, there = with_attempts(attempt()), around(a_pod(), allocated=1)
         assert plan(job, there, NOW) == plan(job, there, NOW)
 
 
@@ -86,17 +86,17 @@ class TestTimes:
     def test_the_deadline_ends_the_attempt_and_the_job(self):
         job = with_attempts(attempt(), activeDeadlineSeconds=60, phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running", started=at(2)))
-        assert plan(job, around(pod, booked=1), at(61)).wake == at(62)
-        made = plan(job, around(pod, booked=1), at(62))
+        assert plan(job, around(pod, allocated=1), at(61)).wake == at(62)
+        made = plan(job, around(pod, allocated=1), at(62))
         assert (made.phase, made.reason) == (Phase.FAILED, "DeadlineExceeded")
         assert last(made).outcome is Outcome.DEADLINE_EXCEEDED
         assert made.delete_pods == ()  # not before it is written down
         job = written(job, made)
-        made = plan(job, around(pod, booked=1), at(63))
+        made = plan(job, around(pod, allocated=1), at(63))
         assert (made.delete_pods, made.release) == ((pod,), False)
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
-        assert plan(job, around(dying, booked=1), at(63)).delete_pods == ()
-        assert plan(job, around(booked=1), at(64)).release
+        assert plan(job, around(dying, allocated=1), at(63)).delete_pods == ()
+        assert plan(job, around(allocated=1), at(64)).release
 
     def test_the_deadline_also_passes_while_it_waits_for_its_next_attempt(self):
         job = with_attempts(
@@ -120,11 +120,13 @@ class TestTimes:
             activeDeadlineSeconds=60,
         )
         pod = a_pod(attempt=2, status=pod_status("Running", started=at(55)))
-        assert last(plan(job, around(pod, booked=2), at(62))).outcome is Outcome.DEADLINE_EXCEEDED
+        assert (
+            last(plan(job, around(pod, allocated=2), at(62))).outcome is Outcome.DEADLINE_EXCEEDED
+        )
 
     def test_a_success_just_before_the_deadline_was_noticed_counts(self):
         job = with_attempts(attempt(), activeDeadlineSeconds=60)
-        made = plan(job, around(a_pod(status=ended(0)), booked=1), at(100))
+        made = plan(job, around(a_pod(status=ended(0)), allocated=1), at(100))
         assert made.phase is Phase.SUCCEEDED
 
     def test_a_suspended_job_does_not_run_into_its_deadline(self):
@@ -158,11 +160,11 @@ class TestTimes:
         times = {"activeDeadlineSeconds": seconds_given, "ttlSecondsAfterFinished": seconds_given}
         job = a_job(**times)
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(job, around(pod, booked=1), NOW)
+        made = plan(job, around(pod, allocated=1), NOW)
         assert made.phase is Phase.RUNNING
         assert made.wake is not None
         assert made.wake.year >= at(0).year + 68
-        made = plan(job, around(a_pod(status=ended(0)), booked=1), NOW)
+        made = plan(job, around(a_pod(status=ended(0)), allocated=1), NOW)
         assert (made.phase, made.expire) == (Phase.SUCCEEDED, False)
 
     def test_without_a_time_to_live_it_stays(self):
@@ -175,19 +177,19 @@ class TestTimes:
         off = timedelta(hours=hours)
         job = a_job(activeDeadlineSeconds=3000, ttlSecondsAfterFinished=600)
         running = a_pod(status=pod_status("Running", started=at(2) + off))
-        made = plan(job, around(running, booked=1), at(3))
+        made = plan(job, around(running, allocated=1), at(3))
         assert made.phase is Phase.RUNNING
         assert at(1) <= last(made).start_time <= at(3)
         assert made.wake == made.start_time + seconds(3000)
         job = written(job, made)
         over = a_pod(status=ended(0, started=at(2) + off, finished=at(60) + off))
-        made = plan(job, around(over, booked=1), at(61))
+        made = plan(job, around(over, allocated=1), at(61))
         assert at(59) <= last(made).end_time <= at(61)
-        assert not plan(written(job, made), around(over, booked=1), at(61)).expire
+        assert not plan(written(job, made), around(over, allocated=1), at(61)).expire
 
     def test_a_pod_that_kubelet_lost_sight_of_ends_now(self):
         pod = a_pod(status={"phase": "Failed", "reason": "NodeLost"})
-        made = plan(with_attempts(attempt()), around(pod, booked=1), NOW)
+        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert (last(made).outcome, last(made).end_time) == (Outcome.NODE_LOST, NOW)
 
 
@@ -199,24 +201,24 @@ class TestSuspension:
     def test_a_running_job_is_ended_and_then_suspended(self):
         job = with_attempts(attempt(), suspend=True, phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
-        made = plan(job, around(pod, booked=1), NOW)
+        made = plan(job, around(pod, allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.SUSPENDED, Outcome.SUSPENDED)
         assert (made.delete_pods, made.release) == ((), False)
-        made = plan(written(job, made), around(pod, booked=1), NOW)
+        made = plan(written(job, made), around(pod, allocated=1), NOW)
         assert (made.delete_pods, made.release) == ((pod,), False)
 
-    def test_a_booking_without_a_pod_is_given_back(self):
-        made = plan(a_job(suspend=True), around(booked=1), NOW)
+    def test_an_allocation_without_a_pod_is_given_back(self):
+        made = plan(a_job(suspend=True), around(allocated=1), NOW)
         assert (made.phase, made.release, made.create_pod) == (Phase.SUSPENDED, True, None)
 
     def test_resumed_before_its_pod_is_gone_it_waits_for_that(self):
         job = with_attempts(attempt(1, Outcome.SUSPENDED))
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
-        made = plan(job, around(dying, booked=1), NOW)
+        made = plan(job, around(dying, allocated=1), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.QUEUED, "Ending", False)
         assert made.message == "attempt 1 is still ending: attempt 1 ended as Suspended"
         assert not made.release
-        assert plan(job, around(booked=1), NOW).release
+        assert plan(job, around(allocated=1), NOW).release
         assert plan(job, around(), NOW).wants_gpu
 
     def test_a_finished_job_cannot_be_suspended(self):
@@ -225,45 +227,45 @@ class TestSuspension:
 
     def test_a_suspension_that_comes_too_late_changes_nothing(self):
         job = with_attempts(attempt(), suspend=True)
-        made = plan(job, around(a_pod(status=ended(0)), booked=1), NOW)
+        made = plan(job, around(a_pod(status=ended(0)), allocated=1), NOW)
         assert made.phase is Phase.SUCCEEDED
 
 
 class TestThingsThatVanish:
     def test_a_pod_deleted_by_hand_is_started_again(self):
         job = with_attempts(attempt(), phase=Phase.RUNNING)
-        made = plan(job, around(booked=1), NOW)
+        made = plan(job, around(allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.POD_DELETED)
         assert last(made).message == "somebody deleted the Pod"
         job = written(job, made)
-        assert plan(job, around(booked=1), NOW).release
+        assert plan(job, around(allocated=1), NOW).release
         assert plan(job, around(), NOW).next_attempt == 2
 
     def test_a_pod_deleted_before_its_attempt_was_written_down_still_counts(self):
-        there = around(a_pod(), booked=1)
+        there = around(a_pod(), allocated=1)
         seen = plan(a_job(), there, NOW)
-        made = plan(a_job(), around(booked=1, known=seen.attempts), NOW)
+        made = plan(a_job(), around(allocated=1, known=seen.attempts), NOW)
         assert (last(made).outcome, made.create_pod) == (Outcome.POD_DELETED, None)
 
     def test_a_program_that_ends_on_the_deletion_of_its_pod_did_not_fail(self):
         pod = a_pod(status=ended(143), metadata=DELETING)
-        made = plan(with_attempts(attempt()), around(pod, booked=1), NOW)
+        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert last(made).outcome is Outcome.POD_DELETED
 
     def test_a_program_that_succeeds_while_its_pod_is_deleted_has_succeeded(self):
         pod = a_pod(status=ended(0), metadata=DELETING)
-        assert plan(a_job(), around(pod, booked=1), NOW).phase is Phase.SUCCEEDED
+        assert plan(a_job(), around(pod, allocated=1), NOW).phase is Phase.SUCCEEDED
 
     def test_a_pod_that_kubernetes_sent_away_was_evicted_not_deleted_by_somebody(self):
         gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
         pod = a_pod(status=ended(143, conditions=[gone]), metadata=DELETING)
-        made = plan(with_attempts(attempt()), around(pod, booked=1), NOW)
+        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert last(made).outcome is Outcome.EVICTED
 
     def test_a_pod_on_a_node_that_is_gone_is_deleted_without_its_word(self):
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
-        nowhere = around(pod, booked=1, node_exists=lambda _: False)
+        nowhere = around(pod, allocated=1, node_exists=lambda _: False)
         made = plan(job, nowhere, NOW)
         assert (last(made).outcome, made.delete_pods) == (Outcome.NODE_LOST, ())
         made = plan(written(job, made), nowhere, NOW)
@@ -273,64 +275,64 @@ class TestThingsThatVanish:
         assert plan(written(job, made), stuck, NOW).delete_pods == (dying,)
 
     def test_pod_and_node_gone_together_is_a_lost_node(self):
-        there = around(booked=1, node_exists=lambda _: False)
+        there = around(allocated=1, node_exists=lambda _: False)
         made = plan(with_attempts(attempt()), there, NOW)
         assert last(made).outcome is Outcome.NODE_LOST
         assert last(made).message == "node node-1 is gone"
 
-    def test_a_booking_that_vanished_ends_the_attempt(self):
+    def test_an_allocation_that_vanished_ends_the_attempt(self):
         pod = a_pod(status=pod_status("Running"))
         made = plan(with_attempts(attempt()), around(pod), NOW)
         assert last(made).outcome is Outcome.EVICTED
-        assert last(made).message == "its booking is gone from the ledger"
+        assert last(made).message == "its allocation is gone from the ledger"
 
-    def test_one_vanished_booking_of_two_is_enough(self):
+    def test_one_vanished_allocation_of_two_is_enough(self):
         job = with_attempts(attempt(servers=["shared-0", "shared-1"]), gpus=2)
         pod = a_pod(status=pod_status("Running"))
-        assert last(plan(job, around(pod, booked=1, servers=2), NOW)).outcome is None
-        made = plan(job, around(pod, booked=1, servers=1), NOW)
+        assert last(plan(job, around(pod, allocated=1, servers=2), NOW)).outcome is None
+        made = plan(job, around(pod, allocated=1, servers=1), NOW)
         assert last(made).outcome is Outcome.EVICTED
 
     def test_a_job_that_is_being_deleted_starts_nothing(self):
         job = with_attempts(attempt(1, Outcome.POD_DELETED), metadata=DELETING)
         made = plan(job, around(), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.QUEUED, "Deleting", False)
-        made = plan(a_job(metadata=DELETING), around(booked=1), NOW)
+        made = plan(a_job(metadata=DELETING), around(allocated=1), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
 
 class TestEndedOnPurpose:
     @pytest.mark.parametrize("outcome", [Outcome.PREEMPTED, Outcome.GPU_FAULT, Outcome.EVICTED])
-    def test_the_end_is_written_down_then_the_pod_goes_then_the_booking(self, outcome: Outcome):
+    def test_the_end_is_written_down_then_the_pod_goes_then_the_allocation(self, outcome: Outcome):
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
-        there = around(pod, booked=1, ending=Ending(outcome, "because"), peak=GIB)
+        there = around(pod, allocated=1, ending=Ending(outcome, "because"), peak=GIB)
         made = plan(job, there, NOW)
         assert (last(made).outcome, last(made).message) == (outcome, "because")
         assert (last(made).end_time, last(made).peak_memory) == (NOW, GIB)
         assert (made.delete_pods, made.release) == ((), False)
         job = written(job, made)
         assert plan(job, there, NOW).delete_pods == (pod,)
-        assert plan(job, around(booked=1), NOW).release
+        assert plan(job, around(allocated=1), NOW).release
         made = plan(job, around(), at(400))
         assert (made.wants_gpu, made.next_attempt) == (True, 2)
 
     def test_a_program_that_dies_of_a_gpu_fault_did_not_fail_itself(self):
         pod = a_pod(status=ended(1, "CUDA error: an illegal memory access"))
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault")
-        made = plan(with_attempts(attempt()), around(pod, booked=1, ending=fault), NOW)
+        made = plan(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
         assert (last(made).outcome, last(made).message) == (fault.outcome, fault.message)
         assert last(made).exit_code == 1
 
     def test_a_program_that_succeeded_before_the_fault_has_succeeded(self):
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault")
-        made = plan(a_job(), around(a_pod(status=ended(0)), booked=1, ending=fault), NOW)
+        made = plan(a_job(), around(a_pod(status=ended(0)), allocated=1, ending=fault), NOW)
         assert made.phase is Phase.SUCCEEDED
 
-    def test_what_is_booked_on_a_gpu_that_goes_is_given_back_before_a_pod_is_made(self):
+    def test_what_is_allocated_on_a_gpu_that_goes_is_given_back_before_a_pod_is_made(self):
         for there in (
-            around(booked=1, ending=Ending(Outcome.EVICTED, "drained")),
-            around(booked=1, may_start=False),
+            around(allocated=1, ending=Ending(Outcome.EVICTED, "drained")),
+            around(allocated=1, may_start=False),
         ):
             made = plan(a_job(), there, NOW)
             assert (made.create_pod, made.release, made.phase) == (None, True, Phase.QUEUED)
@@ -345,7 +347,7 @@ class TestPreempted:
         body["spec"]["terminationGracePeriodSeconds"] = grace
         pod = PodView.parse(body)
         job = with_attempts(attempt(1, outcome))
-        return plan(job, around(pod, booked=1, preemption_grace=60), NOW)
+        return plan(job, around(pod, allocated=1, preemption_grace=60), NOW)
 
     @pytest.mark.parametrize(("own", "given"), [(86400, 60), (61, 60), (60, None), (5, None)])
     def test_its_pod_gets_its_own_grace_period_up_to_the_bound(self, own: int, given: int | None):
@@ -363,42 +365,42 @@ class TestPreempted:
 
 
 class TestCrashes:
-    def test_half_of_a_booking_on_two_gpus_is_given_back(self):
-        made = plan(a_job(gpus=2), around(booked=1, servers=1), NOW)
+    def test_half_of_an_allocation_on_two_gpus_is_given_back(self):
+        made = plan(a_job(gpus=2), around(allocated=1, servers=1), NOW)
         assert (made.create_pod, made.release, made.next_attempt) == (None, True, 1)
-        assert made.message == "a booking without a Pod is given back"
+        assert made.message == "an allocation without a Pod is given back"
 
-    def test_a_whole_booking_on_two_gpus_gets_its_pod(self):
-        assert plan(a_job(gpus=2), around(booked=1, servers=2), NOW).create_pod == 1
+    def test_a_whole_allocation_on_two_gpus_gets_its_pod(self):
+        assert plan(a_job(gpus=2), around(allocated=1, servers=2), NOW).create_pod == 1
 
-    def test_bookings_of_two_attempts_are_not_taken_for_one(self):
-        there = around(booked=2, servers=2)
-        mixed = dict(there.booked) | {"shared-0": an_allocation(attempt=1)}
+    def test_allocations_of_two_attempts_are_not_taken_for_one(self):
+        there = around(allocated=2, servers=2)
+        mixed = dict(there.allocated) | {"shared-0": an_allocation(attempt=1)}
         job = with_attempts(attempt(1, Outcome.FAILED), gpus=2)
-        made = plan(job, replace(there, booked=mixed), NOW)
+        made = plan(job, replace(there, allocated=mixed), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
-    def test_too_many_bookings_are_given_back(self):
-        made = plan(a_job(), around(booked=1, servers=2), NOW)
+    def test_too_many_allocations_are_given_back(self):
+        made = plan(a_job(), around(allocated=1, servers=2), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
-    def test_a_booking_for_the_next_attempt_gets_its_pod(self):
+    def test_an_allocation_for_the_next_attempt_gets_its_pod(self):
         job = with_attempts(attempt(1, Outcome.FAILED))
-        made = plan(job, around(a_pod(status=ended()), booked=2), NOW)
+        made = plan(job, around(a_pod(status=ended()), allocated=2), NOW)
         assert (made.create_pod, made.next_attempt) == (2, 2)
 
     def test_a_pod_that_ended_while_nobody_looked_is_taken_up(self):
-        made = plan(a_job(), around(a_pod(status=ended(0)), booked=1), NOW)
+        made = plan(a_job(), around(a_pod(status=ended(0)), allocated=1), NOW)
         assert (made.phase, made.release) == (Phase.SUCCEEDED, False)
         assert len(made.attempts) == 1
 
-    def test_a_pod_without_its_booking_is_ended(self):
+    def test_a_pod_without_its_allocation_is_ended(self):
         made = plan(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
         assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 0)
 
     def test_a_status_that_is_never_taken_holds_nothing_up(self):
         job = a_job()
-        there = around(a_pod(status=ended(0)), booked=1, status_refused=True)
+        there = around(a_pod(status=ended(0)), allocated=1, status_refused=True)
         made = plan(job, there, NOW)
         assert (made.phase, made.release) == (Phase.SUCCEEDED, True)
 

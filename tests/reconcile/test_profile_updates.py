@@ -52,14 +52,14 @@ def renew(state: State, jobs: JobReconciler) -> set[str]:
     return renew_requests(state.dirty.take_applications(), state, jobs.waiting)
 
 
-def test_jobs_of_one_application_and_its_bookings_share_one_profile():
-    booked = server_body(allocations={"uid-runs": allocation("runs")})
+def test_jobs_of_one_application_and_its_allocations_share_one_profile():
+    allocated = server_body(allocations={"uid-runs": allocation("runs")})
     bodies = (a_job("runs"), a_job("a"), a_job("b", **HISTORY))
-    state, jobs = world(*bodies, server=booked)
+    state, jobs = world(*bodies, server=allocated)
     (gpu,) = gpus_of(state.partitions["shared"], state, START)
     one, other = (jobs.waiting["shared"][uid] for uid in ("uid-a", "uid-b"))
     assert one.profile is not None
-    assert one.profile is other.profile is gpu.bookings[0].profile
+    assert one.profile is other.profile is gpu.running[0].profile
 
 
 def test_jobs_that_name_their_memory_get_the_new_profile_without_a_look():

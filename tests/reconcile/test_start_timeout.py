@@ -43,7 +43,7 @@ def unschedulable(**fields):
 
 class TestStart:
     def test_the_reason_and_the_end_of_its_time_are_told(self):
-        made = plan(a_job(), around(unschedulable(), booked=1), NOW)
+        made = plan(a_job(), around(unschedulable(), allocated=1), NOW)
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "Unschedulable", at(601))
         assert made.message == (
             "no node takes the Pod: 1 Insufficient cpu. "
@@ -52,7 +52,7 @@ class TestStart:
 
     def test_then_the_attempt_ends_and_gives_its_gpu_back_in_this_order(self):
         job, pod = with_attempts(attempt(startTime=None)), unschedulable()
-        there = around(pod, booked=1, start_timeout=60)
+        there = around(pod, allocated=1, start_timeout=60)
         assert last(plan(job, there, at(60.9))).outcome is None
         made = plan(job, there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "Unschedulable")
@@ -63,7 +63,7 @@ class TestStart:
         job = written(job, made)
         made = plan(job, there, at(61))
         assert (made.delete_pods, made.release, made.wants_gpu) == ((pod,), False, False)
-        made = plan(job, around(booked=1), at(62))
+        made = plan(job, around(allocated=1), at(62))
         assert (made.release, made.wants_gpu) == (True, False)
         made = plan(job, around(), at(62))
         assert (made.reason, made.wake) == ("BackOff", at(63))
@@ -95,18 +95,18 @@ class TestStart:
 
     def test_a_program_that_has_started_has_all_the_time(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, booked=1, start_timeout=1), NOW)
+        made = plan(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.RUNNING, None)
 
     def test_so_has_a_running_init_container(self):
         pod = a_pod(status={"initContainerStatuses": [FETCHING]})
-        made = plan(a_job(), around(pod, booked=1, start_timeout=1), NOW)
+        made = plan(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "PodInitializing", None)
         assert last(made).outcome is None
 
     def test_after_its_init_containers_the_time_counts_anew(self):
         pod = a_pod(status={"initContainerStatuses": [FETCHED], **PULLING})
-        there = around(pod, booked=1, start_timeout=60)
+        there = around(pod, allocated=1, start_timeout=60)
         made = plan(a_job(), there, at(109))
         assert (made.wake, last(made).outcome) == (at(110), None)
         made = plan(a_job(), there, at(110))
@@ -119,14 +119,14 @@ class TestStart:
 
 class TestNoPod:
     def test_the_reason_is_told(self):
-        made = plan(a_job(), around(booked=1, not_created="503 overloaded"), NOW)
+        made = plan(a_job(), around(allocated=1, not_created="503 overloaded"), NOW)
         assert (made.phase, made.reason, made.message) == (
             Phase.ASSIGNED, "PodNotCreated", "503 overloaded",
         )  # fmt: skip
         assert (made.create_pod, made.wake) == (1, at(601))
 
     def test_its_allocation_ends_too_and_its_number_is_used_up(self):
-        there = around(booked=1, start_timeout=60, not_created="503 overloaded")
+        there = around(allocated=1, start_timeout=60, not_created="503 overloaded")
         made = plan(a_job(), there, at(61))
         assert (made.create_pod, made.release) == (None, False)
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "PodNotCreated")
@@ -136,7 +136,7 @@ class TestNoPod:
         assert plan(job, around(), at(100)).next_attempt == 2
 
     def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
-        there = around(booked=1, start_timeout=60, creation=PodCreation.UNKNOWN)
+        there = around(allocated=1, start_timeout=60, creation=PodCreation.UNKNOWN)
         made = plan(a_job(), there, at(61))
         assert (made.find_pod, made.attempts) == (1, ())
 
@@ -144,13 +144,13 @@ class TestNoPod:
 class TestNodes:
     def test_a_node_that_does_not_answer_is_told(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, booked=1, node_ready=lambda _: False), NOW)
+        made = plan(a_job(), around(pod, allocated=1, node_ready=lambda _: False), NOW)
         assert (made.phase, made.reason) == (Phase.RUNNING, "NodeNotReady")
 
     def test_a_pod_that_is_to_go_on_such_a_node_is_lost_after_a_while(self):
         pod = a_pod(status=pod_status("Running", started=at(5)), metadata=DELETED)
         job = with_attempts(attempt(), phase=Phase.RUNNING)
-        there = around(pod, booked=1, node_ready=lambda _: False, start_timeout=60)
+        there = around(pod, allocated=1, node_ready=lambda _: False, start_timeout=60)
         made = plan(job, there, at(79))
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "NodeNotReady", at(80))
         assert "ends as NodeLost at 12:01:20 UTC" in made.message
@@ -165,16 +165,16 @@ class TestNodes:
         # Its Node is deleted: nobody will confirm the deletion any more.
         gone = plan(job, replace(there, node_exists=lambda _: False), at(10_000))
         assert (gone.delete_pods, gone.delete_now, gone.release) == ((pod,), True, False)
-        assert plan(job, around(booked=1), at(10_001)).release
+        assert plan(job, around(allocated=1), at(10_001)).release
 
     def test_a_pod_that_goes_on_a_node_that_answers_is_waited_for(self):
         pod = a_pod(status=pod_status("Running", started=at(5)), metadata=DELETED)
-        made = plan(with_attempts(attempt()), around(pod, booked=1, start_timeout=60), at(500))
+        made = plan(with_attempts(attempt()), around(pod, allocated=1, start_timeout=60), at(500))
         assert (made.phase, last(made).outcome) == (Phase.RUNNING, None)
 
     def test_a_pod_that_has_not_started_there_is_not_started(self):
         pod = a_pod(status=PULLING)
-        there = around(pod, booked=1, node_ready=lambda _: False, start_timeout=60)
+        there = around(pod, allocated=1, node_ready=lambda _: False, start_timeout=60)
         made = plan(a_job(), there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "NodeNotReady")
         assert plan(written(a_job(), made), there, at(62)).release is False

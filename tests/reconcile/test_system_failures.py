@@ -23,7 +23,7 @@ def failed(message: str, before: int = 0, **surroundings: object) -> Plan:
         attempt(number),
         retry={"limit": 0, "outOfMemory": {"limit": 0}},
     )
-    values = {"over_since": {number: at(60)}, "system_failures": before, "booked": number}
+    values = {"over_since": {number: at(60)}, "system_failures": before, "allocated": number}
     pod = a_pod(attempt=number, status=ended(1, message))
     return plan(job, around(pod, **(values | surroundings)), NOW)
 

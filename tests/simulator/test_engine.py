@@ -43,7 +43,7 @@ def test_a_faster_product_finishes_earlier_and_slows_nobody():
     assert result.jobs[0].slowdown == pytest.approx(1)
 
 
-def test_above_its_booking_under_mps_one_job_is_killed_and_comes_back_larger():
+def test_above_its_allocation_under_mps_one_job_is_killed_and_comes_back_larger():
     greedy = application("greedy", memory=[1, 4])
     calm = application("calm", memory=[2])
     tasks = [task_of(greedy, "greedy", memory=3 * GIB), task_of(calm, "calm")]
@@ -76,7 +76,7 @@ def test_a_job_that_needs_more_than_any_gpu_is_given_up_after_growing_to_the_lar
     assert not any(count for _, count in result.waiting())
 
 
-def test_a_booking_of_nothing_grows_until_it_is_enough():
+def test_an_allocation_of_nothing_grows_until_it_is_enough():
     task = task_of(application(memory=[1]), "unknown", memory=0)
     result = simulate([task], gpus(), create("fifo"))
     assert result.jobs[0].outcome is SimulatedOutcome.FINISHED
@@ -121,7 +121,7 @@ def test_all_that_happens_at_one_instant_is_one_decision():
     policy = Scripted([Placement(f"job-{n}", (f"gpu-{n}",)) for n in range(4)])
     simulate(tasks, gpus(4), policy)
     assert [snapshot.time for snapshot in policy.seen] == pytest.approx([0, 0.3])
-    assert not any(gpu.bookings for gpu in policy.seen[1].gpus)
+    assert not any(gpu.running for gpu in policy.seen[1].gpus)
 
 
 def test_a_job_that_later_ones_were_started_before_has_been_passed_over():
@@ -131,7 +131,7 @@ def test_a_job_that_later_ones_were_started_before_has_been_passed_over():
     assert [(job.id, job.bypasses) for job in policy.seen[1].jobs] == [("job-0", 1), ("job-2", 0)]
 
 
-def test_jobs_wait_in_the_order_of_priority_and_age_and_bookings_tell_their_time():
+def test_jobs_wait_in_the_order_of_priority_and_age_and_allocations_tell_their_time():
     tasks = [
         task_of(application(), "first"),
         task_of(application(), "second", submitted=5),
@@ -140,7 +140,7 @@ def test_jobs_wait_in_the_order_of_priority_and_age_and_bookings_tell_their_time
     policy = Scripted([Placement("first", ("gpu-0",))])
     simulate(tasks, gpus(), policy)
     assert [job.id for job in policy.seen[2].jobs] == ["urgent", "second"]
-    assert policy.seen[2].gpus[0].bookings[0].elapsed == pytest.approx(10)
+    assert policy.seen[2].gpus[0].running[0].elapsed == pytest.approx(10)
 
 
 def test_a_job_on_two_gpus_goes_at_the_pace_of_the_slower():

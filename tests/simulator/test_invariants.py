@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Capacity, Parameters, Placement, Sharing, Step, create
+from partita_policies import GPU, FreeCapacity, Parameters, Placement, Sharing, Step, create
 from partita_policies.interference import TYPICAL_CACHE
 from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
 from partita_research.simulator.results import ResultError, dump_result, load_result
@@ -30,7 +30,7 @@ class Whim:
 
     def decide(self, snapshot):
         assert_sound(snapshot)
-        if self.random.random() < 0.2 and any(gpu.bookings for gpu in snapshot.gpus):
+        if self.random.random() < 0.2 and any(gpu.running for gpu in snapshot.gpus):
             return []
         jobs = list(snapshot.jobs)
         self.random.shuffle(jobs)
@@ -41,23 +41,23 @@ class Whim:
 
 
 def assert_sound(snapshot):
-    """No GPU is overbooked, nobody waits and runs at once, and the queue is in order."""
-    Capacity(snapshot.gpus)
-    running = [booking.job for gpu in snapshot.gpus for booking in gpu.bookings]
+    """No GPU is overcommitted, nobody waits and runs at once, and the queue is in order."""
+    FreeCapacity(snapshot.gpus)
+    running = [running_job.job for gpu in snapshot.gpus for running_job in gpu.running]
     waiting = [job.id for job in snapshot.jobs]
     assert waiting
     assert not set(running) & set(waiting)
     assert len(set(waiting)) == len(waiting)
     for gpu in snapshot.gpus:
-        assert sum(booking.memory for booking in gpu.bookings) <= gpu.memory
-        assert len(gpu.bookings) <= gpu.max_jobs
+        assert sum(running_job.memory for running_job in gpu.running) <= gpu.memory
+        assert len(gpu.running) <= gpu.max_jobs
     ages = [(-job.priority, job.submitted) for job in snapshot.jobs]
     assert ages == sorted(ages)
     assert all(job.submitted <= snapshot.time for job in snapshot.jobs)
 
 
 def workload(seed, count):
-    """Jobs whose bookings are right, too small or too large, arriving over time."""
+    """Jobs whose allocations are right, too small or too large, arriving over time."""
     random = Random(seed)
     tasks = []
     for number in range(count):
@@ -97,8 +97,8 @@ def test_whatever_a_policy_does_all_jobs_are_accounted_for_and_no_gpu_is_overful
             assert mine[-1].outcome is SimulatedOutcome.FINISHED
             assert all(attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY for attempt in mine[:-1])
             assert job.slowdown >= 1 - 1e-6
-        bookings = [attempt.memory for attempt in mine]
-        assert bookings == sorted(set(bookings))
+        running = [attempt.memory for attempt in mine]
+        assert running == sorted(set(running))
         for attempt in mine:
             speed = SPEEDS["new"] if attempt.gpus == ("gpu-2",) else 1.0
             assert attempt.alone == pytest.approx(truths[job.job].duration / speed)

@@ -12,7 +12,7 @@ from partita_policies.interference import TYPICAL_CACHE
 from partita_research.simulator import simulate, task_of
 from partita_research.simulator.jitter import STEADY_SHARE, jitter
 from partita_research.simulator.synthetic import random_application, random_tasks
-from partita_research.simulator.tasks import booking_for
+from partita_research.simulator.tasks import allocation_for
 from simulator.scenes import GIB, application, queue
 
 CARD = GPU("gpu-0", "node", 12 * GIB, 16, pcie_bandwidth=32 * 10**9)
@@ -70,12 +70,12 @@ def test_jitter_tells_policies_one_wrong_profile_an_application_and_varies_the_r
             assert abs(task.job.profile.duration / 100 - 1) <= 0.2
             assert abs(task.truth.duration / 100 - 1) <= 0.2 * STEADY_SHARE
             assert task.job.profile.steps != task.truth.steps
-            assert task.job.memory == booking_for(task.job.profile)
+            assert task.job.memory == allocation_for(task.job.profile)
     assert [task.job.id for task in changed] != [task.job.id for task in exact]
     assert sorted(task.job.id for task in changed) == [task.job.id for task in exact]
 
 
-def test_jitter_keeps_stated_bookings_arrival_times_and_the_largest_gpu():
+def test_jitter_keeps_stated_allocations_arrival_times_and_the_largest_gpu():
     exact = [
         task_of(application(memory=[11.9]), f"job-{n}", memory=12 * GIB, submitted=n)
         for n in range(6)

@@ -99,7 +99,7 @@ class Job:
 
     @property
     def memories(self) -> list[str]:
-        """What its attempts had booked."""
+        """What its attempts had allocated."""
         return [attempt["memory"] for attempt in self.status.get("attempts", [])]
 
     def pod(self, attempt: int = 1) -> Body | None:

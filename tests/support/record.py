@@ -1,6 +1,6 @@
 """All versions of objects, in order, and what must never have been among them. No I/O.
 
-Whatever happened on the way, no version of any GPUServer may have been booked above what its GPU
+Whatever happened on the way, no version of any GPUServer may have been allocated above what its GPU
 has, no attempt may have been started twice, and nothing may be left.
 
 The resource versions of one API server are ordered over all kinds, so "before" and "while" can
@@ -18,10 +18,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from partita.decide.ledger import overbooked
+from partita.decide.ledger import overcommitted
 from partita.models import GPUPartition, GPUServer
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
 
 __all__ = ["Body", "Record", "Version"]
@@ -54,7 +54,7 @@ class Record:
     ----------
     by_hand
         Versions that the test itself wrote into the ledger, as an administrator might: who loses
-        his booking so runs without one until the operator has ended him.
+        his allocation so runs without one until the operator has ended him.
     forged
         UIDs of Pods that the test itself made in the operator's place.
     """
@@ -136,17 +136,17 @@ class Record:
     def problems(self) -> list[str]:
         """Name everything in the whole record that must never have been."""
         return [
-            *self._booked_above_capacity(),
+            *self._allocated_above_capacity(),
             *self._started_twice(),
-            *self._ran_without_booking(),
+            *self._ran_without_allocation(),
             *self._attempts_unlike_pods(),
             *self._statuses_that_went_back(),
         ]
 
     def left_over(self) -> list[str]:
-        """Name bookings and living Pods that are there now."""
-        booked = [
-            f"{body['metadata']['name']} has {sorted(body['status']['allocations'])} booked"
+        """Name allocations and living Pods that are there now."""
+        allocated = [
+            f"{body['metadata']['name']} has {sorted(body['status']['allocations'])} allocated"
             for body in self.all("gpuservers")
             if body.get("status", {}).get("allocations")
         ]
@@ -155,7 +155,7 @@ class Record:
             for body in self.job_pods_now()
             if not _has_ended(body)
         ]
-        return booked + living
+        return allocated + living
 
     def attempts(self, job_uid: str) -> list[int]:
         """Return the attempts for which a job's Pods were ever made."""
@@ -173,7 +173,7 @@ class Record:
             if made["metadata"]["uid"] not in self.forged and _is_job(made):
                 yield versions
 
-    def _booked_above_capacity(self) -> Iterator[str]:
+    def _allocated_above_capacity(self) -> Iterator[str]:
         partitions: dict[str, list[GPUPartition]] = {}
         for versions in self._versions["gpupartitions"].values():
             for version in versions:
@@ -188,9 +188,9 @@ class Record:
                 if not server.status.allocations:
                     continue
                 wishes = partitions[server.spec.partition]
-                for problem in overbooked(
+                for problem in overcommitted(
                     server.status.allocations,
-                    memory=max(bookable(memory, wish) for wish in wishes),
+                    memory=max(allocatable(memory, wish) for wish in wishes),
                     max_jobs=server.spec.max_jobs,
                     max_clients=48,
                 ):
@@ -213,7 +213,7 @@ class Record:
                 if begin < end:
                     yield f"{other} was started while {one} lived"
 
-    def _ran_without_booking(self) -> Iterator[str]:
+    def _ran_without_allocation(self) -> Iterator[str]:
         for versions in self._job_pods():
             meta = versions[0].body["metadata"]
             uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
@@ -221,11 +221,11 @@ class Record:
             spans = [
                 span
                 for server in self._versions["gpuservers"].values()
-                for span in _booked_spans(server, uid, attempt)
+                for span in _allocated_spans(server, uid, attempt)
             ]
             covered = any(first < begin and end <= last for first, last in spans)
             if not covered and not any(last in self.by_hand for _, last in spans):
-                yield f"{meta['name']} lived from {begin} to {end}, but was booked {spans}"
+                yield f"{meta['name']} lived from {begin} to {end}, but was allocated {spans}"
 
     def _attempts_unlike_pods(self) -> Iterator[str]:
         pods: defaultdict[str, list[int]] = defaultdict(list)
@@ -299,15 +299,15 @@ def _life(versions: list[Version]) -> tuple[int, int]:
     return versions[0].number, next(ended, 1 << 62)
 
 
-def _booked_spans(versions: list[Version], uid: str, attempt: int) -> Iterator[tuple[int, int]]:
-    """Yield from where to where a GPU was booked for an attempt."""
+def _allocated_spans(versions: list[Version], uid: str, attempt: int) -> Iterator[tuple[int, int]]:
+    """Yield from where to where a GPU was allocated for an attempt."""
     since = None
     for version in versions:
         entry = version.body.get("status", {}).get("allocations", {}).get(uid)
-        booked = version.kind != "DELETED" and entry is not None and entry["attempt"] == attempt
-        if booked and since is None:
+        allocated = version.kind != "DELETED" and entry is not None and entry["attempt"] == attempt
+        if allocated and since is None:
             since = version.number
-        elif not booked and since is not None:
+        elif not allocated and since is not None:
             yield since, version.number
             since = None
     if since is not None:

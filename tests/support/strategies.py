@@ -1,7 +1,7 @@
-"""Hypothesis strategies for what a scheduler sees: jobs, booked GPUs, snapshots, proposals.
+"""Hypothesis strategies for what a scheduler sees: jobs, allocated GPUs, snapshots, proposals.
 
 Amounts come in few sizes, so that jobs often just fit, just do not, or want the same place.
-What is booked on a GPU always keeps the GPU's limits; what is proposed keeps nothing.
+What is allocated on a GPU always keeps the GPU's limits; what is proposed keeps nothing.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Booking, Job, Node, Placement, Profile, Sharing, Snapshot, Step
+from partita_policies import GPU, Job, Node, Placement, Profile, RunningJob, Sharing, Snapshot, Step
 
 __all__ = [
     "GIB",
-    "bookings",
     "gpus",
     "jobs",
     "placements",
     "profiles",
     "queues",
+    "running",
     "snapshots",
     "within_hosts",
     "within_limits",
@@ -96,7 +96,7 @@ def queues(draw: st.DrawFn, *, max_jobs: int = 8) -> tuple[Job, ...]:
     return tuple(sorted(drawn, key=lambda job: -job.priority))
 
 
-def bookings(job_id: str) -> st.SearchStrategy[Booking]:
+def running(job_id: str) -> st.SearchStrategy[RunningJob]:
     """One holder of a part of a GPU."""
     shapes = [
         *({}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}),
@@ -104,7 +104,9 @@ def bookings(job_id: str) -> st.SearchStrategy[Booking]:
         {"host_storage": 2 * GIB},
     ]
     return st.builds(
-        lambda shape, **fields: Booking(job_id, namespace="red", elapsed=30.0, **fields, **shape),
+        lambda shape, **fields: RunningJob(
+            job_id, namespace="red", elapsed=30.0, **fields, **shape
+        ),
         st.sampled_from(shapes),
         memory=_memory,
         thread_percent=st.sampled_from([10, 50, 100]),
@@ -113,8 +115,8 @@ def bookings(job_id: str) -> st.SearchStrategy[Booking]:
     )
 
 
-def within_limits(gpu: GPU, held: Sequence[Booking | Job]) -> bool:
-    """Whether the holders of a GPU keep its limits; counted apart from `Room`."""
+def within_limits(gpu: GPU, held: Sequence[RunningJob | Job]) -> bool:
+    """Whether the holders of a GPU keep its limits; counted apart from `FreeCapacity`."""
     if any(holder.alone for holder in held):
         memory = held[0].memory if len(held) == 1 else gpu.memory + 1
     else:
@@ -127,8 +129,8 @@ def within_limits(gpu: GPU, held: Sequence[Booking | Job]) -> bool:
 
 
 @st.composite
-def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3) -> GPU:
-    """One GPU, with what is booked on it within its limits."""
+def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_allocations: int = 3) -> GPU:
+    """One GPU, with what is allocated on it within its limits."""
     gpu = GPU(
         id=gpu_id,
         node=f"node-{draw(st.integers(0, nodes - 1))}",
@@ -139,12 +141,12 @@ def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_bookings: int = 3)
         sm_count=108,
         pcie_bandwidth=draw(st.sampled_from([0, 32_000_000_000])),
     )
-    held: list[Booking] = []
-    for index in range(draw(st.integers(0, max_bookings))):
-        booking = draw(bookings(f"{gpu_id}-holder-{index}"))
-        if within_limits(gpu, [*held, booking]):
-            held.append(booking)
-    return replace(gpu, bookings=tuple(held))
+    held: list[RunningJob] = []
+    for index in range(draw(st.integers(0, max_allocations))):
+        running_job = draw(running(f"{gpu_id}-holder-{index}"))
+        if within_limits(gpu, [*held, running_job]):
+            held.append(running_job)
+    return replace(gpu, running=tuple(held))
 
 
 _hosts = st.lists(
@@ -168,7 +170,7 @@ def within_hosts(snapshot: Snapshot, placements: Sequence[Placement]) -> bool:
         if jobs[placement.job].nodes and not nodes <= jobs[placement.job].nodes:
             return False
     for node in snapshot.nodes:
-        held = {b.job: b for g in snapshot.gpus if g.node == node.id for b in g.bookings}
+        held = {b.job: b for g in snapshot.gpus if g.node == node.id for b in g.running}
         new = [jobs[p.job] for p in placements if where[p.gpus[0]] == node.id]
         for asked, has in (
             ("cpu", node.cpu),

@@ -45,7 +45,7 @@ async def by_name(api: Api, plural: str) -> dict[str, Body]:
     return {item["metadata"]["name"]: item for item in items}
 
 
-def booked(system: System) -> set[str]:
+def allocated(system: System) -> set[str]:
     """Return the UIDs of the jobs in the ledger."""
     ledgers = (server["status"].get("allocations", {}) for server in system.servers("shared"))
     return {uid for ledger in ledgers for uid in ledger}
@@ -116,7 +116,7 @@ async def test_jobs_that_run_go_on_and_those_that_wait_start(system: System) -> 
             assert now[name]["status"]["assignment"] == jobs[name]["status"]["assignment"]
             assert now[name]["status"]["phase"] == "Running"
         left = {now[name]["metadata"]["uid"] for name in ("grows", "runs-1")}
-        await history.until(lambda: booked(system) == left, what=lambda: booked(system))
+        await history.until(lambda: allocated(system) == left, what=lambda: allocated(system))
 
 
 async def test_before_its_crds_it_says_what_they_lack_and_touches_nothing(system: System) -> None:

@@ -1,7 +1,7 @@
-"""What is booked on the GPU: the operator's ledger, with the Pods that run on it.
+"""What is allocated on the GPU: the operator's ledger, with the Pods that run on it.
 
-The ledger says who may use how much; the Pod of a booking, whose name follows from it, says which
-processes are whose and how the run ended.
+The ledger says how much each job may use. The Pod of an allocation, whose name follows from it,
+shows which processes belong to the job and how the run ended.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class AttemptAllocation:
     name: str
     attempt: int
     memory: int
-    """Bytes booked."""
+    """Bytes allocated."""
     clients: int = 1
     """MPS client processes allocated."""
 
@@ -54,7 +54,7 @@ class AttemptAllocation:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedPod:
-    """The Pod of a booking."""
+    """The Pod of an allocation."""
 
     uid: str
     application: str
@@ -63,8 +63,8 @@ class AllocatedPod:
     """The extended resources of the GPUs that it has."""
 
 
-def run_of(body: Mapping[str, Any], booking: AttemptAllocation) -> AllocatedPod | None:
-    """Read a booking's Pod; None if somebody else's Pod has its name."""
+def run_of(body: Mapping[str, Any], allocation: AttemptAllocation) -> AllocatedPod | None:
+    """Read an allocation's Pod; None if somebody else's Pod has its name."""
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
     requests = [
@@ -73,7 +73,7 @@ def run_of(body: Mapping[str, Any], booking: AttemptAllocation) -> AllocatedPod 
     ]
     devices = {name for r in requests for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
-    if not devices or owners - {booking.job}:
+    if not devices or owners - {allocation.job}:
         # Only the operator may give a Pod our devices (admission), and they never change. Its
         # owner may take the owner reference away.
         return None

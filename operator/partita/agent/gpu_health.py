@@ -26,7 +26,7 @@ class GPUWatch:
     health
         Where it is told what is wrong.
     released
-        Tells whether no job is booked any more.
+        Tells whether no job is allocated any more.
     quiet
         Seconds after which an Xid is forgiven, by what it means.
     """

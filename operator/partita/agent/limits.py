@@ -1,8 +1,8 @@
-"""The second line: a process above what its job has booked is ended, and no other.
+"""The second line: a process above what its job has allocated is ended, and no other.
 
 The first line is MPS itself, which refuses the allocation; but a program can unset its variables.
 NVML counts with a process what MPS does not: the context, a few hundred MiB that CUDA needs
-before the program has anything. So a job may have its booking and one context for each of its
+before the program has anything. So a job may have its allocation and one context for each of its
 processes. How large a context is depends on GPU and driver and is learnt from the processes
 themselves: the smallest that one of them was ever seen with.
 """
@@ -56,15 +56,15 @@ class LimitViolation:
     """A process that is to go."""
 
     pid: int
-    booking: AttemptAllocation
+    allocation: AttemptAllocation
     used: int
     """Bytes that the whole job has."""
 
 
 def offences(
-    memory: Mapping[int, int], bookings: Mapping[int, AttemptAllocation], context: int
+    memory: Mapping[int, int], allocations: Mapping[int, AttemptAllocation], context: int
 ) -> list[LimitViolation]:
-    """Find, of each job above its booking, the process that has most.
+    """Find, of each job above its allocation, the process that has most.
 
     Ending that one alone may be enough; if not, the next look finds the next.
 
@@ -72,20 +72,20 @@ def offences(
     ----------
     memory
         Bytes by PID.
-    bookings
-        Booking by PID, of processes in jobs' Pods.
+    allocations
+        Allocation by PID, of processes in jobs' Pods.
     context
         Bytes that each process may have beside.
     """
     processes: dict[AttemptAllocation, list[int]] = defaultdict(list)
     for pid in memory:
-        if pid in bookings:
-            processes[bookings[pid]].append(pid)
+        if pid in allocations:
+            processes[allocations[pid]].append(pid)
     found = []
-    for booking, pids in processes.items():
+    for allocation, pids in processes.items():
         used = sum(memory[pid] for pid in pids)
-        if used > booking.memory + context * len(pids):
+        if used > allocation.memory + context * len(pids):
             found.append(
-                LimitViolation(max(pids, key=lambda pid: (memory[pid], pid)), booking, used)
+                LimitViolation(max(pids, key=lambda pid: (memory[pid], pid)), allocation, used)
             )
     return found

@@ -48,9 +48,9 @@ class MPSWatch:
     restart
         Asks the wrapper for another daemon.
     released
-        Tells whether no job is booked any more.
+        Tells whether no job is allocated any more.
     alone
-        Reads the ledger, and tells whether a single job is booked: a program's fault then took
+        Reads the ledger, and tells whether a single job is allocated: a program's fault then took
         nobody else's work, and is that job's own failure.
     faults
         Returns what the server has newly logged of fatal faults.

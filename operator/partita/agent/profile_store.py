@@ -48,13 +48,13 @@ class ProfileStore:
 
     async def keep(self, finished: FinishedJob) -> bool:
         """Merge a run that succeeded; tell whether it was merged."""
-        run, booking = finished.run, finished.booking
+        run, allocation = finished.run, finished.allocation
         if not run.application or min(run.devices, default="") != self._resource:
             return False
         if finished.trace.first is None:
             return False
         try:
-            pod = await self._kube.get(PODS, booking.pod, booking.namespace)
+            pod = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
             return False
         if pod["metadata"]["uid"] != run.uid:
@@ -70,13 +70,13 @@ class ProfileStore:
         new = measurement(uses, _seconds(start, end), self._where)
         for _ in range(_TRIES):
             try:
-                found = await self._find(booking.namespace, run.application)
+                found = await self._find(allocation.namespace, run.application)
                 known = found.spec if found else ApplicationProfileSpec(application=run.application)
-                await self._write(found, merge(known, new), booking.namespace)
+                await self._write(found, merge(known, new), allocation.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(_PAUSE)
             else:
-                self._log.info("run merged", application=run.application, job=booking.name)
+                self._log.info("run merged", application=run.application, job=allocation.name)
                 return True
         self._log.warning("run not merged: others wrote", application=run.application)
         return False
@@ -88,7 +88,7 @@ class ProfileStore:
             try:
                 await self.keep(finished)
             except (KubernetesError, _UnreadableError) as error:
-                self._log.warning("run not merged", job=finished.booking.name, error=str(error))
+                self._log.warning("run not merged", job=finished.allocation.name, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
         """Find an application's profile, under whatever name it stands: that of the operator.

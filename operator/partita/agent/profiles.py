@@ -70,7 +70,7 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
     Each GPU product has a measurement of its own: a run on another product changes none of it.
     Steps are equal shares of a run, so runs of different lengths are laid upon each other by
     their phase. Duration and use become the mean of the runs; memory does too, but is never below
-    that of the newest run, for a booking that is too small ends a job and one that is too large
+    that of the newest run, for an allocation that is too small ends a job and one that is too large
     only costs room.
     """
     product = new.environment.product

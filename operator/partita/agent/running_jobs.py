@@ -31,7 +31,7 @@ __all__ = ["FinishedJob", "RunningJobs"]
 Key = tuple[str, int]
 
 _END_AGAIN: Final = 3.0
-"""Seconds before a process that is still above its booking is ended again: one that was ended
+"""Seconds before a process that is still above its allocation is ended again: one that was ended
 needs a moment to let go, and one that could not be is not told of again and again."""
 _READ_WITHIN: Final = 1.0
 """Seconds for the ledger to be read where the operator waits to hear of what happened."""
@@ -43,7 +43,7 @@ _ASK_AGAIN: Final = 1.0
 class FinishedJob:
     """An attempt that has left the ledger."""
 
-    booking: AttemptAllocation
+    allocation: AttemptAllocation
     run: AllocatedPod
     trace: Trace
 
@@ -82,7 +82,7 @@ class RunningJobs:
     """The GPUServer as it was read last."""
     last: GPUReading | None = None
     """The newest sample."""
-    bookings: dict[Key, AttemptAllocation] = field(default_factory=dict)
+    allocations: dict[Key, AttemptAllocation] = field(default_factory=dict)
     known: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was read."""
     _runs: dict[Key, AllocatedPod] = field(default_factory=dict)
@@ -96,10 +96,10 @@ class RunningJobs:
     _read_at: float | None = None
     """When the ledger and all its Pods were last read, of `time.time`."""
     _unread: set[Key] = field(default_factory=set)
-    """Bookings whose Pods could not be read."""
+    """Allocations whose Pods could not be read."""
     _clients: ClientCounter = field(default_factory=ClientCounter)
     _excess: dict[Key, int] = field(default_factory=dict)
-    """Most clients of each booking of which one was ended for being too many."""
+    """Most clients of each allocation of which one was ended for being too many."""
     _told_unknown: int = 0
     _contexts: Contexts = field(default_factory=Contexts)
     _ending: set[int] = field(default_factory=set)
@@ -132,45 +132,48 @@ class RunningJobs:
         self.body, self._unreadable = body, ""
         self.terminate_unknown = server.spec.unknown_processes is UnknownProcessesPolicy.TERMINATE
         found = [AttemptAllocation.of(job, a) for job, a in server.status.allocations.items()]
-        old, self.bookings = self.bookings, {booking.key: booking for booking in found}
+        old, self.allocations = (
+            self.allocations,
+            {allocation.key: allocation for allocation in found},
+        )
         self.known.set()
-        for key in old.keys() - self.bookings.keys():
+        for key in old.keys() - self.allocations.keys():
             run, trace = self._runs.pop(key, None), self._traces.pop(key, None)
             if run is not None and trace is not None:
                 self.finished.put_nowait(FinishedJob(old[key], run, trace))
             self._excess.pop(key, None)
         self._unread.clear()
-        for key, booking in self.bookings.items():
+        for key, allocation in self.allocations.items():
             if key not in self._runs:
-                await self._find_run(key, booking)
+                await self._find_run(key, allocation)
         if not self._unread:
             self._read_at = began
 
-    async def _find_run(self, key: Key, booking: AttemptAllocation) -> None:
+    async def _find_run(self, key: Key, allocation: AttemptAllocation) -> None:
         try:
-            body = await self.kube.get(PODS, booking.pod, booking.namespace)
+            body = await self.kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
-            return  # it is booked before it is created
+            return  # it is allocated before it is created
         except KubernetesError as error:
-            self._log.info("Pod not read", pod=booking.pod, error=str(error))
+            self._log.info("Pod not read", pod=allocation.pod, error=str(error))
             self._unread.add(key)
             return
-        run = run_of(body, booking)
+        run = run_of(body, allocation)
         if run is not None:
             self._runs[key] = run
 
     def released(self) -> bool:
-        """Tell whether nothing is booked any more, as far as is known."""
-        return self.known.is_set() and not self.bookings
+        """Tell whether nothing is allocated any more, as far as is known."""
+        return self.known.is_set() and not self.allocations
 
     async def alone(self) -> bool:
-        """Read the ledger, and tell whether a single job is booked; what cannot be told is no."""
+        """Read the ledger, and return whether exactly one job is allocated; False if unknown."""
         try:
             async with asyncio.timeout(_READ_WITHIN):
                 await self.poll()
         except (KubernetesError, TimeoutError):
             return False
-        return not self._unreadable and len(self.bookings) == 1
+        return not self._unreadable and len(self.allocations) == 1
 
     def strangers(self, pids: set[int]) -> set[int]:
         """Find processes that belong to no job of this GPU."""
@@ -178,25 +181,25 @@ class RunningJobs:
         return {pid for pid, pod in self.pods.of(pids).items() if pod not in known}
 
     def take(self, readings: list[GPUReading]) -> None:
-        """Take samples, oldest first; end what is above its booking."""
-        bookings: Mapping[int, AttemptAllocation] = {}
+        """Take samples, oldest first; end what is above its allocation."""
+        allocations: Mapping[int, AttemptAllocation] = {}
         surplus: list[Surplus] = []
         for reading in readings:
-            bookings = self._owners(reading)
-            jobs = {pid: booking.job for pid, booking in bookings.items()}
-            keys = {booking.job: booking.key for booking in bookings.values()}
+            allocations = self._owners(reading)
+            jobs = {pid: allocation.job for pid, allocation in allocations.items()}
+            keys = {allocation.job: allocation.key for allocation in allocations.values()}
             for job, use in attribute(reading, jobs).items():
                 self._traces.setdefault(keys[job], Trace()).add(reading.at, use)
             for key in self._traces.keys() - keys.values():
-                # It is booked, but has no process on the GPU at the moment.
+                # It is allocated, but has no process on the GPU at the moment.
                 self._traces[key].add(reading.at, Use())
-            self._contexts.see(reading.at, {pid: reading.memory[pid] for pid in bookings})
-            self._look_for_unknown(reading, set(bookings))
+            self._contexts.see(reading.at, {pid: reading.memory[pid] for pid in allocations})
+            self._look_for_unknown(reading, set(allocations))
             if self.mode is SharingMode.MPS:
-                surplus = self._clients.see(reading.at, bookings)
+                surplus = self._clients.see(reading.at, allocations)
             self.last = reading
         if self.last is not None and self.mode is not SharingMode.EXCLUSIVE:
-            for offence in offences(self.last.memory, bookings, self._contexts.size):
+            for offence in offences(self.last.memory, allocations, self._contexts.size):
                 self._end(offence.pid, self._end_offence(offence))
         for client in surplus:
             self._end(client.pid, self._end_surplus(client))
@@ -226,10 +229,10 @@ class RunningJobs:
         self._told_unknown = count
 
     def _owners(self, reading: GPUReading) -> dict[int, AttemptAllocation]:
-        """Find the booking of each process that has one."""
+        """Find the allocation of each process that has one."""
         by_pod = {
-            self._runs[key].uid: booking
-            for key, booking in self.bookings.items()
+            self._runs[key].uid: allocation
+            for key, allocation in self.allocations.items()
             if key in self._runs
         }
         owners: dict[int, AttemptAllocation] = {}
@@ -271,47 +274,51 @@ class RunningJobs:
         await asyncio.sleep(_END_AGAIN)
 
     async def _end_surplus(self, client: Surplus) -> None:
-        booking = client.booking
-        most = max(client.count, self._excess.get(booking.key, 0))
+        allocation = client.allocation
+        most = max(client.count, self._excess.get(allocation.key, 0))
         why_not = await self._terminate(client.pid)
         facts = (
-            f"attempt {booking.attempt} had {client.count} MPS clients with {booking.clients} "
-            "allocated"
+            f"attempt {allocation.attempt} had {client.count} MPS clients with "
+            f"{allocation.clients} allocated"
         )
-        self._log.warning("too many clients", job=booking.name, pid=client.pid, why_not=why_not)
+        self._log.warning("too many clients", job=allocation.name, pid=client.pid, why_not=why_not)
         if why_not:
             message = f"{facts}; process {client.pid} could not be ended: {why_not}"
         else:
-            self._excess[booking.key] = most
+            self._excess[allocation.key] = most
             message = f"{facts}: process {client.pid}, the newest, was ended; raise spec.processes"
-        self.events.warn(_job_of(booking), "AboveProcesses", message)
+        self.events.warn(_job_of(allocation), "AboveProcesses", message)
         await asyncio.sleep(_END_AGAIN)
 
     async def _end_offence(self, offence: LimitViolation) -> None:
         """End a process, and tell its job's user."""
-        booking = offence.booking
+        allocation = offence.allocation
         why_not = await self._terminate(offence.pid)
         facts = (
-            f"attempt {booking.attempt} had {mebibytes(offence.used)} of GPU memory, with "
-            f"{mebibytes(booking.memory)} booked"
+            f"attempt {allocation.attempt} had {mebibytes(offence.used)} of GPU memory, with "
+            f"{mebibytes(allocation.memory)} allocated"
         )
         self._log.warning(
-            "above its booking", job=booking.name, pid=offence.pid, facts=facts, why_not=why_not
+            "above its allocation",
+            job=allocation.name,
+            pid=offence.pid,
+            facts=facts,
+            why_not=why_not,
         )
         if why_not:
             message = f"{facts}; process {offence.pid} could not be ended: {why_not}"
         else:
             message = f"{facts}: process {offence.pid} was ended; raise spec.gpuMemory"
-        self.events.warn(_job_of(booking), "AboveBooking", message)
+        self.events.warn(_job_of(allocation), "AboveAllocation", message)
         await asyncio.sleep(_END_AGAIN)
 
     def uses(self) -> dict[str, JobUse]:
-        """Say what each booked job uses, by UID; one not yet seen on the GPU is left out."""
+        """Say what each allocated job uses, by UID; one not yet seen on the GPU is left out."""
         return {
-            booking.job: JobUse(
+            allocation.job: JobUse(
                 trace.last.memory, trace.peak, trace.first, self._excess.get(key, 0)
             )
-            for key, booking in self.bookings.items()
+            for key, allocation in self.allocations.items()
             if (trace := self._traces.get(key)) is not None
         }
 
@@ -322,7 +329,7 @@ class RunningJobs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _job_of(booking: AttemptAllocation) -> SharedGPUJob:
-    """Return the job of a booking, for an Event about it."""
-    meta = ObjectMeta(name=booking.name, namespace=booking.namespace, uid=booking.job)
+def _job_of(allocation: AttemptAllocation) -> SharedGPUJob:
+    """Return the job of an allocation, for an Event about it."""
+    meta = ObjectMeta(name=allocation.name, namespace=allocation.namespace, uid=allocation.job)
     return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]

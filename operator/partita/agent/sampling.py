@@ -154,7 +154,7 @@ class Trace:
     """
 
     def __init__(self, limit: int = PROFILE_STEPS, interval: float = SAMPLE_INTERVAL) -> None:
-        self._room = 2 * limit
+        self._capacity = 2 * limit
         self._limit = limit
         self._width = interval
         self._bins: list[_Bin] = []
@@ -172,7 +172,7 @@ class Trace:
         self.peak = max(self.peak, use.memory)
         self.last = use
         index = max(0, int((at - self.first) / self._width + _ROUNDING))
-        while index >= self._room:
+        while index >= self._capacity:
             self._halve()
             index //= 2
         while len(self._bins) <= index:

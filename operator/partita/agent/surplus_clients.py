@@ -24,7 +24,7 @@ class Surplus:
     """A client that is to go."""
 
     pid: int
-    booking: AttemptAllocation
+    allocation: AttemptAllocation
     count: int
     """Clients that the whole job has."""
 
@@ -36,24 +36,24 @@ class ClientCounter:
         self._first: dict[int, float] = {}
         self._above: dict[tuple[str, int], float] = {}
 
-    def see(self, at: float, bookings: Mapping[int, AttemptAllocation]) -> list[Surplus]:
+    def see(self, at: float, allocations: Mapping[int, AttemptAllocation]) -> list[Surplus]:
         """Look at the clients; return the newest one of each job with too many.
 
         Parameters
         ----------
         at
             Seconds.
-        bookings
-            Booking by PID.
+        allocations
+            Allocation by PID.
         """
-        self._first = {pid: self._first.get(pid, at) for pid in bookings}
+        self._first = {pid: self._first.get(pid, at) for pid in allocations}
         clients: dict[AttemptAllocation, list[int]] = defaultdict(list)
-        for pid, booking in bookings.items():
-            clients[booking].append(pid)
+        for pid, allocation in allocations.items():
+            clients[allocation].append(pid)
         above = {b: pids for b, pids in clients.items() if len(pids) > b.clients}
         self._above = {b.key: self._above.get(b.key, at) for b in above}
         return [
-            Surplus(max(pids, key=lambda pid: (self._first[pid], pid)), booking, len(pids))
-            for booking, pids in above.items()
-            if at - self._above[booking.key] >= ABOVE_FOR
+            Surplus(max(pids, key=lambda pid: (self._first[pid], pid)), allocation, len(pids))
+            for allocation, pids in above.items()
+            if at - self._above[allocation.key] >= ABOVE_FOR
         ]

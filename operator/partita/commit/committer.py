@@ -1,4 +1,4 @@
-"""Commits a cycle: books on every GPU at the same time, then makes the Pods."""
+"""Commits a cycle: allocates on every GPU at the same time, then makes the Pods."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from partita.commit.job_pods import Created, JobPods, Later
 from partita.commit.ledger_writes import write_ledger
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
-from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overbooked
+from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
 from partita.informer.state import State
 from partita.kube.client import JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -23,7 +23,7 @@ from partita.pods.allocation import JobAllocation
 from partita.reconcile.agent_reports import max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import PodCreation
 from partita.reconcile.reasons import Why
 from partita_policies.types import Job
@@ -38,7 +38,7 @@ API server is slow. An admission webhook that does not answer delays its own job
 
 
 class Committer:
-    """Writes bookings, releases and Pods.
+    """Writes allocations, releases and Pods.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Committer:
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
         self.busy: set[str] = set()
-        """Jobs whose bookings or Pods are being written: they are not to be planned meanwhile."""
+        """Jobs whose allocations or Pods are being written: they are not planned meanwhile."""
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
@@ -78,7 +78,7 @@ class Committer:
         Parameters
         ----------
         changes
-            What was to be given back when the cycle began; the bookings are added, so that each
+            What was to be given back when the cycle began; the allocations are added, so that each
             GPU is written once.
         """
         since = self._now()
@@ -92,14 +92,14 @@ class Committer:
                 self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
                 self._log_placed(job, gpus, result)
                 for gpu in gpus:
-                    changes.book(
-                        job.id, gpu, self._allocation(job, result.booked[gpu].memory, since)
+                    changes.allocate(
+                        job.id, gpu, self._allocation(job, result.allocated[gpu].memory, since)
                     )
             with self._busy_with(giving_back):
-                booked = await self._write(changes, partition)
-            whole = {job.id for job, gpus in result.placed if all(booked.get(g) for g in gpus)}
+                allocated = await self._write(changes, partition)
+            whole = {job.id for job, gpus in result.placed if all(allocated.get(g) for g in gpus)}
         finally:
-            # What is booked in part the next look gives back.
+            # What is allocated in part the next look gives back.
             for uid in placed - whole:
                 self._done(uid)
         starting = [self._spawn(self._start(uid)) for uid in whole]
@@ -130,15 +130,15 @@ class Committer:
     async def _found(self, uid: str) -> str:
         """Look for a job that no watch has told of; return its UID unless it is surely gone.
 
-        Who led until just now may have booked for it.
+        Who led until just now may have allocated for it.
         """
-        for server, booked in self._state.booked(uid).items():
+        for server, allocated in self._state.allocated(uid).items():
             try:
-                body = await self._kube.get(JOBS, booked.name, booked.namespace)
+                body = await self._kube.get(JOBS, allocated.name, allocated.namespace)
             except NotFoundError:
                 return ""
             except KubernetesError as error:
-                self._log.warning("job not read", job=booked.name, error=str(error))
+                self._log.warning("job not read", job=allocated.name, error=str(error))
                 self._again(server)
                 return uid
             if body["metadata"]["uid"] == uid:
@@ -146,9 +146,9 @@ class Committer:
         return uid if uid in self._state.jobs else ""
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
-        """Create or find the Pod of an attempt that is booked; the caller made the job busy.
+        """Create or find the Pod of an attempt that is allocated; the caller made the job busy.
 
-        Who booked it may have led after us, and ended it, of which no watch has told us yet.
+        Who allocated it may have led after us, and ended it, of which no watch has told us yet.
         """
         try:
             if not await self._read_afresh(job):
@@ -161,7 +161,7 @@ class Committer:
             self._done(job.metadata.uid)
 
     def _creation(self, uid: str) -> PodCreation:
-        return self._jobs.creations.of(uid, self._state.booked(uid).values())
+        return self._jobs.creations.of(uid, self._state.allocated(uid).values())
 
     async def _find_pod(self, job: SharedGPUJob, attempt: int) -> None:
         """Look for the Pod of an attempt, whose creation somebody may have requested."""
@@ -172,15 +172,15 @@ class Committer:
             self._log.warning("pod not read", job=job.key, attempt=attempt, error=str(error))
             self._postponed.add(uid)
             return
-        if not there and self._is_due(uid, attempt, self._state.booked(uid)):
-            self._jobs.creations.not_found(uid, self._state.booked(uid).values())
+        if not there and self._is_due(uid, attempt, self._state.allocated(uid)):
+            self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
 
     async def _read_afresh(self, job: SharedGPUJob) -> bool:
-        """Read a job and its bookings; tell whether they are there."""
+        """Read a job and its allocations; tell whether they are there."""
         meta = job.metadata
         try:
             self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
-            for name in self._state.booked(meta.uid):
+            for name in self._state.allocated(meta.uid):
                 self._state.apply_server(await self._kube.get(SERVERS, name))
         except KubernetesError as error:
             self._log.warning("not read afresh", job=job.key, error=str(error))
@@ -219,7 +219,7 @@ class Committer:
         partition = self._state.partitions.get(self._jobs.partition_of(job.id))
         if found is None or partition is None or len(servers) < len(gpus):
             return False
-        free = {s.metadata.name: bookable(s.status.memory, partition) for s in servers}
+        free = {s.metadata.name: allocatable(s.status.memory, partition) for s in servers}
         asked = {name: self._allocation(job, memory, since) for name, memory in free.items()}
         grant = _grant(found, self._jobs.attempt_of(job.id), asked, servers, partition)
         match await self.pods.would_be_refused(found, grant):
@@ -235,20 +235,20 @@ class Committer:
 
     async def _make_pod(self, job: SharedGPUJob, attempt: int) -> None:
         uid = job.metadata.uid
-        booked = self._state.booked(uid)
-        servers = [self._state.servers[name] for name in booked]
+        allocated = self._state.allocated(uid)
+        servers = [self._state.servers[name] for name in allocated]
         partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers or not self._is_due(uid, attempt, booked):
+        if partition is None or not servers or not self._is_due(uid, attempt, allocated):
             return
         if self._creation(uid) is not PodCreation.NOT_CREATED:
             return  # who looks next finds it, or ends the attempt
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
             return
-        grant = _grant(job, attempt, booked, servers, partition)
+        grant = _grant(job, attempt, allocated, servers, partition)
         self._jobs.creations.requesting(uid)
         # One that ended meanwhile, by whoever leads now, must not be started again.
-        with fenced(lambda: self._is_due(uid, attempt, booked)):
+        with fenced(lambda: self._is_due(uid, attempt, allocated)):
             created = await self.pods.create(job, grant)
         if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
             self._jobs.creations.had_no_effect(uid)
@@ -261,17 +261,17 @@ class Committer:
             case Created.NAME_TAKEN:
                 self._jobs.name_taken(uid, attempt)
             case Why() as why:
-                # The next look gives the booking back.
+                # The next look gives the allocation back.
                 self._jobs.refuse(job, why, self._now())
                 self._events.warn(job, why.reason.value, why.message)
 
     def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
-        """Tell whether an attempt is booked on all its GPUs, and not over, with what is known."""
-        job, booked = self._state.jobs.get(uid), self._state.booked(uid)
+        """Return whether an attempt is allocated on all its GPUs and not over, as far as known."""
+        job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
         return (
             job is not None
             and all(a.number != attempt for a in job.status.attempts)
-            and all(name in booked and booked[name].attempt == attempt for name in servers)
+            and all(name in allocated and allocated[name].attempt == attempt for name in servers)
         )
 
     async def _write(
@@ -287,19 +287,19 @@ class Committer:
         self, name: str, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
         def sound(server: GPUServer, change: ServerChange) -> bool:
-            return not change.book or self._sound(server, change, partition)
+            return not change.allocate or self._sound(server, change, partition)
 
         done = given_back = False
         try:
             done = given_back = await write_ledger(self._kube, self._state, name, change, sound)
             if not done and change.release and name in self._state.servers:
-                # What is given back does not depend on what could not be booked.
+                # What is given back does not depend on what could not be allocated.
                 only = ServerChange(release=change.release)
                 given_back = await write_ledger(self._kube, self._state, name, only, sound)
         except KubernetesError as error:
             self._log.warning("ledger not written", server=name, error=str(error))
             # Else they would be placed again at once, and again.
-            self._postponed |= change.book.keys()
+            self._postponed |= change.allocate.keys()
         if given_back:
             self._jobs.releases[name] -= change.release
         elif change.release:
@@ -316,13 +316,13 @@ class Committer:
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
-        """Tell whether a GPU may take these bookings, with what is known by now."""
+        """Tell whether a GPU may take these allocations, with what is known by now."""
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
-        problems = overbooked(
+        problems = overcommitted(
             allocations_after(server, change),
-            memory=bookable(server.status.memory, partition),
+            memory=allocatable(server.status.memory, partition),
             max_jobs=max_jobs,
             max_clients=max_clients(server) or max_jobs,
         )
@@ -344,7 +344,7 @@ class Committer:
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
         """Names of the jobs that a job meets on its GPUs; those of other namespaces have none."""
-        there = {b.job for gpu in gpus for b in result.booked[gpu].bookings}
+        there = {b.job for gpu in gpus for b in result.allocated[gpu].running}
         there |= {other.id for other, theirs in result.placed if set(theirs) & set(gpus)}
         found = [self._state.jobs.get(other) for other in there - {job.id}]
         return tuple(
@@ -371,17 +371,17 @@ class Committer:
 def _grant(
     job: SharedGPUJob,
     attempt: int,
-    booked: dict[str, Allocation],
+    allocated: dict[str, Allocation],
     servers: Sequence[GPUServer],
     partition: GPUPartition,
 ) -> JobAllocation:
-    first = next(iter(booked.values()))
+    first = next(iter(allocated.values()))
     return JobAllocation(
         attempt=attempt,
-        servers=tuple(booked),
+        servers=tuple(allocated),
         uuids=tuple(s.status.uuid for s in servers),
         node=servers[0].status.node,
-        memory=min(a.memory for a in booked.values()),
+        memory=min(a.memory for a in allocated.values()),
         total_memory=min(s.status.memory for s in servers),
         mode=servers[0].spec.mode,
         thread_percent=first.thread_percent,

@@ -4,7 +4,7 @@ What is wanted is kept by job, so several changes within a moment become one wri
 (a start, an end, a job that can never start) go at once and, where there are more than can be
 written, before all others, which wait for a short delay in which more may come. Those others have
 two connections, each of which rests as long as its last write took: under thousands of jobs they
-would be most of all writes, and bookings and Pods wait for the same API server. The slower it
+would be most of all writes, and allocations and Pods wait for the same API server. The slower it
 answers, the fewer they are.
 """
 

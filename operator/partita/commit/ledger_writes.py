@@ -34,7 +34,7 @@ async def write_ledger(
     Returns
     -------
     bool
-        False if the bookings were not made; the releases may still have to be repeated.
+        False if the allocations were not made; the releases may still have to be repeated.
 
     Raises
     ------
@@ -72,7 +72,7 @@ async def write_ledger(
 
 
 def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
-    """Leave alone what another leader has booked meanwhile for a job that is to give back."""
+    """Leave alone what another leader has allocated meanwhile for a job that is to give back."""
     there = now.status.allocations if now is not None else {}
     same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
-    return ServerChange(release=same, book=change.book)
+    return ServerChange(release=same, allocate=change.allocate)

@@ -1,4 +1,4 @@
-"""The last hours in figures: what was booked and used, and how many waited."""
+"""The last hours in figures: what was allocated and used, and how many waited."""
 
 from collections import deque
 from datetime import datetime
@@ -15,7 +15,7 @@ HOURS = 6
 _SAMPLES = HOURS * 3600 // PERIOD
 
 Point = tuple[int, int, int | None, int, int]
-"""Unix time; bytes booked, and used (None where nobody measured); jobs waiting; bytes bookable."""
+"""Unix time; bytes allocated; bytes used, None if unknown; jobs waiting; bytes allocatable."""
 
 
 class History:
@@ -35,21 +35,21 @@ class History:
         for entity in scene.values():
             if entity["kind"] != "partition" or not entity["exists"]:
                 continue
-            booked, waiting = [0] * (_SAMPLES + 1), [0] * (_SAMPLES + 1)
+            allocated, waiting = [0] * (_SAMPLES + 1), [0] * (_SAMPLES + 1)
             for job in state.jobs_of(entity["name"]):
                 ends = False
                 for attempt in job.status.attempts:
                     ends = attempt.end_time is None
                     amount = attempt.memory * max(1, len(attempt.servers))
-                    _add(booked, amount, start, attempt.booked_time, attempt.end_time)
+                    _add(allocated, amount, start, attempt.booked_time, attempt.end_time)
                     if attempt.queued_time is not None:
                         _add(waiting, 1, start, attempt.queued_time, attempt.booked_time)
                 if not ends and job.status.phase in {None, Phase.QUEUED}:
                     last = job.status.attempts[-1].end_time if job.status.attempts else None
                     _add(waiting, 1, start, last or job.metadata.creation_timestamp, None)
-            points = zip(_summed(booked), _summed(waiting), strict=True)
+            points = zip(_summed(allocated), _summed(waiting), strict=True)
             ring = [
-                (start + place * PERIOD, memory, None, jobs, entity["bookable"])
+                (start + place * PERIOD, memory, None, jobs, entity["allocatable"])
                 for place, (memory, jobs) in enumerate(points)
             ]
             busy = next((n for n, point in enumerate(ring) if point[1] or point[3]), len(ring))
@@ -62,10 +62,10 @@ class History:
         for seen in partitions:
             point = (
                 int(now.timestamp()),
-                seen["booked"],
+                seen["allocated"],
                 seen["used"],
                 seen["waiting"],
-                seen["bookable"],
+                seen["allocatable"],
             )
             self._rings.setdefault(seen["name"], deque(maxlen=_SAMPLES)).append(point)
             added[seen["name"]] = [point]

@@ -9,7 +9,7 @@ from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.base import seconds_since
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import Largest, bookable, resolve
+from partita.reconcile.job_request import Largest, allocatable, resolve
 from partita.reconcile.reasons import Why
 
 __all__ = [
@@ -38,14 +38,14 @@ class SliceView:
 
 @dataclass(frozen=True, slots=True)
 class GPUView:
-    """One carved GPU; memory in bytes, of which `bookable` may be booked."""
+    """One carved GPU; memory in bytes, of which `allocatable` may be allocated."""
 
     name: str
     node: str
     product: str
     state: str
-    bookable: int
-    booked: int
+    allocatable: int
+    allocated: int
     used: int
     utilization: int
     slices: tuple[SliceView, ...]
@@ -123,17 +123,17 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
     status = server.status
     usage = status.usage
     slices = []
-    for uid, booked in status.allocations.items():
+    for uid, allocated in status.allocations.items():
         seen = usage.jobs.get(uid) if usage else None
         slices.append(
             SliceView(
                 uid=uid,
-                namespace=booked.namespace,
-                name=booked.name,
-                attempt=booked.attempt,
-                memory=booked.memory,
+                namespace=allocated.namespace,
+                name=allocated.name,
+                attempt=allocated.attempt,
+                memory=allocated.memory,
                 used=seen.memory if seen else 0,
-                thread_percent=booked.thread_percent,
+                thread_percent=allocated.thread_percent,
             )
         )
     slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
@@ -143,8 +143,8 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
         node=status.node,
         product=status.product,
         state=server_state(server, partition, state),
-        bookable=bookable(status.memory, partition),
-        booked=sum(piece.memory for piece in slices),
+        allocatable=allocatable(status.memory, partition),
+        allocated=sum(piece.memory for piece in slices),
         used=usage.memory if usage else 0,
         utilization=usage.gpu_utilization if usage else 0,
         slices=tuple(slices),

@@ -61,7 +61,7 @@ async def run_cycle(
     waiting
         The jobs that want GPUs, by UID. It may change while the policy thinks.
     released
-        Bookings that this cycle's write gives back, by GPUServer: they count as free.
+        Allocations that this cycle's write gives back, by GPUServer: they count as free.
     memory
         What earlier cycles left.
     """
@@ -103,18 +103,20 @@ class _Cycle:
             memory.nominated.clear()
         guard = await self._ask_policy(guard)
         placed = {job.id for job, _ in result.placed}
-        # Whose booking was only now heard of, its answer having been lost, waits no longer.
-        kept = {j.id for j in result.order if keeps(j.id, self._state.booked(j.id), self._released)}
-        result.order = [job for job in result.order if job.id in placed or job.id not in kept]
+        # A job whose allocation was learnt of only now (its answer was lost) no longer waits.
+        result.order = [j for j in result.order if j.id in placed or not self._is_allocated(j.id)]
         memory.aging.note(result.order, placed)
         for job_id in placed:
             memory.nominated.pop(job_id, None)
         self._explain(guard, placed)
-        result.booked = {gpu.id: gpu for gpu in guard.gpus}
+        result.allocated = {gpu.id: gpu for gpu in guard.gpus}
         return result
 
+    def _is_allocated(self, uid: str) -> bool:
+        return keeps(uid, self._state.allocated(uid), self._released)
+
     def _guard(self) -> Guard:
-        """Look at the partition as it is now, and book on it what is placed already."""
+        """Look at the partition as it is now, and allocate on it what is placed already."""
         name = self._partition.metadata.name
         gpus = gpus_of(self._partition, self._state, self._now)
         guard = Guard(
@@ -168,7 +170,7 @@ class _Cycle:
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Start a job on GPUs that are not held for others, if it fits there now."""
-        fitting = fit_among(job, guard.room, self._unheld(guard.gpus))
+        fitting = fit_among(job, guard.capacity, self._unheld(guard.gpus))
         return fitting is not None and self._place(job, fitting, guard)
 
     def _place(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> bool:
@@ -197,7 +199,7 @@ class _Cycle:
             del nominated[job_id]
         for job in [job for job in self._result.order if job.id in nominated]:
             names = nominated.pop(job.id)
-            now = fit_among(job, guard.room, self._fitting(job, guard, outlook))
+            now = fit_among(job, guard.capacity, self._fitting(job, guard, outlook))
             if now is not None and self._place(job, now, guard):
                 outlook.take(job, now, guard)
             elif outlook.fits(job, *names) and not self._over_quota(job, names, guard):
@@ -207,14 +209,14 @@ class _Cycle:
 
     def _fitting(self, job: Job, guard: Guard, outlook: PreemptionOutlook) -> list[GPU]:
         """Return the GPUs on which a job fits now, without taking what others are promised."""
-        now = (gpu for gpu in guard.gpus if guard.room.why_not(job, gpu.id) is None)
+        now = (gpu for gpu in guard.gpus if guard.capacity.why_not(job, gpu.id) is None)
         return [gpu for gpu in now if outlook.fits(job, gpu.id)]
 
     def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
         """Return the UIDs of preempted jobs that still hold GPUs but will be gone soon."""
         victims = self._memory.victims
-        booked = {booking.job for gpu in gpus for booking in gpu.bookings}
-        victims.update(booked, self._state, self._grace)
+        allocated = {running_job.job for gpu in gpus for running_job in gpu.running}
+        victims.update(allocated, self._state, self._grace)
         leaving = victims.leaving(self._now)
         if leaving:
             self._again((min(leaving.values()) - self._now).total_seconds())
@@ -229,7 +231,7 @@ class _Cycle:
         self._result.again = seconds if before is None else min(before, seconds)
 
     def _over_quota(self, job: Job, gpus: Sequence[str], guard: Guard) -> bool:
-        return bool(guard.quota_left(job, guard.booked_memory(job, gpus)))
+        return bool(guard.quota_left(job, guard.allocated_memory(job, gpus)))
 
     def _serve_aged(self, guard: Guard) -> None:
         """Start jobs that must not be passed over again; hold GPUs for the first that cannot."""
@@ -252,8 +254,8 @@ class _Cycle:
     def _claim(self, job: Job, guard: Guard) -> bool:
         """Hold the GPUs on which a job fits now, or else soonest."""
         free = self._unheld(guard.gpus)
-        wanted = fit_among(job, guard.room, free) or gpus_to_hold(
-            job, guard.room, free, guard.nodes
+        wanted = fit_among(job, guard.capacity, free) or gpus_to_hold(
+            job, guard.capacity, free, guard.nodes
         )
         # GPUs are not held for a job that its namespace's quota keeps waiting.
         if not wanted or self._over_quota(job, wanted, guard):
@@ -278,12 +280,12 @@ class _Cycle:
         for job in higher:
             if job.id in served or shape_of(job) in hopeless:
                 continue
-            there = fit_among(job, guard.room, open_to_them)
+            there = fit_among(job, guard.capacity, open_to_them)
             if there is None:
                 hopeless.add(shape_of(job))
                 continue
             any_fits = True
-            if fit_among(job, guard.room, self._unheld(guard.gpus)) is None:
+            if fit_among(job, guard.capacity, self._unheld(guard.gpus)) is None:
                 self._place(job, there, guard)
         return any_fits
 
@@ -293,7 +295,7 @@ class _Cycle:
         for job in self._result.order:
             if job.id in placed and job.id not in outlook:
                 outlook.take(job, placed[job.id], guard)
-        running = [b.priority for g in guard.gpus for b in g.bookings]
+        running = [b.priority for g in guard.gpus for b in g.running]
         lowest, searched, searches = min(running, default=None), self._memory.searched, 0
         for job in self._result.order:
             if lowest is None or job.priority <= lowest:
@@ -326,7 +328,7 @@ class _Cycle:
         if found is None or self._over_quota(job, found[0], guard):
             return False
         names, victims = found
-        if not victims and guard.room.why_not_together(job, names) is None:
+        if not victims and guard.capacity.why_not_together(job, names) is None:
             return False  # it fits as it is
         running = tuple(v for v in victims if v.job not in memory.nominated)
         for victim in victims:
@@ -379,7 +381,7 @@ class _Cycle:
     def _explain(self, guard: Guard, placed: set[str]) -> None:
         result, partition = self._result, self._partition
         reasons = WaitingReasons(
-            guard.room,
+            guard.capacity,
             guard.gpus,
             holds=self._holds,
             policy=result.answer.policy if result.answer else partition.spec.policy.name,
@@ -397,4 +399,4 @@ class _Cycle:
 
 def _without(gpu: GPU, released: Collection[str] | None) -> GPU:
     released = released or ()
-    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in released))
+    return replace(gpu, running=tuple(b for b in gpu.running if b.job not in released))

@@ -15,7 +15,7 @@ class CycleResult:
     """What a cycle decided."""
 
     placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
-    booked: dict[str, GPU] = field(default_factory=dict)
+    allocated: dict[str, GPU] = field(default_factory=dict)
     """The GPUs as they were decided on, by name."""
     preemptions: list[Preemption] = field(default_factory=list)
     """Who is to be ended, and for whom."""

@@ -1,4 +1,4 @@
-"""The guard: what may be booked, whatever a policy says.
+"""The guard: what may be allocated, whatever a policy says.
 
 It owns the invariants of the ledger. A placement that breaks a rule the policy could see makes
 the policy's whole answer untrustworthy; one that breaks a rule only we know (a quota), or that
@@ -14,8 +14,8 @@ from partita.decide.node_resources import offered
 from partita.models.partition import Quota
 from partita.pods.requests import Requests
 from partita.reconcile.reasons import gib
-from partita_policies.capacity import Capacity, CapacityShortage
-from partita_policies.types import GPU, Booking, Job, Node, Placement, Snapshot
+from partita_policies.capacity import CapacityShortage, FreeCapacity
+from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
 __all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota"]
 
@@ -48,7 +48,7 @@ def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
     Parameters
     ----------
     memory
-        Bytes that it books in all.
+        Bytes that it allocates in all.
     """
     if quota is None:
         return ""
@@ -56,14 +56,14 @@ def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
         return f"{held.jobs} of {quota.jobs} jobs of namespace {job.namespace} run already"
     if quota.memory is not None and held.memory + memory > quota.memory:
         return (
-            f"{gib(held.memory)} of {gib(quota.memory)} of namespace {job.namespace} are booked "
+            f"{gib(held.memory)} of {gib(quota.memory)} of namespace {job.namespace} are allocated "
             f"already, and this needs {gib(memory)}"
         )
     return ""
 
 
 class Guard:
-    """Checks placements one after another against what is booked by then.
+    """Checks placements one after another against what is allocated by then.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Guard:
     quotas
         The namespaces' quotas.
     held
-        What the namespaces have booked.
+        What the namespaces have allocated.
     left
         What is left of the CPU, memory and ephemeral storage of the GPUs' nodes; one that is not
         there is not checked.
@@ -91,17 +91,20 @@ class Guard:
     ) -> None:
         self.gpus = gpus
         self.nodes = {node.id: node for node in offered(left, gpus)}
-        self.room = Capacity(gpus, tuple(self.nodes.values()))
+        self.capacity = FreeCapacity(gpus, tuple(self.nodes.values()))
         self._waiting = waiting
         self._quotas = quotas
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
-        self._new: dict[str, list[Booking]] = {}
+        self._new: dict[str, list[RunningJob]] = {}
         self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
         """Go through a policy's answer, in its order, to what it was offered."""
         verdict = GuardResult()
-        jobs, seen = {job.id: job for job in snapshot.jobs}, Capacity(snapshot.gpus, snapshot.nodes)
+        jobs, seen = (
+            {job.id: job for job in snapshot.jobs},
+            FreeCapacity(snapshot.gpus, snapshot.nodes),
+        )
         for placement in placements:
             if why := _nonsense(placement, jobs, seen):
                 verdict.broken.append(RejectedPlacement(placement, why))
@@ -120,17 +123,15 @@ class Guard:
         job = self._waiting.get(job_id)
         if job is None:
             return "the job waits no longer"
-        why = self.room.why_not_together(job, gpus)
+        why = self.capacity.why_not_together(job, gpus)
         if why is not None:
             return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
-        return self.quota_left(job, self.booked_memory(job, gpus))
+        return self.quota_left(job, self.allocated_memory(job, gpus))
 
     def remaining(self) -> tuple[GPU, ...]:
-        """Return the GPUs with what is booked on them by now."""
+        """Return the GPUs with what is allocated on them by now."""
         return tuple(
-            replace(gpu, bookings=(*gpu.bookings, *self._new[gpu.id]))
-            if gpu.id in self._new
-            else gpu
+            replace(gpu, running=(*gpu.running, *self._new[gpu.id])) if gpu.id in self._new else gpu
             for gpu in self.gpus
         )
 
@@ -146,12 +147,12 @@ class Guard:
         held
             GPUs that are held for each job, by its UID: its share of their node is held as well.
         """
-        hosts = self.room.hosts
+        hosts = self.capacity.hosts
         if hosts is None:
             return ()
         left = {name: Requests(*(hosts.left(name) or ())) for name in self.nodes}
         for job_id, theirs in held.items():
-            job, node = self._waiting.get(job_id), self.room[theirs[0]].gpu.node
+            job, node = self._waiting.get(job_id), self.capacity[theirs[0]].gpu.node
             if job is not None and node in left:
                 was = left[node]
                 left[node] = Requests(
@@ -159,23 +160,23 @@ class Guard:
                 )
         return offered(left, gpus)
 
-    def booked_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Bytes that a job books in all: a job that is alone books whole GPUs.
+    def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
+        """Bytes that a job allocates in all: a job that is alone allocates whole GPUs.
 
-        But one that is alone because its GPUs faulted books its own memory, or a small quota would
-        keep a victim of others' faults from ever running again.
+        But one that is alone because its GPUs faulted allocates its own memory. Otherwise a small
+        quota would keep a victim of others' faults from ever running again.
         """
         if job.alone and not job.alone_by_faults:
-            return sum(self.room[gpu].gpu.memory for gpu in gpus)
+            return sum(self.capacity[gpu].gpu.memory for gpu in gpus)
         return job.memory * len(gpus)
 
     def least_memory(self, job: Job) -> int:
-        """Bytes that a job books at the least, on the smallest GPUs that may take jobs."""
+        """Bytes that a job allocates at the least, on the smallest GPUs that may take jobs."""
         whole = job.alone and not job.alone_by_faults
         return max(job.memory, self._smallest if whole else 0) * job.gpus
 
     def held_memory(self) -> dict[str, int]:
-        """Return the bytes that each namespace has booked by now."""
+        """Return the bytes that each namespace has allocated by now."""
         return {name: held.memory for name, held in self._held.items()}
 
     def quota_left(self, job: Job, memory: int) -> str:
@@ -184,20 +185,20 @@ class Guard:
         return over_quota(job, self._quotas.get(job.namespace), held, memory)
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
-        """Book in memory what was found to be right."""
-        memory = self.booked_memory(job, gpus)
-        self.room.take(job, gpus)
+        """Allocate in memory what was found to be right."""
+        memory = self.allocated_memory(job, gpus)
+        self.capacity.take(job, gpus)
         for gpu in gpus:
-            self._new.setdefault(gpu, []).append(self.booking(job, gpu))
+            self._new.setdefault(gpu, []).append(self.running_job(job, gpu))
         held = self._held.setdefault(job.namespace, Held())
         held.memory += memory
         held.jobs += 1
 
-    def booking(self, job: Job, gpu: str) -> Booking:
-        """Return what a job books of a GPU."""
-        return Booking(
+    def running_job(self, job: Job, gpu: str) -> RunningJob:
+        """Return what a job allocates of a GPU."""
+        return RunningJob(
             job=job.id,
-            memory=self.booked_memory(job, (gpu,)),
+            memory=self.allocated_memory(job, (gpu,)),
             application=job.application,
             namespace=job.namespace,
             thread_percent=job.thread_percent,
@@ -213,7 +214,7 @@ class Guard:
         )
 
 
-def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: Capacity) -> str:
+def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: FreeCapacity) -> str:
     """Say which rule a placement breaks in what the policy saw; empty when none."""
     job = jobs.get(placement.job)
     if job is None:

@@ -1,8 +1,8 @@
-"""The ledger: who has booked how much of which GPU.
+"""The ledger: who has allocated how much of which GPU.
 
-It lives in `status.allocations` of the GPUServers, one entry a job, so that a repeated booking
+It lives in `status.allocations` of the GPUServers, one entry a job, so that a repeated allocation
 or release changes nothing. One cycle's changes to one GPU go out as one merge patch with the
-GPU's resource version as precondition: two operators can never both book the same memory.
+GPU's resource version as precondition: two operators can never both allocate the same memory.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ __all__ = [
     "ServerChange",
     "allocations_after",
     "keeps",
-    "overbooked",
+    "overcommitted",
     "totals",
 ]
 
@@ -28,13 +28,13 @@ class ServerChange:
 
     release: set[str] = field(default_factory=set)
     """UIDs of jobs that give back what they have."""
-    book: dict[str, Allocation] = field(default_factory=dict)
-    """What jobs book, by UID."""
+    allocate: dict[str, Allocation] = field(default_factory=dict)
+    """What jobs allocate, by UID."""
 
     def patch(self) -> dict[str, Any]:
         """Write it as a merge patch."""
-        entries: dict[str, Any] = dict.fromkeys(self.release - self.book.keys())
-        entries |= {uid: allocation.dump() for uid, allocation in self.book.items()}
+        entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
+        entries |= {uid: allocation.dump() for uid, allocation in self.allocate.items()}
         return {"status": {"allocations": entries}}
 
 
@@ -49,9 +49,9 @@ class LedgerChanges:
         for server in servers:
             self.by_server.setdefault(server, ServerChange()).release.add(uid)
 
-    def book(self, uid: str, server: str, allocation: Allocation) -> None:
-        """Book a part of a GPU for a job."""
-        self.by_server.setdefault(server, ServerChange()).book[uid] = allocation
+    def allocate(self, uid: str, server: str, allocation: Allocation) -> None:
+        """Allocate a part of a GPU for a job."""
+        self.by_server.setdefault(server, ServerChange()).allocate[uid] = allocation
 
 
 def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:
@@ -61,10 +61,10 @@ def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allo
         for uid, allocation in server.status.allocations.items()
         if uid not in change.release
     }
-    return kept | change.book
+    return kept | change.allocate
 
 
-def overbooked(
+def overcommitted(
     allocations: Mapping[str, Allocation], *, memory: int, max_jobs: int, max_clients: int
 ) -> list[str]:
     """Name each bound that a ledger breaks; none on a healthy one.
@@ -72,18 +72,18 @@ def overbooked(
     Parameters
     ----------
     memory
-        Bytes that may be booked.
+        Bytes that may be allocated.
     max_jobs, max_clients
         Places and MPS clients of the GPU.
     """
     jobs = allocations.values()
     problems = []
-    if (booked := sum(a.memory for a in jobs)) > memory:
-        problems.append(f"{booked} bytes are booked of {memory}")
+    if (allocated := sum(a.memory for a in jobs)) > memory:
+        problems.append(f"{allocated} bytes are allocated of {memory}")
     if (slots := sum(a.slots for a in jobs)) > max_jobs:
-        problems.append(f"{slots} places are booked of {max_jobs}")
+        problems.append(f"{slots} places are allocated of {max_jobs}")
     if (clients := sum(a.clients for a in jobs)) > max_clients:
-        problems.append(f"{clients} MPS clients are booked of {max_clients}")
+        problems.append(f"{clients} MPS clients are allocated of {max_clients}")
     if len(allocations) > 1 and any(a.alone for a in jobs):
         problems.append("a job that is to be alone is not")
     return problems
@@ -91,7 +91,7 @@ def overbooked(
 
 @dataclass(slots=True)
 class Held:
-    """What a namespace has booked in a partition."""
+    """What a namespace has allocated in a partition."""
 
     memory: int = 0
     jobs: int = 0
@@ -100,12 +100,12 @@ class Held:
 def totals(
     servers: Iterable[GPUServer], released: Mapping[str, Collection[str]]
 ) -> dict[str, Held]:
-    """Add up what each namespace has booked; a job on several GPUs counts as one job.
+    """Add up what each namespace has allocated; a job on several GPUs counts as one job.
 
     Parameters
     ----------
     released
-        UIDs of jobs whose bookings are being given back, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being given back, by GPUServer: they do not count.
     """
     result: dict[str, Held] = {}
     seen: set[str] = set()
@@ -122,5 +122,5 @@ def totals(
 
 
 def keeps(uid: str, servers: Iterable[str], released: Mapping[str, Collection[str]]) -> bool:
-    """Tell whether a job has something booked on these GPUs that is not being given back."""
+    """Tell whether a job has something allocated on these GPUs that is not being given back."""
     return any(uid not in released.get(server, ()) for server in servers)

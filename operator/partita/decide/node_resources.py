@@ -1,7 +1,7 @@
 """What is left of the nodes' own resources: CPU, memory and ephemeral storage.
 
 Of a node's allocatable amounts there is left what neither a Pod that is bound to it requests,
-whoever made it, nor a job for which a GPU of the node is booked and whose Pod is not bound yet.
+whoever made it, nor a job for which a GPU of the node is allocated and whose Pod is not bound yet.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ __all__ = ["allocatable_of", "left_on", "offered", "requested_by"]
 
 
 def requested_by(uid: str, attempt: int, state: State) -> tuple[Requests, bool]:
-    """Return what a booked job requests of its node, and whether a Pod there counts it already.
+    """Return what an allocated job requests of its node, and whether a Pod there counts it already.
 
     Before its Pod exists this follows from its template: what admission adds is not known yet.
     """
@@ -43,7 +43,7 @@ def left_on(
     Parameters
     ----------
     released
-        UIDs of jobs whose bookings are being given back, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being given back, by GPUServer: they do not count.
     """
     result, servers = {}, defaultdict(list)
     for server in state.servers.values():
@@ -70,10 +70,10 @@ def left_on(
 
 
 def offered(left: Mapping[str, Requests], gpus: Sequence[policy.GPU]) -> tuple[policy.Node, ...]:
-    """Return nodes as a policy sees them: what is left, and what is booked on these GPUs."""
-    holders: dict[str, dict[str, policy.Booking]] = {}
+    """Return nodes as a policy sees them: what is left, and what is allocated on these GPUs."""
+    holders: dict[str, dict[str, policy.RunningJob]] = {}
     for gpu in gpus:
-        holders.setdefault(gpu.node, {}).update((b.job, b) for b in gpu.bookings)
+        holders.setdefault(gpu.node, {}).update((b.job, b) for b in gpu.running)
     result = []
     for name, amounts in left.items():
         held = holders.get(name, {}).values()

@@ -14,8 +14,8 @@ from partita.decide.guard import Guard
 from partita.informer.state import State
 from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.pods.requests import Requests
-from partita_policies.capacity import Capacity
-from partita_policies.types import GPU, Booking, Job, Node
+from partita_policies.capacity import FreeCapacity
+from partita_policies.types import GPU, Job, Node, RunningJob
 
 __all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for"]
 
@@ -31,7 +31,7 @@ class Preemption:
     job: Job
     gpus: tuple[str, ...]
     """Where the job is to start."""
-    victims: tuple[Booking, ...]
+    victims: tuple[RunningJob, ...]
 
 
 class PreemptionOutlook:
@@ -40,7 +40,7 @@ class PreemptionOutlook:
     Parameters
     ----------
     gpus
-        The GPUs that may take jobs, with what is booked on them now.
+        The GPUs that may take jobs, with what is allocated on them now.
     leaving
         UIDs of jobs that are being ended.
     nodes
@@ -53,9 +53,9 @@ class PreemptionOutlook:
         self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
         self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
         """What will be left of each node."""
-        on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.bookings}
-        for (node, _), booking in on_nodes.items():
-            self._add(node, booking, -1)
+        on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.running}
+        for (node, _), running_job in on_nodes.items():
+            self._add(node, running_job, -1)
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, job_id: object) -> bool:
@@ -69,9 +69,9 @@ class PreemptionOutlook:
     def fits(self, job: Job, *gpus: str) -> bool:
         """Tell whether a job will fit on each of these GPUs."""
         there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
-        room = Capacity(there)
+        capacity = FreeCapacity(there)
         return len(there) == len(gpus) and all(
-            room.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
+            capacity.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
             for gpu in there
         )
 
@@ -81,22 +81,22 @@ class PreemptionOutlook:
         self._add(self._gpus[gpus[0]].node, job, -1)
         for name in gpus:
             gpu = self._gpus[name]
-            bookings = (*gpu.bookings, guard.booking(job, name))
-            self._gpus[name] = replace(gpu, bookings=bookings)
+            running = (*gpu.running, guard.running_job(job, name))
+            self._gpus[name] = replace(gpu, running=running)
 
     def drop(self, job_id: str) -> None:
         """Take a job out of all GPUs."""
         self._taken.pop(job_id, None)
-        dropped: dict[str, Booking] = {}
+        dropped: dict[str, RunningJob] = {}
         for name, gpu in self._gpus.items():
-            for booking in gpu.bookings:
-                if booking.job == job_id:
-                    dropped[gpu.node] = booking
+            for running_job in gpu.running:
+                if running_job.job == job_id:
+                    dropped[gpu.node] = running_job
             self._gpus[name] = _without(gpu, (job_id,))
-        for node, booking in dropped.items():
-            self._add(node, booking, 1)
+        for node, running_job in dropped.items():
+            self._add(node, running_job, 1)
 
-    def _add(self, node: str, holder: Booking | Job, sign: int) -> None:
+    def _add(self, node: str, holder: RunningJob | Job, sign: int) -> None:
         left = self.left.get(node)
         if left is not None:
             asked = _asked(holder)
@@ -104,11 +104,11 @@ class PreemptionOutlook:
             self.left[node] = Requests(*added)
 
 
-def _asked(holder: Booking | Job) -> Requests:
+def _asked(holder: RunningJob | Job) -> Requests:
     return Requests(holder.cpu, holder.host_memory, holder.host_storage)
 
 
-def _suffices(job: Job, left: Requests | None, without: Sequence[Booking]) -> bool:
+def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) -> bool:
     """Tell whether a node has what a job asks of it, once these have given back what they have."""
     if left is None:
         return True
@@ -137,12 +137,12 @@ class Victims:
         """Note that a job is not ended after all."""
         self._until.pop(job_id, None)
 
-    def update(self, booked: AbstractSet[str], state: State, grace: float) -> None:
+    def update(self, allocated: AbstractSet[str], state: State, grace: float) -> None:
         """Forget jobs that hold nothing any more; find those that another operator preempted."""
-        for job_id in self._until.keys() - booked:
+        for job_id in self._until.keys() - allocated:
             del self._until[job_id]
-        for job_id in booked - self._until.keys():
-            since = _preempted_at(state.jobs.get(job_id), state.booked(job_id))
+        for job_id in allocated - self._until.keys():
+            since = _preempted_at(state.jobs.get(job_id), state.allocated(job_id))
             if since is not None:
                 self.add(job_id, since, grace)
 
@@ -155,9 +155,9 @@ class Victims:
         return self._until.keys() - self.leaving(now).keys()
 
 
-def _preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) -> datetime | None:
-    """Return when the attempt that a job has booked was preempted; None if it was not."""
-    numbers = {allocation.attempt for allocation in booked.values()}
+def _preempted_at(job: SharedGPUJob | None, allocated: Mapping[str, Allocation]) -> datetime | None:
+    """Return when the attempt that a job has allocated was preempted; None if it was not."""
+    numbers = {allocation.attempt for allocation in allocated.values()}
     for attempt in job.status.attempts[-1:] if job else ():
         if attempt.number in numbers and attempt.outcome is Outcome.PREEMPTED:
             return attempt.end_time
@@ -165,9 +165,9 @@ def _preempted_at(job: SharedGPUJob | None, booked: Mapping[str, Allocation]) ->
 
 
 def _without(gpu: GPU, jobs: Collection[str]) -> GPU:
-    if all(booking.job not in jobs for booking in gpu.bookings):
+    if all(running_job.job not in jobs for running_job in gpu.running):
         return gpu
-    return replace(gpu, bookings=tuple(b for b in gpu.bookings if b.job not in jobs))
+    return replace(gpu, running=tuple(b for b in gpu.running if b.job not in jobs))
 
 
 def victims_for(
@@ -177,7 +177,7 @@ def victims_for(
     left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
     kept: Collection[str] = (),
-) -> tuple[tuple[str, ...], tuple[Booking, ...]] | None:
+) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs on which the least must be ended for a job to fit.
 
     Victims have a lower priority than the job; the lowest go first, and among equals the one
@@ -186,7 +186,7 @@ def victims_for(
     Parameters
     ----------
     gpus
-        The GPUs that may take jobs, with what is booked on them now.
+        The GPUs that may take jobs, with what is allocated on them now.
     left
         What is left of their nodes; one that is not there is not checked.
     spared
@@ -221,7 +221,7 @@ class _Option:
     """One GPU, and who must go for the job to fit there."""
 
     gpu: str
-    victims: tuple[Booking, ...]
+    victims: tuple[RunningJob, ...]
 
     @property
     def cost(self) -> tuple[int, int, str]:
@@ -235,23 +235,23 @@ def _costs(options: Sequence[_Option]) -> tuple[int, str]:
 
 def _victims_on(
     job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
-) -> tuple[Booking, ...] | None:
+) -> tuple[RunningJob, ...] | None:
     """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
-    lower = [b for b in gpu.bookings if b.priority < job.priority and b.job not in kept]
+    lower = [b for b in gpu.running if b.priority < job.priority and b.job not in kept]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
-    host, room, victims = left.get(gpu.node), Capacity([gpu]), list[Booking]()
-    while room.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
+    host, capacity, victims = left.get(gpu.node), FreeCapacity([gpu]), list[RunningJob]()
+    while capacity.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
         if len(victims) == len(lower):
             return None
         victims.append(lower[len(victims)])
-        room.give_back(victims[-1].job)
-    for booking in reversed(victims[:-1]):
-        others = [victim for victim in victims if victim is not booking]
+        capacity.give_back(victims[-1].job)
+    for running_job in reversed(victims[:-1]):
+        others = [victim for victim in victims if victim is not running_job]
         if _fits(job, gpu, host, others):
             victims = others
     return tuple(victims)
 
 
-def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[Booking]) -> bool:
-    left = _without(gpu, {booking.job for booking in without})
-    return _suffices(job, host, without) and Capacity([left]).why_not(job, gpu.id) is None
+def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[RunningJob]) -> bool:
+    left = _without(gpu, {running_job.job for running_job in without})
+    return _suffices(job, host, without) and FreeCapacity([left]).why_not(job, gpu.id) is None

@@ -22,7 +22,7 @@ def fair_order(
     jobs
         The waiting jobs.
     held
-        Bytes that each namespace has booked in the partition.
+        Bytes that each namespace has allocated in the partition.
     weights
         Weight of each namespace; 1 for one that is not there.
     whole_gpu

@@ -23,7 +23,7 @@ neighbours, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.types import GPU, Job, Node
 
 __all__ = ["Aging", "fit_among", "gpus_to_hold"]
@@ -92,17 +92,20 @@ def _by_node(gpus: Iterable[GPU]) -> dict[str, list[GPU]]:
     return nodes
 
 
-def fit_among(job: Job, room: Capacity, gpus: Iterable[GPU]) -> tuple[str, ...] | None:
+def fit_among(job: Job, capacity: FreeCapacity, gpus: Iterable[GPU]) -> tuple[str, ...] | None:
     """Find GPUs among these on which a job fits now."""
     for candidates in _by_node(gpus).values():
-        free = [gpu.id for gpu in candidates if room.why_not(job, gpu.id) is None]
+        free = [gpu.id for gpu in candidates if capacity.why_not(job, gpu.id) is None]
         if len(free) >= job.gpus:
             return tuple(free[: job.gpus])
     return None
 
 
 def gpus_to_hold(
-    job: Job, room: Capacity, gpus: Iterable[GPU], nodes: Mapping[str, Node] = MappingProxyType({})
+    job: Job,
+    capacity: FreeCapacity,
+    gpus: Iterable[GPU],
+    nodes: Mapping[str, Node] = MappingProxyType({}),
 ) -> tuple[str, ...] | None:
     """Choose among these the GPUs on which a job will fit soonest; None if it fits on none.
 
@@ -111,14 +114,14 @@ def gpus_to_hold(
     Parameters
     ----------
     nodes
-        What may be booked of nodes, what is booked included; one that is not there is not checked.
+        What is allocatable on nodes. A node that is not listed is not checked.
     """
     best: tuple[int, tuple[str, ...]] | None = None
     for candidates in _by_node(gpus).values():
         large = [g for g in candidates if _could_take(job, g) and _suffices(job, g, nodes)]
         if len(large) < job.gpus:
             continue
-        missing = sorted((_missing(job, room, gpu), gpu.id) for gpu in large)[: job.gpus]
+        missing = sorted((_missing(job, capacity, gpu), gpu.id) for gpu in large)[: job.gpus]
         option = sum(m for m, _ in missing), tuple(sorted(gpu for _, gpu in missing))
         best = min(best, option) if best else option
     return best[1] if best else None
@@ -138,6 +141,6 @@ def _suffices(job: Job, gpu: GPU, nodes: Mapping[str, Node]) -> bool:
     )
 
 
-def _missing(job: Job, room: Capacity, gpu: GPU) -> int:
-    free = room[gpu.id].memory
+def _missing(job: Job, capacity: FreeCapacity, gpu: GPU) -> int:
+    free = capacity[gpu.id].memory
     return gpu.memory - free if job.alone else max(0, job.memory - free)

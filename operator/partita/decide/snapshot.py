@@ -10,14 +10,14 @@ from partita.models import GPUPartition, GPUServer
 from partita.models.base import seconds_since
 from partita.reconcile.agent_reports import max_clients
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita_policies import types as policy
 
 __all__ = ["gpus_of", "snapshot_of"]
 
 
 def gpus_of(partition: GPUPartition, state: State, now: datetime) -> tuple[policy.GPU, ...]:
-    """Return the GPUs of a partition that may take jobs, with what is booked on them."""
+    """Return the GPUs of a partition that may take jobs, with what is allocated on them."""
     cap = cache(partition.spec.priority_cap)
     return tuple(
         _gpu(server, partition, state, now, cap)
@@ -38,28 +38,28 @@ def _gpu(
     return policy.GPU(
         id=server.metadata.name,
         node=status.node,
-        memory=bookable(status.memory, partition),
+        memory=allocatable(status.memory, partition),
         max_jobs=max_jobs,
         max_clients=max_clients(server) or max_jobs,
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
-        bookings=tuple(_bookings(server, state, now, cap)),
+        running=tuple(_running_jobs(server, state, now, cap)),
     )
 
 
-def _bookings(
+def _running_jobs(
     server: GPUServer, state: State, now: datetime, cap: Callable[[str], int]
-) -> list[policy.Booking]:
-    bookings = []
+) -> list[policy.RunningJob]:
+    running = []
     for uid, allocation in server.status.allocations.items():
         job = state.jobs.get(uid)
         application = (job.spec.application if job else None) or ""
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         expected = job.spec.expected_duration if job else None
         requests, _ = requested_by(uid, allocation.attempt, state)
-        bookings.append(
-            policy.Booking(
+        running.append(
+            policy.RunningJob(
                 job=uid,
                 memory=allocation.memory,
                 application=application,
@@ -77,7 +77,7 @@ def _bookings(
                 host_storage=requests.storage,
             )
         )
-    return bookings
+    return running
 
 
 def snapshot_of(

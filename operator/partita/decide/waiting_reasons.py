@@ -8,7 +8,7 @@ from partita.decide.reservations import fit_among
 from partita.pods.requests import Requests
 from partita.reconcile.node_fit import told
 from partita.reconcile.reasons import Reason, Why, gib
-from partita_policies.capacity import Capacity, CapacityShortage
+from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.types import GPU, Job
 
 __all__ = ["WaitingReasons", "shape_of"]
@@ -41,7 +41,7 @@ class WaitingReasons:
 
     Parameters
     ----------
-    room
+    capacity
         What is left after the cycle.
     gpus
         The GPUs that may take jobs.
@@ -57,7 +57,7 @@ class WaitingReasons:
 
     def __init__(
         self,
-        room: Capacity,
+        capacity: FreeCapacity,
         gpus: Sequence[GPU],
         *,
         holds: Mapping[str, Sequence[str]],
@@ -66,7 +66,7 @@ class WaitingReasons:
         wanted: int,
         totals: Mapping[str, Requests] = MappingProxyType({}),
     ) -> None:
-        self._room = room
+        self._capacity = capacity
         self._gpus = gpus
         self._holds = holds
         self._held = {gpu for theirs in holds.values() for gpu in theirs}
@@ -102,7 +102,7 @@ class WaitingReasons:
         for gpu, refusal in zip(self._gpus, found, strict=True):
             if refusal is CapacityShortage.HOST:
                 self.short.add(gpu.node)
-        if fit_among(job, self._room, [g for g in self._gpus if g.id not in self._held]):
+        if fit_among(job, self._capacity, [g for g in self._gpus if g.id not in self._held]):
             return Why(
                 Reason.POLICY_WAITS,
                 f"it would fit, but policy {self._policy} does not start it yet",
@@ -123,7 +123,7 @@ class WaitingReasons:
         return Why(_REASONS[main], self._sentence(job, refusals, main))
 
     def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
-        refusal = self._room.why_not(job, gpu.id)
+        refusal = self._capacity.why_not(job, gpu.id)
         if refusal is None and gpu.id in self._held:
             return "held"
         return refusal
@@ -138,8 +138,8 @@ class WaitingReasons:
         count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
         if main is CapacityShortage.MEMORY:
             lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
-            most = max(lacking, key=lambda gpu: self._room[gpu.id].memory)
-            free = max(0, self._room[most.id].memory)
+            most = max(lacking, key=lambda gpu: self._capacity[gpu.id].memory)
+            free = max(0, self._capacity[most.id].memory)
             said = (
                 f"needs {gib(job.memory)} of GPU memory; the most that is free is {gib(free)} "
                 f"of {gib(most.memory)} on {most.id}"
@@ -193,7 +193,7 @@ class WaitingReasons:
         )
 
     def _left(self, node: str) -> tuple[int, int, int]:
-        hosts = self._room.hosts
+        hosts = self._capacity.hosts
         return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
 
 

@@ -48,26 +48,26 @@ class OwnedPods:
         """Return the Pods that name an object as their controller."""
         return [self.by_uid[uid] for uid in self._of.of(owner)]
 
-    def orphans_of(self, booked: Iterable[Allocation]) -> list[PodView]:
+    def orphans_of(self, allocated: Iterable[Allocation]) -> list[PodView]:
         """Return the Pods without a controller that have the names of allocated attempts."""
-        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in booked}
+        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}
         return [self.by_uid[self._orphans[name]] for name in names if name in self._orphans]
 
 
 def is_of_job(
-    pod: PodView, job: SharedGPUJob | None, booked: Iterable[Allocation], *, uid: str
+    pod: PodView, job: SharedGPUJob | None, allocated: Iterable[Allocation], *, uid: str
 ) -> bool:
     """Tell whether a Pod is one of a job's.
 
     Parameters
     ----------
     job
-        The job; None if it is gone: then what it has booked tells where it was.
+        The job; None if it is gone: then what it has allocated tells where it was.
     uid
         Its UID.
     """
     if not pod.owner_uid:
-        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in booked}
+        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}
         if (pod.namespace, pod.name) not in names:
             return False
     elif pod.owner_uid != uid:
@@ -77,4 +77,4 @@ def is_of_job(
         meta = job.metadata
         mine = (pod.namespace, pod.owner) == (meta.namespace, meta.name)
         return mine and recorded in {None, "", pod.uid}
-    return any((pod.namespace, pod.owner) == (a.namespace, a.name) for a in booked)
+    return any((pod.namespace, pod.owner) == (a.namespace, a.name) for a in allocated)

@@ -89,19 +89,19 @@ class State:
 
     def pods_of(self, uid: str) -> list[PodView]:
         """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
-        booked = self.booked(uid).values()
-        found = [*self._owned.of(uid), *self._owned.orphans_of(booked)]
+        allocated = self.allocated(uid).values()
+        found = [*self._owned.of(uid), *self._owned.orphans_of(allocated)]
         mine = [pod for pod in found if self._is_of_job(pod, uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
 
     def _is_of_job(self, pod: PodView, uid: str) -> bool:
-        return is_of_job(pod, self.jobs.get(uid), self.booked(uid).values(), uid=uid)
+        return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
 
     def job_of(self, pod: PodView) -> str:
         """Return the UID of the job that a Pod is of, or claims to be of; empty for none."""
         if pod.owner_uid:
             return pod.owner_uid
-        return next((uid for uid in self.bookings() if self._is_of_job(pod, uid)), "")
+        return next((uid for uid in self.allocated_jobs() if self._is_of_job(pod, uid)), "")
 
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
@@ -117,13 +117,13 @@ class State:
         found = self._owned.of(server.metadata.uid)
         return next((p for p in found if p.namespace == self._server_namespace), None)
 
-    def booked(self, uid: str) -> dict[str, Allocation]:
-        """Return what a job has booked, by GPUServer."""
+    def allocated(self, uid: str) -> dict[str, Allocation]:
+        """Return what a job has allocated, by GPUServer."""
         names = self._job_servers.of(uid)
         return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
 
-    def bookings(self) -> Iterable[str]:
-        """Return the UIDs of all jobs, living or gone, that have something booked."""
+    def allocated_jobs(self) -> Iterable[str]:
+        """Return the UIDs of all jobs, living or gone, that have something allocated."""
         return self._job_servers.keys()
 
     def unknown(self, uid: str) -> bool:
@@ -137,7 +137,7 @@ class State:
     def unknown_of(self, partition: str) -> str:
         """Say what of a partition, or of the ledgers of its GPUs, could not be read.
 
-        Empty when all was. Nothing is booked, taken or given back on what is not known.
+        Empty when all was. Nothing is allocated, taken or given back on what is not known.
         """
         about = self.unreadable.about(partition)
         return next((said for uid, said in about if self.unknown(uid)), "")
@@ -168,7 +168,7 @@ class State:
         Parameters
         ----------
         ours
-            It is the answer to our own booking: nothing in it is news to the queue.
+            It is the answer to our own allocation: nothing in it is news to the queue.
         """
         name = body["metadata"]["name"]
         old = self.servers.get(name)

@@ -22,7 +22,7 @@ Apply = Callable[..., None]
 def feeds(state: State) -> dict[Kind, Apply]:
     """Return what takes in the objects of each kind, in the order in which to list them.
 
-    Pods come after the ledgers that book for them and the jobs that own them.
+    Pods come after the ledgers that allocate for them and the jobs that own them.
     """
     return {
         NODES: state.apply_node,

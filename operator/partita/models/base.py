@@ -135,7 +135,7 @@ Amount = Annotated[
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(_measured(GPU_DIGITS)),
 ]
-"""An amount of memory that was measured or booked on one GPU, in bytes; on the wire a quantity."""
+"""Memory that was measured or allocated on one GPU, in bytes; on the wire a quantity."""
 
 Total = Annotated[
     int,

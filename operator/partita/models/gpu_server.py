@@ -1,4 +1,4 @@
-"""GPUServer: one carved GPU, what its agent reports, and the ledger of what is booked on it."""
+"""GPUServer: one carved GPU, what its agent reports, and the ledger of what is allocated on it."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -67,14 +67,14 @@ class GPUServerSpec(Model):
 
 
 class Allocation(Model):
-    """What one job has booked."""
+    """What one job has allocated."""
 
     namespace: Word
     """The job's namespace."""
     name: Word
     """The job's name."""
     attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
-    """The attempt that it is booked for."""
+    """The attempt that it is allocated for."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     thread_percent: Percent = 100
@@ -84,9 +84,9 @@ class Allocation(Model):
     clients: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """MPS client processes."""
     alone: bool = False
-    """Nothing else may be booked beside it."""
+    """Nothing else may be allocated beside it."""
     since: Time
-    """When it was booked."""
+    """When it was allocated."""
 
 
 class MPSStatus(Model):
@@ -139,7 +139,7 @@ class Usage(Model):
 
 
 class GPUServerStatus(Model):
-    """What the agent reports, and what the operator has booked."""
+    """What the agent reports, and what the operator has allocated."""
 
     pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
     """UID of the server Pod that the operator made. Only the operator writes it."""
@@ -168,7 +168,7 @@ class GPUServerStatus(Model):
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """The ledger: what is booked, by job UID. Only the operator writes it."""
+    """The ledger: what is allocated, by job UID. Only the operator writes it."""
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of this type."""
@@ -186,7 +186,7 @@ class GPUServer(Resource):
     spec: GPUServerSpec
     """What the operator wants of the GPU."""
     status: GPUServerStatus = GPUServerStatus()
-    """What the agent reports, and what the operator has booked."""
+    """What the agent reports, and what the operator has allocated."""
 
     @property
     def out_of_service_since(self) -> datetime | None:

@@ -194,13 +194,13 @@ class Assignment(Model):
     """Where the job runs."""
 
     servers: Words = ()
-    """GPUServers on which it is booked."""
+    """GPUServers on which it is allocated."""
     gpus: Words = ()
     """UUIDs of the GPUs."""
     node: Word = ""
     """The node."""
     memory: Amount
-    """GPU memory booked on each GPU (bytes, as a quantity)."""
+    """GPU memory allocated on each GPU (bytes, as a quantity)."""
     thread_percent: Percent = 100
     """Percent of each GPU's threads."""
     pod: Word
@@ -225,17 +225,17 @@ class Attempt(Model):
     gpus: Words = ()
     """UUIDs of the GPUs."""
     servers: Words = ()
-    """GPUServers on which it was booked."""
+    """GPUServers on which it was allocated."""
     beside: Neighbours = ()
     """Jobs that shared the GPU when it was placed; those of other namespaces are not named."""
     memory: Amount = 0
-    """GPU memory booked (bytes, as a quantity)."""
+    """GPU memory allocated (bytes, as a quantity)."""
     peak_memory: Amount | None = None
     """Most GPU memory used (bytes, as a quantity)."""
     queued_time: Time | None = None
     """When it began to wait: the job was submitted, or the attempt before had ended."""
     booked_time: Time | None = None
-    """When the memory was booked."""
+    """When the memory was allocated."""
     start_time: Time | None = None
     """When the program started."""
     first_use_time: Time | None = None

@@ -116,15 +116,15 @@ class SharingSpec(Model):
 
     mode: SharingMode = SharingMode.MPS
     """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
-    jobs take turns, memory is booked but not enforced. `Exclusive`: one job at a time."""
+    jobs take turns, memory is allocated but not enforced. `Exclusive`: one job at a time."""
     max_jobs_per_gpu: Annotated[int, Field(alias="maxJobsPerGPU", ge=1, le=128)] = 16
     """Most jobs on one GPU at a time. Under MPS a GPU serves 60 client processes in all from CUDA
     13.1 on, 48 before."""
     memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
-    """Percent of a GPU's memory that is never booked. A GPU filled past about 93 % starts to
+    """Percent of a GPU's memory that is never allocated. A GPU filled past about 93 % starts to
     fail jobs (Son, Kim and Han, section 3.3)."""
     oversubscription: bool = False
-    """Give TensorFlow and JAX jobs unified memory, so that one may use more than its booking at
+    """Give TensorFlow and JAX jobs unified memory, so that one may use more than its allocation at
     the price of speed. Other frameworks cannot have it, and their jobs say so."""
     unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
     """What becomes of processes that use a GPU without an allocation. `Report` counts them in the
@@ -326,9 +326,9 @@ class GPUSummary(Model):
     product: Word = ""
     """The GPU's product."""
     memory: Amount = 0
-    """Memory that may be booked (bytes, as a quantity)."""
+    """Memory that may be allocated (bytes, as a quantity)."""
     allocated: Amount = 0
-    """Memory that is booked (bytes, as a quantity)."""
+    """Memory that is allocated (bytes, as a quantity)."""
     jobs: Count = 0
     """Jobs on it."""
     state: Literal[
@@ -351,9 +351,9 @@ class GPUPartitionStatus(Model):
     gpus: Count = 0
     """GPUs that may take jobs."""
     capacity: Capacity | None = None
-    """What may be booked."""
+    """What may be allocated."""
     allocated: Capacity | None = None
-    """What is booked."""
+    """What is allocated."""
     queue: QueueStatus | None = None
     """How many jobs there are."""
     policy: PolicyStatus | None = None

@@ -2,8 +2,8 @@
 
 A field that an older CRD lacks is dropped by the API server without a word
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/,
-"Field pruning"): a ledger written there would lose bookings. A newer CRD is no trouble, as fields
-are only ever added.
+"Field pruning"): a ledger written there would lose allocations. A newer CRD is no trouble, as
+fields are only ever added.
 """
 
 import asyncio

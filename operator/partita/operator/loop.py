@@ -122,7 +122,7 @@ class Loop:
                 await self._wait()
 
     async def begun(self) -> None:
-        """Wait until what was there at the start has been decided on, and is booked.
+        """Wait until what was there at the start has been decided on, and is allocated.
 
         Nothing can be decided of jobs that wait before a first GPU is ready.
         """

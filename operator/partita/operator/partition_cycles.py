@@ -1,4 +1,4 @@
-"""The cycles of partitions: each decides who starts, and has it booked and said.
+"""The cycles of partitions: each decides who starts, and has it allocated and said.
 
 A partition's cycles run one after another in a task of their own, and all writes to its ledgers are
 made there; so a policy that hangs holds up nobody else's jobs, and no two of our own writes ever
@@ -135,7 +135,7 @@ class Cycles:
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._state.dirty.partitions(name)
             self._on_cycle(name)
-            # The slower the API server takes the bookings, the more of them go into one write.
+            # The slower the API server takes the allocations, the more of them go into one write.
             await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
             if not kept.again:
                 self._forget_if_gone(name, kept)

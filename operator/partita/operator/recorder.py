@@ -107,7 +107,9 @@ class Recorder:
 def _lasting(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot without what changes by time alone."""
     gpus = tuple(
-        replace(gpu, bookings=tuple(replace(booking, elapsed=0.0) for booking in gpu.bookings))
+        replace(
+            gpu, running=tuple(replace(running_job, elapsed=0.0) for running_job in gpu.running)
+        )
         for gpu in snapshot.gpus
     )
     return replace(snapshot, time=0.0, gpus=gpus)

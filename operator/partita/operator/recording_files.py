@@ -116,10 +116,10 @@ class RecordingFiles:
                     continue
                 partition = path.name.partition("_")[2].partition(".jsonl")[0]
                 sizes.setdefault(partition, []).append((path, path.stat().st_size))
-        room = self._limit - (len(opened) + 1) * self._full
+        capacity = self._limit - (len(opened) + 1) * self._full
         count = MOST_FILES - len(opened) - 1
         total = {name: sum(size for _, size in files) for name, files in sizes.items()}
-        while sum(total.values()) > max(room, 0) or sum(map(len, sizes.values())) > count:
+        while sum(total.values()) > max(capacity, 0) or sum(map(len, sizes.values())) > count:
             name = max((n for n in sizes if sizes[n]), key=lambda n: total[n])
             path, size = sizes[name].pop(0)
             path.unlink(missing_ok=True)

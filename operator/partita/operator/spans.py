@@ -62,7 +62,7 @@ def _attempt(attempt: Attempt) -> Iterator[Span]:
         "partita.attempt": attempt.number,
         "partita.outcome": outcome.value,
         "partita.gpus": ",".join(attempt.servers),
-        "partita.memory.booked": attempt.memory,
+        "partita.memory.allocated": attempt.memory,
     }
     if attempt.peak_memory is not None:
         attributes["partita.memory.peak"] = attempt.peak_memory

@@ -110,7 +110,7 @@ def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: in
 def _give_back(
     server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
 ) -> None:
-    """Let a GPU go once nothing is booked on it any more: first its Pod, then the object."""
+    """Let a GPU go once nothing is allocated on it any more: first its Pod, then the object."""
     if server.status.allocations:
         return
     if pod is None:

@@ -25,7 +25,7 @@ from partita.models.partition import (
 )
 from partita.partitions.unavailable_gpus import Stuck, hindrance, stuck_servers
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 
 __all__ = ["partition_status", "waits"]
 
@@ -104,7 +104,7 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
         name=server.metadata.name,
         node=server.status.node,
         product=server.status.product,
-        memory=bookable(server.status.memory, partition),
+        memory=allocatable(server.status.memory, partition),
         allocated=sum(a.memory for a in allocations),
         jobs=len(allocations),
         state=stands,

@@ -15,7 +15,7 @@ from partita.reconcile.job_status import merge_diff
 __all__ = ["PartitionStatuses"]
 
 _PERIOD = 1.0
-"""Least seconds between two writes about one partition: every booking changes its numbers. Where
+"""Least seconds between two writes about one partition: every allocation changes its numbers. Where
 all writes take longer than that, they rest as long: the API server has more to do."""
 
 

@@ -27,13 +27,13 @@ class JobAllocation:
     attempt: int
     """The attempt, counted from 1."""
     servers: tuple[str, ...]
-    """GPUServers on which it is booked, in name order."""
+    """GPUServers on which it is allocated, in name order."""
     uuids: tuple[str, ...]
     """UUIDs of their GPUs as NVML gives them, in the same order."""
     node: str
     """The node of the GPUs, for people: the scheduler finds it through the extended resource."""
     memory: int
-    """GPU memory booked on each GPU for the whole job (bytes)."""
+    """GPU memory allocated on each GPU for the whole job (bytes)."""
     total_memory: int
     """Whole memory of each GPU, of the smallest where they differ (bytes)."""
     mode: SharingMode

@@ -1,4 +1,4 @@
-"""The variables that hold a job's processes within what it booked.
+"""The variables that hold a job's processes within what it allocated.
 
 Each name stands beside its documentation. `MPS` is
 https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html.
@@ -120,7 +120,7 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # together stop the program: jaxlib 0.10.2 raises ValueError ("specified together").
             # Empty counts as unset and hides what the user or the image says. Preallocating would
             # take all of it at once: no room within the MPS limit for what CUDA's libraries
-            # allocate beside XLA, and a profile that shows nothing but the booking.
+            # allocate beside XLA, and a profile that shows nothing but the allocation.
             return {
                 "XLA_CLIENT_MEM_FRACTION": _decimal(fraction),
                 "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
@@ -157,7 +157,7 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
             )
         case Framework.PYTORCH | Framework.CUPY:
             return {}, (
-                f"oversubscription cannot be had for {framework}: the job is held to its booking",
+                f"{framework} does not support oversubscription: the job is held to its allocation",
             )
         case Framework.NONE:
             return {}, (

@@ -170,7 +170,7 @@ class _Build:
         if spec.get("terminationGracePeriodSeconds") == 0:
             # A Pod without any is forgotten when it is deleted, before kubelet has ended it
             # (k8s.io/kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete): its GPU
-            # memory would be booked anew while its programs still have it.
+            # memory would be allocated anew while its programs still have it.
             spec["terminationGracePeriodSeconds"] = 1
             self.notices.append(
                 "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "

@@ -100,7 +100,7 @@ _CUDA_ERROR: Final = re.compile(
 def is_mps_client_terminated(text: str) -> bool:
     """Tell whether a failed program's last words say that MPS had its GPU work ended.
 
-    So dies a program above its booking, which the agent has MPS end; but also every client of an
+    So dies a program above its allocation, which the agent has MPS end; but also every client of an
     MPS server that fails.
     """
     return _MPS_CLIENT_TERMINATED.search(text) is not None

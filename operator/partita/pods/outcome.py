@@ -66,7 +66,7 @@ class PodOutcome:
     reason: str = ""
     """Why kubelet evicted or did not admit it, such as `OutOfcpu`; else empty."""
     ended_from_outside: bool = False
-    """Whether it failed as a program does that the agent ends for being above its booking."""
+    """Whether it failed as a program does that the agent ends for being above its allocation."""
     gpu_error: bool = False
     """Whether it failed as a program does on whose GPU something went wrong."""
     mps_error: bool = False

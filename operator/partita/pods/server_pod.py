@@ -72,7 +72,7 @@ latest/docker-specialized.html, "Driver Capabilities"."""
 # To set the GPU's compute mode one must be the node's administrator: "Requires root permissions",
 # nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/. With SYS_ADMIN,
 # allowPrivilegeEscalation cannot be false. Where jobs take turns nothing but a signal ends a
-# program above its booking, and it runs as another user.
+# program above its allocation, and it runs as another user.
 _AGENT_CAPABILITIES: Final = {
     SharingMode.MPS: ("SYS_ADMIN",),
     SharingMode.TIME_SLICING: ("KILL", "SYS_ADMIN"),

@@ -34,8 +34,8 @@ def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
 def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime | None]:
     """Return a job's peak on any of its GPUs, in bytes, and when it used one of them first.
 
-    Either is None where no agent has told. An agent that does not know of a new booking yet still
-    reports the attempt before.
+    Either is None where no agent has reported it. An agent that does not know of a new allocation
+    yet still reports the attempt before.
     """
     uses = [
         usage.jobs[uid]

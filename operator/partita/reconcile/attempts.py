@@ -53,8 +53,8 @@ class Surroundings:
 
     pods: Sequence[PodView]
     """Its Pods, by attempt."""
-    booked: Mapping[str, Allocation]
-    """What it has booked, by GPUServer."""
+    allocated: Mapping[str, Allocation]
+    """What it has allocated, by GPUServer."""
     uuids: Mapping[str, str]
     """UUIDs of those GPUs."""
     nodes: Mapping[str, str]
@@ -67,7 +67,7 @@ class Surroundings:
     first_use: datetime | None = None
     """When it was first seen to use the GPU, by the node's clock."""
     enforced: bool = True
-    """Whether the agent ends programs that are above their booking."""
+    """Whether the agent ends programs that are above their allocation."""
     over_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the Pods that are over were first seen to be, by attempt."""
     beside: Sequence[str] = ()
@@ -123,7 +123,7 @@ def _new_attempt(
     job: SharedGPUJob, attempts: Mapping[int, Attempt], pod: PodView, around: Surroundings
 ) -> Attempt:
     before = attempts.get(pod.attempt - 1)
-    mine = {s: a for s, a in around.booked.items() if a.attempt == pod.attempt}
+    mine = {s: a for s, a in around.allocated.items() if a.attempt == pod.attempt}
     first = next(iter(mine.values()), None)
     return Attempt(
         number=pod.attempt,
@@ -148,7 +148,7 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
     if pod.node and not attempt.node:
         update["node"] = pod.node
     if seen.started_at and start is None:
-        # The node's clock may be off; ours said when the booking was made and what is now.
+        # The node's clock may be off; ours said when the allocation was made and what is now.
         start = min(max(seen.started_at, attempt.booked_time or now), now)
         update["start_time"] = start
     if attempt.outcome is None and (used := _first_use(pod, start, around, now)):
@@ -192,7 +192,7 @@ def _first_use(
 def judged_at(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime | None:
     """When a failure is judged that others may have brought about; None for at once.
 
-    What a neighbour did to it, or that it was above its booking, comes from the agent, and
+    What a neighbour did to it, or that it was above its allocation, comes from the agent, and
     perhaps later than the Pod's end does from kubelet.
     """
     seen = pod.outcome
@@ -218,7 +218,7 @@ def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outc
             return Outcome.POD_DELETED, POD_DELETED
         above = peak is not None and peak > attempt.memory > 0 and around.enforced
         if seen.ended_from_outside and peak is not None and above:
-            facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} booked"
+            facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} allocated"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
         if seen.ended_from_outside and around.above_processes:
             return Outcome.FAILED, f"{around.above_processes}: {seen.message}"

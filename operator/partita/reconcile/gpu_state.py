@@ -5,7 +5,7 @@ from typing import Literal
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.reconcile.agent_reports import max_clients
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita.reconcile.node_fit import Host, Largest
 
 __all__ = ["ServerState", "largest_of", "server_state"]
@@ -72,7 +72,7 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
         hosts[name] = Host(
             name,
             node.info if node else None,
-            memory=max(known.memory, bookable(server.status.memory, partition)),
+            memory=max(known.memory, allocatable(server.status.memory, partition)),
             gpus=known.gpus + (not arriving),
             arriving=known.arriving or arriving,
             clients=max(known.clients, 0 if arriving else max_clients(server)),

@@ -61,7 +61,7 @@ class JobReconciler:
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
-        """UIDs of jobs whose bookings are to be given back, by GPUServer."""
+        """UIDs of jobs whose allocations are to be given back, by GPUServer."""
         self.largest: dict[str, Largest] = {}
         """The most that each partition could give."""
 
@@ -91,7 +91,7 @@ class JobReconciler:
         self._known[uid].first_attempt = attempt + 1
 
     def placed(self, uid: str, beside: tuple[str, ...]) -> None:
-        """Note that a job is being booked, and whom it meets on its GPUs."""
+        """Note that a job is being allocated, and whom it meets on its GPUs."""
         self.waiting[self._known[uid].home].pop(uid, None)
         self._known[uid].beside = beside
 
@@ -141,7 +141,7 @@ class JobReconciler:
         return known.home if known is not None else ""
 
     def attempt_of(self, uid: str) -> int:
-        """Return the number of the attempt that a booking made now is for."""
+        """Return the number of the attempt that an allocation made now is for."""
         known = self._known[uid]
         return max(known.plan.next_attempt if known.plan else 1, known.first_attempt)
 
@@ -168,13 +168,13 @@ class JobReconciler:
         stake: list[tuple[str, object]] = []
         if uid in self.waiting[home]:
             stake.append((home, self.waiting[home][uid]))
-        servers = [self._state.servers[s] for s in self._state.booked(uid)]
+        servers = [self._state.servers[s] for s in self._state.allocated(uid)]
         names = [(s.spec.partition, s.metadata.name) for s in servers]
         return stake + [(p, name) for p, name in names if uid in self.releases[name]]
 
     def _look(self, uid: str, now: datetime) -> Plan | None:
         self.waiting[self.partition_of(uid)].pop(uid, None)
-        for server in self._state.booked(uid):
+        for server in self._state.allocated(uid):
             self.releases[server].discard(uid)
         job = self._state.jobs.get(uid)
         if job is None and not self._state.unknown(uid):
@@ -189,20 +189,22 @@ class JobReconciler:
             made = plan(job, replace(around, nothing_larger=why), now)
         known.plan = made
         if made.release:
-            for server in self._state.booked(uid):
+            for server in self._state.allocated(uid):
                 self.releases[server].add(uid)
         if made.wants_gpu:
             self._enqueue(job, known, made, now)
         else:
             known.why = known.position = known.told = None
             known.bypasses = 0
-        if all(a.outcome is not None for a in job.status.attempts) and not self._state.booked(uid):
+        if all(a.outcome is not None for a in job.status.attempts) and not self._state.allocated(
+            uid
+        ):
             known.ending = None
         return made
 
     def _forget(self, uid: str) -> None:
         if not any(p.alive for p in self._state.pods_of(uid)):
-            for server in self._state.booked(uid):
+            for server in self._state.allocated(uid):
                 self.releases[server].add(uid)
         self._known.pop(uid, None)
         self._refusals.forget(uid)
@@ -263,8 +265,8 @@ class JobReconciler:
     def _surroundings(self, job: SharedGPUJob, now: datetime) -> Surroundings:
         state, uid = self._state, job.metadata.uid
         known = self._known[uid]
-        booked = state.booked(uid)
-        servers = {name: state.servers[name] for name in booked}
+        allocated = state.allocated(uid)
+        servers = {name: state.servers[name] for name in allocated}
         pods = state.pods_of(uid)
         over = [pod.attempt for pod in pods if not pod.alive]
         known.over_since = {attempt: known.over_since.get(attempt, now) for attempt in over}
@@ -272,14 +274,14 @@ class JobReconciler:
         times = self._times(job.spec.partition)
         return Surroundings(
             pods=pods,
-            booked=booked,
+            allocated=allocated,
             uuids={name: s.status.uuid for name, s in servers.items()},
             nodes={name: s.status.node for name, s in servers.items()},
             node_exists=lambda node: node in state.nodes,
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
             not_created=known.not_created,
-            creation=self.creations.of(uid, booked.values()),
+            creation=self.creations.of(uid, allocated.values()),
             ending=self._ending(job, now),
             peak=peak,
             first_use=first_use,
@@ -309,15 +311,15 @@ class JobReconciler:
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
-        booked, known = self._state.booked(job.metadata.uid), self._known[job.metadata.uid]
-        for name, allocation in booked.items():
+        allocated, known = self._state.allocated(job.metadata.uid), self._known[job.metadata.uid]
+        for name, allocation in allocated.items():
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
             if fault is not None:
                 return ending_of(name, fault, allocation)
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        if any(a.attempt < known.first_attempt for a in booked.values()):
+        if any(a.attempt < known.first_attempt for a in allocated.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return known.ending
 
@@ -335,7 +337,7 @@ class JobReconciler:
     def wake_at(self, uid: str, now: datetime) -> datetime | None:
         """When the job is to be looked at again though nothing has changed."""
         known = self._known[uid]
-        times = [self.drain_deadline(server) for server in self._state.booked(uid)]
+        times = [self.drain_deadline(server) for server in self._state.allocated(uid)]
         if known.plan:
             times += known.plan.wake, avoided_until(known.plan.attempts, now)
         job = self._state.jobs.get(uid)
@@ -382,12 +384,12 @@ class JobReconciler:
         return status, within(job.status, status)
 
     def _place(self, uid: str) -> AssignedPlace | None:
-        booked = self._state.booked(uid)
-        if not booked:
+        allocated = self._state.allocated(uid)
+        if not allocated:
             return None
-        servers = [self._state.servers[name] for name in booked]
+        servers = [self._state.servers[name] for name in allocated]
         return AssignedPlace(
-            booked=booked,
+            allocated=allocated,
             uuids=[s.status.uuid for s in servers],
             node=servers[0].status.node,
             beside=self._known[uid].beside,

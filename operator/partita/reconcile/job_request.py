@@ -16,20 +16,20 @@ from partita_policies import types as policy
 __all__ = [
     "HISTORY_MARGIN_PERCENT",
     "Largest",
+    "allocatable",
     "asked_memory",
-    "bookable",
     "resolve",
     "takes_memory_from_history",
     "with_profile",
 ]
 
 HISTORY_MARGIN_PERCENT = 10
-"""Added to a peak that was measured, when a job names no memory or was above its booking. An
+"""Added to a peak that was measured, when a job names no memory or was above its allocation. An
 assumption: runs differ."""
 
 
-def bookable(total: int, partition: GPUPartition) -> int:
-    """Bytes of a GPU that may be booked: its memory less the partition's reserve, whole MiB."""
+def allocatable(total: int, partition: GPUPartition) -> int:
+    """Bytes of a GPU that may be allocated: its memory less the partition's reserve, whole MiB."""
     share = total * (100 - partition.spec.sharing.memory_reserve_percent) // 100
     return share // MEBI * MEBI
 
@@ -69,7 +69,7 @@ def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: i
     if not refused:
         return memory
     percent = 100 + job.spec.retry.out_of_memory.growth_percent
-    # One that was above its booking, and ended for it, has shown how much it needs.
+    # One that was above its allocation, and ended for it, has shown how much it needs.
     taken = max(a.peak_memory or 0 for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY)
     shown = _with_margin(taken) if taken > refused else 0
     grown = max(memory, -(-refused * percent // 100), shown)
@@ -240,8 +240,8 @@ def _problem(
 
 def _nothing_larger(partition: str, refused: int) -> str:
     return (
-        f"it ran out of GPU memory with {gib(refused)} booked, and {partition} has no more to give "
-        "on one GPU: make it use less (a smaller batch or model), or submit it to a partition "
+        f"it ran out of GPU memory with {gib(refused)} allocated, and {partition} has no more to "
+        "give on one GPU: make it use less (a smaller batch or model), or submit it to a partition "
         "with larger GPUs"
     )
 
@@ -251,7 +251,7 @@ def _too_large(partition: str, memory: int, gpus: int, clients: int, largest: La
     if largest.memory and memory > largest.memory:
         return (
             f"needs {gib(memory)} of GPU memory, but the largest GPU of {partition} has "
-            f"{gib(largest.memory)} to book: ask for less, or add a larger GPU"
+            f"{gib(largest.memory)} allocatable: ask for less, or add a larger GPU"
         )
     if largest.gpus_on_node and gpus > largest.gpus_on_node:
         return (

@@ -28,9 +28,9 @@ _MAX_MESSAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class AssignedPlace:
-    """Where a job is booked."""
+    """Where a job is allocated."""
 
-    booked: Mapping[str, Allocation]
+    allocated: Mapping[str, Allocation]
     uuids: Sequence[str]
     node: str
     beside: Sequence[str]
@@ -53,7 +53,7 @@ def job_status(
     Parameters
     ----------
     place
-        Where it is booked, if it is.
+        Where it is allocated, if it is.
     why
         Why it waits, if it does.
     position
@@ -110,11 +110,11 @@ def job_status(
 
 
 def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
-    first = next(iter(place.booked.values()))
+    first = next(iter(place.allocated.values()))
     # Its attempt says it even after the operator that placed it has gone.
     beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
     return Assignment(
-        servers=tuple(place.booked),
+        servers=tuple(place.allocated),
         gpus=tuple(place.uuids),
         node=place.node,
         memory=first.memory,

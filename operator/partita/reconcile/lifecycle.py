@@ -1,11 +1,11 @@
-"""What becomes of one job, from what is there: its spec, its attempts, its Pods, its bookings.
+"""What becomes of one job, from what is there: its spec, its attempts, its Pods, its allocations.
 
 Level-triggered: the same state gives the same plan, however it came about, so a crash between
 any two writes is taken up where it happened. The order of the writes makes that safe:
 
-1. the booking, with the number of the attempt, before the attempt's Pod, which only the process
-   that booked it creates (`creation`);
-2. the end of an attempt, in the job's status, before its booking is released, and before its
+1. the allocation, with the number of the attempt, before the attempt's Pod, which only the process
+   that allocated it creates (`creation`);
+2. the end of an attempt, in the job's status, before its allocation is released, and before its
    Pod is deleted where it is ended on purpose.
 
 A job that has come to its end stays there, whatever is edited afterwards; but for one that failed
@@ -60,16 +60,16 @@ class Plan:
     """It is to be offered to the policy."""
     next_attempt: int = 1
     create_pod: int | None = None
-    """The attempt that is booked in full and whose Pod was not created yet."""
+    """The attempt that is allocated in full and whose Pod was not created yet."""
     find_pod: int | None = None
-    """The attempt that is booked and of whose Pod nothing is known."""
+    """The attempt that is allocated and of whose Pod nothing is known."""
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
     """Their node is gone: nobody will confirm the deletion."""
     grace: int | None = None
     """Seconds that they have to terminate; None for as long as they ask for themselves."""
     release: bool = False
-    """Nothing of it needs its bookings any more."""
+    """Nothing of it needs its allocations any more."""
     wake: datetime | None = None
     """When to look again though nothing has changed."""
     expire: bool = False
@@ -99,7 +99,7 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
     base = replace(
         _tidy_up(attempts if around.status_refused else saved, around),
         attempts=trim(ordered, after),
-        next_attempt=max([*attempts, _booked_attempt(around)]) + 1,
+        next_attempt=max([*attempts, _allocated_attempt(around)]) + 1,
         start_time=start_time,
         wake=_deadline(job, start_time),
         retry=_asked_retry(job),
@@ -110,7 +110,7 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
     end = _end(job, counted, around.nothing_larger, start_time, now)
-    number = _booked_attempt(around)
+    number = _allocated_attempt(around)
     if number and number not in attempts and around.creation is PodCreation.UNKNOWN:
         base = replace(base, find_pod=number)
     if end is not None:
@@ -128,23 +128,23 @@ def _is_retried(job: SharedGPUJob) -> bool:
     return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
 
 
-def _booked_attempt(around: Surroundings) -> int:
-    """Return the attempt that is booked, 0 for none."""
-    return max((a.attempt for a in around.booked.values()), default=0)
+def _allocated_attempt(around: Surroundings) -> int:
+    """Return the attempt that is allocated, 0 for none."""
+    return max((a.attempt for a in around.allocated.values()), default=0)
 
 
 def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
-    """Find the Pods that are to go, and whether the bookings are needed any more.
+    """Find the Pods that are to go, and whether the allocations are needed any more.
 
     Parameters
     ----------
     written
         The attempts as the job's status has them: what is not yet written down as over keeps
-        its Pod and its booking.
+        its Pod and its allocation.
     """
     over = {n for n, a in written.items() if a.outcome is not None}
     alive = [p for p in around.pods if p.alive]
-    number = _booked_attempt(around)
+    number = _allocated_attempt(around)
     needed = number and (number not in over or any(p.attempt == number for p in alive))
 
     def stranded(pod: PodView) -> bool:
@@ -161,7 +161,7 @@ def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
         delete_pods=tuple(doomed),
         delete_now=any(stranded(p) for p in doomed),
         grace=around.preemption_grace if any(too_slow(p) for p in doomed) else None,
-        release=bool(around.booked) and not needed,
+        release=bool(around.allocated) and not needed,
     )
 
 
@@ -176,7 +176,7 @@ def _unfinished(
 ) -> Plan:
     last = attempts[-1] if attempts else None
     alive = [p for p in around.pods if p.alive]
-    number = _booked_attempt(around)
+    number = _allocated_attempt(around)
     if last is not None and last.outcome is None:
         return _living(job, last, around, base)
     if base.find_pod is not None:
@@ -199,10 +199,10 @@ def _unfinished(
         )
     if job.metadata.deletion_timestamp is not None:
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
-    # One whose Pod was not found is booked anew in the write that releases what it has.
+    # One whose Pod was not found is allocated anew in the write that releases what it has.
     unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
     again = unseen and base.release and not alive
-    if last is not None and not base.reason and (alive or around.booked) and not again:
+    if last is not None and not base.reason and (alive or around.allocated) and not again:
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, around)
         return replace(base, reason="Ending", message=said)
@@ -210,12 +210,12 @@ def _unfinished(
 
 
 def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
-    """Tell whether what is booked without a Pod gets its Pod."""
-    attempts = {a.attempt for a in around.booked.values()}
+    """Tell whether what is allocated without a Pod gets its Pod."""
+    attempts = {a.attempt for a in around.allocated.values()}
     return (
         around.creation is PodCreation.NOT_CREATED
         and not any(p.alive for p in around.pods)
-        and len(around.booked) == job.spec.gpus
+        and len(around.allocated) == job.spec.gpus
         and len(attempts) == 1
         and around.ending is None
         and around.may_start
@@ -224,7 +224,7 @@ def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
     )
 
 
-_GIVEN_BACK = "a booking without a Pod is given back"
+_GIVEN_BACK = "an allocation without a Pod is given back"
 _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 
@@ -277,8 +277,8 @@ def _end_on_purpose(
         ending = Ending(Outcome.DEADLINE_EXCEEDED, _too_long(job))
     elif attempt.node and not around.node_exists(attempt.node):
         ending = Ending(Outcome.NODE_LOST, f"node {attempt.node} is gone")
-    elif sum(a.attempt == number for a in around.booked.values()) < max(1, len(attempt.servers)):
-        ending = Ending(Outcome.EVICTED, "its booking is gone from the ledger")
+    elif sum(a.attempt == number for a in around.allocated.values()) < max(1, len(attempt.servers)):
+        ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
     else:
         ending = around.ending or not_started(pod, attempt, around, now)
     if ending is None:
@@ -386,7 +386,7 @@ def _finished(
         phase=phase,
         reason=reason,
         message=message,
-        release=bool(around.booked) and written and not alive and base.find_pod is None,
+        release=bool(around.allocated) and written and not alive and base.find_pod is None,
         completion_time=completed,
         expire=expire,
         wake=wake,

@@ -30,7 +30,7 @@ class Host:
     info: NodeInfo | None = None
     """None where its Node is not known: then nothing is held against it."""
     memory: int = 0
-    """Bookable bytes of its largest GPU."""
+    """Allocatable bytes of its largest GPU."""
     gpus: int = 0
     """How many of the partition's GPUs it has."""
     arriving: bool = False
@@ -44,7 +44,7 @@ class Largest:
     """The most that any ready GPU, or node, of a partition could ever give."""
 
     memory: int = 0
-    """Bookable bytes of the largest GPU."""
+    """Allocatable bytes of the largest GPU."""
     gpus_on_node: int = 0
     """Most GPUs of the partition on one node."""
     arriving: bool = False

@@ -40,10 +40,10 @@ class PodCreations:
         self._known: dict[str, tuple[frozenset[tuple[int, datetime]], PodCreation]] = {}
         """Each for the allocations of this attempt and time, and for no others."""
 
-    def of(self, uid: str, booked: Iterable[Allocation]) -> PodCreation:
+    def of(self, uid: str, allocated: Iterable[Allocation]) -> PodCreation:
         """Return what is known of the Pod for which a job has these allocations."""
-        allocated, found = self._known.get(uid, (frozenset(), PodCreation.UNKNOWN))
-        return found if allocated == _keys(booked) else PodCreation.UNKNOWN
+        held, found = self._known.get(uid, (frozenset(), PodCreation.UNKNOWN))
+        return found if held == _keys(allocated) else PodCreation.UNKNOWN
 
     def allocating(self, uid: str, attempt: int, since: datetime) -> None:
         """Note that this process is about to allocate for an attempt."""
@@ -57,14 +57,14 @@ class PodCreations:
         """Note that this request had no effect."""
         self._known[uid] = self._known[uid][0], PodCreation.NOT_CREATED
 
-    def not_found(self, uid: str, booked: Iterable[Allocation]) -> None:
+    def not_found(self, uid: str, allocated: Iterable[Allocation]) -> None:
         """Note that there is no Pod for these allocations."""
-        self._known[uid] = _keys(booked), PodCreation.NOT_FOUND
+        self._known[uid] = _keys(allocated), PodCreation.NOT_FOUND
 
     def forget(self, uid: str) -> None:
         """Forget a job."""
         self._known.pop(uid, None)
 
 
-def _keys(booked: Iterable[Allocation]) -> frozenset[tuple[int, datetime]]:
-    return frozenset((a.attempt, a.since) for a in booked)
+def _keys(allocated: Iterable[Allocation]) -> frozenset[tuple[int, datetime]]:
+    return frozenset((a.attempt, a.since) for a in allocated)

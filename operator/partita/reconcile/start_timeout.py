@@ -94,8 +94,8 @@ def not_created(
 
     Its number is used up: a request to create the Pod may still be on its way.
     """
-    number = max((a.attempt for a in around.booked.values()), default=0)
-    mine = {s: a for s, a in around.booked.items() if a.attempt == number}
+    number = max((a.attempt for a in around.allocated.values()), default=0)
+    mine = {s: a for s, a in around.allocated.items() if a.attempt == number}
     deadline = create_deadline(around)
     if number in attempts or deadline is None:
         return None
@@ -124,7 +124,7 @@ def not_created(
 
 def create_deadline(around: Surroundings) -> datetime | None:
     """Tell when an allocation without a Pod ends; None where there is no allocation."""
-    since = max((a.since for a in around.booked.values()), default=None)
+    since = max((a.since for a in around.allocated.values()), default=None)
     return since + timedelta(seconds=around.start_timeout) if since else None
 
 

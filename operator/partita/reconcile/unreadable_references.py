@@ -14,10 +14,10 @@ def rests_on_unknown(job: SharedGPUJob, state: State) -> bool:
     uid = job.metadata.uid
     if not state.unknown_of(job.spec.partition):
         return False
-    booked = state.booked(uid)
+    allocated = state.allocated(uid)
     alive = {a.number for a in job.status.attempts if a.outcome is None}
     alive |= {p.attempt for p in state.pods_of(uid) if p.alive}
-    if not booked:
+    if not allocated:
         return bool(alive)
     lacks_one = any(
         name not in state.servers
@@ -26,5 +26,5 @@ def rests_on_unknown(job: SharedGPUJob, state: State) -> bool:
         for name in a.servers
     )
     # Its Pod could not be made without the partition's tolerations.
-    starts = any(a.attempt not in alive for a in booked.values())
+    starts = any(a.attempt not in alive for a in allocated.values())
     return lacks_one or (starts and job.spec.partition not in state.partitions)

@@ -41,11 +41,11 @@ def rows(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> list[ResultRow]:
     """Sum up each job, by namespace and start."""
 
     def place(job: SharedGPUJob) -> tuple[str, bool, float, str]:
-        booked = job.status.attempts[0].booked_time if job.status.attempts else None
+        allocated = job.status.attempts[0].booked_time if job.status.attempts else None
         return (
             job.metadata.namespace,
-            booked is None,
-            booked.timestamp() if booked else 0.0,
+            allocated is None,
+            allocated.timestamp() if allocated else 0.0,
             job.metadata.name,
         )
 

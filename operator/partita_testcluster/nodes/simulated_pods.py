@@ -4,7 +4,7 @@ Annotations that a Pod's author writes (all optional):
 
 - `sim.partita.dev/duration`: how long it runs alone on a GPU, such as `20s` (10s).
 - `sim.partita.dev/memory`: GPU memory that it really uses, an amount such as `2Gi` or amounts
-  over equal parts of its run such as `1Gi,6Gi,6Gi` (half of what is booked, 1Gi without booking).
+  over equal parts of its run such as `1Gi,6Gi,6Gi` (half of its allocation; 1Gi if it has none).
 - `sim.partita.dev/gpu`: percent of the GPU that it uses alone, or such a list (30).
 - `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends.
 - `sim.partita.dev/not-starting`: it never starts, for this reason of kubelet's, such as
@@ -215,9 +215,9 @@ class SimulatedPod:
         amounts = "an amount such as 2Gi, or amounts over equal parts of the run: 1Gi,6Gi,6Gi"
         percents = "a percentage from 0 to 100 such as 40, or a list such as 20,80"
         time = "a duration such as 20s or 1m30s"
-        booked = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
+        allocated = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
         processes = int(read(ANNOTATION_PROCESSES, _between(1, 999), "1", "a number above 0"))
-        memory = read(_SIM + "memory", _list_of(parse_memory), str(booked // 2), amounts)
+        memory = read(_SIM + "memory", _list_of(parse_memory), str(allocated // 2), amounts)
         utilisation = read(_SIM + "gpu", _list_of(_between(0, 100)), "30", percents)
         duration = read(_SIM + "duration", parse_duration, "10s", time)
         code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))

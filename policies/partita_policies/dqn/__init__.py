@@ -1,7 +1,7 @@
 """A deep Q-network that chooses which waiting jobs go together on a GPU.
 
 After J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
-(2019), section IV: an image of what is booked on four resources over the next steps, images of
+(2019), section IV: an image of what is allocated on four resources over the next steps, images of
 combinations of waiting jobs, and a network that chooses a combination or to wait. Departures from
 the study, each for a reason that the ablation in `docs/policies.md` shows:
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from partita_policies.interference import SM_SATURATION
 from partita_policies.profile_cache import ProfileCache
-from partita_policies.types import Booking, Job, Profile
+from partita_policies.types import Job, Profile, RunningJob
 
 __all__ = [
     "BUSY",
@@ -89,7 +89,7 @@ class Catalogue:
         self._measured: dict[int, Division] = {}
         self._demands: Demands | None = None
 
-    def index(self, job: Job | Booking) -> int:
+    def index(self, job: Job | RunningJob) -> int:
         """Return the place in `demands` of what a job asks for."""
         profile, duration = job.profile, job.duration
         if profile is None:
@@ -120,7 +120,7 @@ class Catalogue:
         self._demands = Demands(np.array(durations, np.float32), limits, steps, rests, peaks)
         return self._demands
 
-    def _add(self, job: Job | Booking, seconds: float | None) -> int:
+    def _add(self, job: Job | RunningJob, seconds: float | None) -> int:
         if seconds is not None and not isfinite(seconds):
             raise ValueError(f"a duration of {seconds} s is no number to plan with")
         place, profile = len(self._durations), job.profile

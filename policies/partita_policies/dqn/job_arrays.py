@@ -54,15 +54,15 @@ def padded(rows: Sequence[Sequence[Any]], dtype: Any, width: int = 0) -> tuple[N
 class JobArrays:
     """The jobs of each offer, running and offered, side by side in arrays.
 
-    Only combinations that some offer has room for are there, nobody first.
+    Only combinations that fit some offer are included; the empty one is first.
     """
 
     columns: Integers
     """(A): places of the combinations among `subsets`."""
-    room: Bools
-    """(G, A): whether there is room."""
+    feasible: Bools
+    """(G, A): whether the combination fits."""
     memory_after: Floats
-    """(G, A): share of the memory that is booked then."""
+    """(G, A): share of the memory that is allocated then."""
     chosen: Bools
     """(those offered, G, A): who is in each combination."""
     members: Bools
@@ -86,11 +86,11 @@ class JobArrays:
     def keep(self, columns: Integers) -> None:
         """Forget all combinations but these."""
         self.columns = self.columns[columns]
-        self.room, self.memory_after = self.room[:, columns], self.memory_after[:, columns]
+        self.feasible, self.memory_after = self.feasible[:, columns], self.memory_after[:, columns]
         self.chosen, self.members = self.chosen[..., columns], self.members[..., columns]
 
     def _combine(self, offers: Sequence[Offer], theirs: Bools) -> None:
-        """Find the combinations that there is room for."""
+        """Find the combinations that fit."""
         asked = [
             [(offer.free.gpu.memory if job.alone else job.memory, job.slots, job.clients, job.alone)
              for job in offer.jobs]
@@ -103,12 +103,12 @@ class JobArrays:
         memory, slots, clients, hermits, absent = amounts @ combinations
         left = [(offer.free.memory, offer.free.slots, offer.free.clients) for offer in offers]
         free = np.array(left, np.float64).T[..., None]
-        # A job's memory is exact as a double up to 8 PiB, so this is Room's own comparison.
-        room = (memory <= free[0]) & (slots <= free[1]) & (clients <= free[2]) & (absent == 0)
-        room &= (hermits == 0) | (combinations.sum(axis=0) == 1)
-        room[:, 0] = True
-        self.columns = np.flatnonzero(room.any(axis=0))
-        self.room = room[:, self.columns]
+        # A job's memory is exact as a double up to 8 PiB: FreeCapacity compares alike.
+        feasible = (memory <= free[0]) & (slots <= free[1]) & (clients <= free[2]) & (absent == 0)
+        feasible &= (hermits == 0) | (combinations.sum(axis=0) == 1)
+        feasible[:, 0] = True
+        self.columns = np.flatnonzero(feasible.any(axis=0))
+        self.feasible = feasible[:, self.columns]
         capacity = np.array([max(offer.free.gpu.memory, 1) for offer in offers], np.float64)
         after = (capacity - free[0, :, 0])[:, None] + memory[:, self.columns]
         self.memory_after = (after / capacity[:, None]).clip(0, 1).astype(np.float32)

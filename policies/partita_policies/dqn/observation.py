@@ -1,7 +1,7 @@
 """What the network is shown of an offer: images, predictions and statistics, as numbers near 1.
 
-For each GPU a **state** (what is booked, what waits) and, for each combination of the offered
-jobs, a **candidate** (what would then be booked, and what the interference model says of it).
+For each GPU a **state** (what is allocated, what waits) and, for each combination of the offered
+jobs, a **candidate** (what would then be allocated, and what the interference model says of it).
 Combination 0 is nobody: to wait. Times are in units of the mean duration of what waits and runs,
 memory in shares of the GPU, so the numbers mean the same for small and large jobs and GPUs.
 """
@@ -102,7 +102,7 @@ def observe(
     seats = JobArrays(offers, catalogue.demands(), sharing)
     ahead = forecast(seats.pool, seats.members, sharing)
     last = ahead.finish.max(axis=0)
-    legal = seats.room & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
+    legal = seats.feasible & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
     others = legal[:, 1:].any(axis=0)
     if not others.all():
         kept = np.array([0, *(np.flatnonzero(others) + 1)])
@@ -151,7 +151,7 @@ def _allowed(
         slowest = (ahead.finish / seats.pool.remaining[..., None]).max(axis=0)
         allowed &= slowest <= budget
     allowed |= count == 1
-    fitting = allowed & seats.room
+    fitting = allowed & seats.feasible
     idle = count[:, 0] == 0
     allowed[:, 0] = ~(idle & fitting[:, 1:].any(axis=-1)) if mask else True
     return allowed
@@ -197,7 +197,7 @@ class _Backlogs(NamedTuple):
     memory: Floats
     pcie: Floats
     quantiles: Floats
-    """(G, 5): of the memory a job books, as a share of the GPU."""
+    """(G, 5): of the memory a job allocates, as a share of the GPU."""
 
 
 def _backlogs(offers: Sequence[Offer], seats: JobArrays) -> _Backlogs:

@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_policies.capacity import Capacity, CapacityError, Free
+from partita_policies.capacity import CapacityError, FreeCapacity, FreeGPU
 from partita_policies.dqn.demand import Catalogue, Floats, Integers
 from partita_policies.types import GPU, Job, Placement, Snapshot
 
@@ -53,7 +53,7 @@ class Backlog:
     demands: Integers
     """Place in the catalogue, for each kind."""
     memory: Floats
-    """GiB booked by a job, for each kind."""
+    """GiB allocated by a job, for each kind."""
     alone: NDArray[np.bool_]
     """Whether a job must have a GPU to itself, for each kind."""
     counts: Floats
@@ -67,13 +67,13 @@ class Backlog:
 class Offer:
     """A GPU, who is on it, and whom it may take."""
 
-    free: Free
+    free: FreeGPU
     running: tuple[int, ...]
     """Demand of each job on it."""
     elapsed: tuple[float, ...]
     """Seconds since each of them started."""
-    booked: tuple[float, ...]
-    """GiB that each of them books."""
+    allocated: tuple[float, ...]
+    """GiB that each of them allocates."""
     kinds: tuple[int, ...]
     """Places of the kinds offered, on the board."""
     jobs: tuple[Job, ...]
@@ -95,7 +95,7 @@ class OfferRound:
     """
 
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
-        self._room = Capacity(snapshot.gpus, snapshot.nodes)
+        self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         self._in_play = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
         self._gpus = max(len(snapshot.gpus), 1)
         self._kinds = self._kinds_of(snapshot, catalogue)
@@ -163,9 +163,9 @@ class OfferRound:
     def _start(self, offer: Offer, place: int) -> bool:
         kind = self._kinds[offer.kinds[place]]
         job, gpu = kind.waiting[-1], offer.free.gpu
-        gpu_ids = (gpu.id,) if job.gpus == 1 else self._room.first_fit(job, gpu.node) or ()
+        gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
         try:
-            self._room.take(job, gpu_ids)
+            self._capacity.take(job, gpu_ids)
         except CapacityError:
             # What another offer of this round took (GPUs of the node, its CPU) is wanted here too.
             return False
@@ -174,14 +174,14 @@ class OfferRound:
         if not kind.waiting:
             self._asked[offer.kinds[place]] = _GONE
         for gpu_id in gpu_ids:
-            memory = self._room[gpu_id].gpu.memory if job.alone else job.memory
+            memory = self._capacity[gpu_id].gpu.memory if job.alone else job.memory
             self._held[gpu_id].append((kind.demand, 0.0, memory / _GIB))
         self.placements.append(Placement(job.id, gpu_ids))
         return True
 
     def _held_on(self, gpu_id: str, catalogue: Catalogue) -> list[tuple[int, float, float]]:
-        """Return demand, seconds since the start and GiB booked of each job that a GPU runs."""
-        free = self._room[gpu_id]
+        """Return demand, seconds since the start and GiB allocated of each job that a GPU runs."""
+        free = self._capacity[gpu_id]
         return [
             (
                 catalogue.index(holder),
@@ -193,7 +193,7 @@ class OfferRound:
 
     def _kinds_of(self, snapshot: Snapshot, catalogue: Catalogue) -> list[OfferedClass]:
         groups: dict[tuple[Hashable, ...], OfferedClass] = {}
-        holds, index = self._room.holds, catalogue.index
+        holds, index = self._capacity.holds, catalogue.index
         for job in snapshot.jobs:
             if holds(job.id):
                 continue
@@ -212,7 +212,7 @@ class OfferRound:
         some_alone = bool((self._asked[self._alone] < _GONE).any())
         kept = []
         for gpu_id in self._in_play:
-            free = self._room[gpu_id]
+            free = self._capacity[gpu_id]
             open_ = free.slots > 0 and free.clients > 0 and not free.alone
             if open_ and (least <= free.memory or (some_alone and not free.holders)):
                 kept.append(gpu_id)
@@ -221,7 +221,7 @@ class OfferRound:
 
     def _fitting(self, gpu_id: str, asked: Integers, start: int, window: int) -> list[int]:
         """Return the first kinds of the highest priority that a GPU has room for."""
-        free, hosts = self._room[gpu_id], self._room.hosts
+        free, hosts = self._capacity[gpu_id], self._capacity.hosts
         host = hosts.left(free.gpu.node) if hosts else None
         shapes = [
             slots <= free.slots and clients <= free.clients and not (alone and free.holders)
@@ -243,7 +243,7 @@ class OfferRound:
                 job = self._kinds[place].like
                 if found and job.priority != self._kinds[found[0]].like.priority:
                     return found
-                if self._special[place] and self._room.reach(job, gpu_id) < job.memory:
+                if self._special[place] and self._capacity.reach(job, gpu_id) < job.memory:
                     continue
                 found.append(place)
                 if len(found) == window:
@@ -255,10 +255,10 @@ class OfferRound:
         kinds = [self._kinds[place] for place in found]
         held = self._held[gpu_id]
         return Offer(
-            self._room[gpu_id],
+            self._capacity[gpu_id],
             tuple([demand for demand, _, _ in held]),
             tuple([elapsed for _, elapsed, _ in held]),
-            tuple([booked for _, _, booked in held]),
+            tuple([allocated for _, _, allocated in held]),
             tuple(found),
             tuple([kind.waiting[-1] for kind in kinds]),
             tuple([kind.demand for kind in kinds]),
@@ -275,6 +275,6 @@ class OfferRound:
 
 def _work_left(gpu: GPU) -> float:
     """Return the seconds of work on a GPU, those of unknown duration left out."""
-    known = [(one.duration, one.elapsed) for one in gpu.bookings if one.duration is not None]
+    known = [(one.duration, one.elapsed) for one in gpu.running if one.duration is not None]
     left = sum(max(duration - elapsed, 0.0) for duration, elapsed in known)
-    return left + bool(gpu.bookings)
+    return left + bool(gpu.running)

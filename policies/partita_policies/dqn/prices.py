@@ -47,7 +47,7 @@ class Groups(NamedTuple):
     limit: Floats
     """(N): share of the SMs that each may use."""
     memory: Floats
-    """(N): GiB booked by a job."""
+    """(N): GiB allocated by a job."""
     work: Floats
     """(N): seconds."""
 
@@ -157,9 +157,9 @@ def _paces(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
     count = len(groups.work)
     sets = _sets(count)
     there = sets >= 0
-    booked = np.where(there, groups.memory[sets], 0).sum(axis=1)
-    # Whatever books more than this GPU has runs on another: it is taken to run alone.
-    fits = (booked <= capacity * (1 + 1e-6)) | (there.sum(axis=1) == 1)
+    allocated = np.where(there, groups.memory[sets], 0).sum(axis=1)
+    # Whatever allocates more than this GPU has runs on another: it is taken to run alone.
+    fits = (allocated <= capacity * (1 + 1e-6)) | (there.sum(axis=1) == 1)
     if sharing is Sharing.EXCLUSIVE:
         fits = there.sum(axis=1) == 1
     sets, there = sets[fits], there[fits]

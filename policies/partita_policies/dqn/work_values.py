@@ -31,7 +31,7 @@ class _Work(NamedTuple):
     demands: Integers
     seconds: Floats
     memory: Floats
-    """GiB booked."""
+    """GiB allocated."""
 
 
 def values_of(
@@ -75,14 +75,14 @@ def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Intege
     """Put the work into groups; return them, and the group of each demand, -1 for no work."""
     known, of = np.unique(work.demands, return_inverse=True)
     total = np.bincount(of, work.seconds)
-    booked = np.bincount(of, work.seconds * work.memory) / total
+    allocated = np.bincount(of, work.seconds * work.memory) / total
     # Prices need not be unique: those found must not hang on the order of the jobs.
-    order = np.lexsort((total, booked, *demands.rests[known, 0].T))
-    known, total, booked = known[order], total[order], booked[order]
+    order = np.lexsort((total, allocated, *demands.rests[known, 0].T))
+    known, total, allocated = known[order], total[order], allocated[order]
     loads = demands.rests[known, 0]
     loads[:, PCIE] = np.minimum(loads[:, PCIE] / link, 1)
     limits = demands.limits[known]
-    groups = group(loads, limits, booked.astype(np.float32), total.astype(np.float32))
+    groups = group(loads, limits, allocated.astype(np.float32), total.astype(np.float32))
     places = np.full(len(demands.durations), -1, np.int64)
     places[known] = groups.of
     return groups, places
@@ -93,9 +93,9 @@ def _work(offers: Sequence[Offer], seats: JobArrays, rows: Sequence[int], capaci
     backlog, r = offers[0].backlog, seats.running
     there = seats.there[:r, rows].T
     left = seats.pool.remaining[:r, rows].T[there] / len(rows)
-    held = np.array([memory for offer in offers for memory in offer.booked], np.float32)
-    booked = np.where(backlog.alone, np.float32(capacity), backlog.memory)
+    held = np.array([memory for offer in offers for memory in offer.allocated], np.float32)
+    allocated = np.where(backlog.alone, np.float32(capacity), backlog.memory)
     work = seats.demands.durations[backlog.demands] * backlog.counts / backlog.gpus
     demands = np.concatenate((backlog.demands, seats.demand[:r, rows].T[there]))
     seconds = np.maximum(np.concatenate((work, left)), 1e-3)
-    return _Work(demands, seconds, np.concatenate((booked, held)))
+    return _Work(demands, seconds, np.concatenate((allocated, held)))

@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from partita_policies.forecast import Forecast, JobForecast, outlook_of
-from partita_policies.types import GPU, Booking, Job, Sharing
+from partita_policies.types import GPU, Job, RunningJob, Sharing
 
 __all__ = ["Colocation", "JoinRule", "Value"]
 
@@ -52,7 +52,7 @@ class Colocation:
         self,
         gpu: GPU,
         sharing: Sharing,
-        jobs: Sequence[Job | Booking],
+        jobs: Sequence[Job | RunningJob],
         *,
         typical: float,
         window: int,

@@ -9,10 +9,10 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from partita_policies.capacity import Capacity, Free
+from partita_policies.capacity import FreeCapacity, FreeGPU
 from partita_policies.forecast import Running
 from partita_policies.lookahead.colocation import Colocation, JoinRule
-from partita_policies.types import GPU, Booking, Job, Sharing
+from partita_policies.types import GPU, Job, RunningJob, Sharing
 
 __all__ = ["PlanOutcome", "Plans", "Start", "StartPlan"]
 
@@ -56,10 +56,10 @@ class Plans:
         What there is of each GPU, and who is on it.
     jobs
         Waiting jobs of one GPU each, in the queue's order.
-    room
+    capacity
         What may be placed now.
     since
-        Seconds since each booking was made, by job; none for those that start now.
+        Seconds since each allocation was made, by job; none for those that start now.
     typical
         Seconds of a job of unknown duration.
     window
@@ -68,18 +68,18 @@ class Plans:
 
     def __init__(
         self,
-        gpus: Sequence[Free],
+        gpus: Sequence[FreeGPU],
         jobs: Sequence[Job],
         sharing: Sharing,
         *,
-        room: Capacity,
+        capacity: FreeCapacity,
         since: Mapping[str, float],
         typical: float,
         window: int,
     ) -> None:
         self.queues: list[list[Job]] = []
         """The waiting jobs of each kind, the next one first."""
-        self._like: list[Job | Booking] = []
+        self._like: list[Job | RunningJob] = []
         self._known: dict[tuple[object, ...], int] = {}
         for job in jobs:
             self.queues[self._kind(job)].append(job)
@@ -94,7 +94,7 @@ class Plans:
                     free.gpu, sharing, self._like, typical=typical, window=window
                 )
         self._of = [self._sorts[_alike(free.gpu)] for free in gpus]
-        self._open = [self._may_have(room, free.gpu.id) for free in gpus]
+        self._open = [self._may_have(capacity, free.gpu.id) for free in gpus]
         mask = sum(1 << kind for kind, queue in enumerate(self.queues) if queue)
         root = StartPlan(
             when=(0.0,) * len(gpus),
@@ -231,7 +231,7 @@ class Plans:
             kinds = tuple(sorted((*kinds, kind)))
         return added
 
-    def _kind(self, job: Job | Booking) -> int:
+    def _kind(self, job: Job | RunningJob) -> int:
         profile = job.profile
         key = (
             job.memory,
@@ -252,12 +252,12 @@ class Plans:
             self.queues.append([])
         return kind
 
-    def _may_have(self, room: Capacity, gpu_id: str) -> int:
+    def _may_have(self, capacity: FreeCapacity, gpu_id: str) -> int:
         """Return the kinds, as bits, whose next job may have a GPU now."""
         return sum(
             1 << kind
             for kind, queue in enumerate(self.queues)
-            if queue and room.why_not(queue[0], gpu_id) is None
+            if queue and capacity.why_not(queue[0], gpu_id) is None
         )
 
 

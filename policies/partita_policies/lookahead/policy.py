@@ -32,7 +32,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.forecast import typical_duration
 from partita_policies.lookahead.colocation import JoinRule
 from partita_policies.lookahead.plans import PlanOutcome, Plans, Start, StartPlan
@@ -96,35 +96,35 @@ class _Decision:
         self._snapshot = snapshot
         self._parameters = parameters
         self._work = parameters.work
-        self._room = Capacity(snapshot.gpus, snapshot.nodes)
+        self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         self._typical = typical_duration(snapshot)
-        self._since = {b.job: b.elapsed for gpu in snapshot.gpus for b in gpu.bookings}
+        self._since = {b.job: b.elapsed for gpu in snapshot.gpus for b in gpu.running}
 
     def place(self, jobs: Sequence[Job]) -> None:
         """Place jobs of one priority."""
-        room = self._room
+        capacity = self._capacity
         for job in jobs:
             if job.gpus > 1:
-                self._take(job, room.first_fit(job))
-        waiting = {job.id: job for job in jobs if job.gpus == 1 and not room.holds(job.id)}
+                self._take(job, capacity.first_fit(job))
+        waiting = {job.id: job for job in jobs if job.gpus == 1 and not capacity.holds(job.id)}
         gpus = self._snapshot.gpus
         groups = [gpus[start : start + GROUP] for start in range(0, len(gpus), GROUP)]
         for index, group in enumerate(groups):
-            if not waiting or room.full:
+            if not waiting or capacity.full:
                 break
             share = list(waiting.values())[:: len(groups) - index][: self._parameters.view]
             for job, gpu_id in self._planned(group, share, self._work // (len(groups) - index)):
-                if room.why_not(job, gpu_id) is None:
+                if capacity.why_not(job, gpu_id) is None:
                     self._take(job, (gpu_id,))
                     del waiting[job.id]
         for job in waiting.values():  # what no group has had in its share
-            if not room.has_idle:
+            if not capacity.has_idle:
                 break
-            self._take(job, room.first_fit(replace(job, alone=True)))
+            self._take(job, capacity.first_fit(replace(job, alone=True)))
 
     def _take(self, job: Job, gpu_ids: tuple[str, ...] | None) -> None:
         if gpu_ids is not None:
-            self._room.take(job, gpu_ids)
+            self._capacity.take(job, gpu_ids)
             self.placements.append(Placement(job.id, gpu_ids))
 
     def _planned(
@@ -133,10 +133,10 @@ class _Decision:
         """Return the jobs to start now in one group, and where."""
         enough = work >= _PER_JOB * len(jobs) and work > 0
         plans = Plans(
-            [self._room[gpu.id] for gpu in gpus],
+            [self._capacity[gpu.id] for gpu in gpus],
             jobs,
             self._snapshot.sharing,
-            room=self._room,
+            capacity=self._capacity,
             since=self._since,
             typical=self._typical,
             window=_WINDOW if enough else _GLANCE,

@@ -51,7 +51,7 @@ def report(advice: Advice, *, rows: int) -> RenderableType:
     """
     gpu = advice.gpu
     parts: list[RenderableType] = [
-        Text(f"{gpu.product}, {gib(gpu.memory)} GiB to book", style="bold"),
+        Text(f"{gpu.product}, {gib(gpu.memory)} GiB allocatable", style="bold"),
         Text(),
         _copies(advice),
         Text(),

@@ -14,7 +14,7 @@ from partita.validation.files import check_files
 from partita.validation.yaml_documents import Document, read_documents
 from partita_policies.types import GPU
 from partita_research.advise import Subject
-from partita_research.simulator.tasks import booking_for
+from partita_research.simulator.tasks import allocation_for
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,
     InputError,
@@ -43,7 +43,7 @@ class Applications:
         Parameters
         ----------
         reserve_percent
-            Taken off the memory of those measured on; what a workload says may all be booked.
+            Taken off the memory of those measured on; what a workload says may all be allocated.
         """
         found: dict[str, GPU] = {}
         for workload in self.workloads:
@@ -75,7 +75,7 @@ class Applications:
             if name in found:
                 name = f"{resource.metadata.namespace}/{name}"
             profile = to_profile(name, measurement)
-            found[name] = Subject(profile, booking_for(profile, gpu.memory))
+            found[name] = Subject(profile, allocation_for(profile, gpu.memory))
         for workload in self.workloads:
             for task in workload.tasks:
                 profile = task.job.profile or task.truth.profile()

@@ -111,7 +111,7 @@ def notes(batch: Batch, bills: Sequence[Bill], prices: Prices) -> list[str]:
     ]
     if small:
         lines.append(
-            f"A job books {largest / _GB:.1f} GB, more than a GPU of {', '.join(small)} has: "
+            f"A job allocates {largest / _GB:.1f} GB, more than a GPU of {', '.join(small)} has: "
             "there it would not run."
         )
     if not all(one.whole for one in bills):

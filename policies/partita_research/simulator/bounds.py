@@ -19,8 +19,8 @@ This holds of each of these:
 - PCIe link: likewise.
 - Kernels (time slicing). A GPU runs one at a time, so the shares of time in which they run,
   d / (1 + k d), add up to at most 1; switches only add.
-- Memory: what is booked never exceeds a GPU, and a pace is at most v. Under MPS a job that
-  finishes has booked at least its real peak.
+- Memory: what is allocated never exceeds a GPU, and a pace is at most v. Under MPS a job that
+  finishes has allocated at least its real peak.
 - Slots and MPS clients: likewise. A job that must be alone takes all of a GPU, of each.
 
 Where the share of a job depends on the GPU, the smallest counts. A job on several GPUs counts as
@@ -33,7 +33,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.interference import Load, load_of
 from partita_policies.types import GPU, Sharing
 from partita_research.simulator.tasks import Task
@@ -64,9 +64,11 @@ class Bounds(NamedTuple):
 
 
 def finishable(tasks: Sequence[Task], gpus: Sequence[GPU]) -> list[Task]:
-    """Return the jobs that some schedule finishes: a GPU has what they book, and really need."""
-    room = Capacity(gpus)
-    return [task for task in tasks if room.first_fit(task.job) is not None and _gpus_of(task, gpus)]
+    """Return the jobs that some schedule finishes: a GPU has the memory that they need."""
+    capacity = FreeCapacity(gpus)
+    return [
+        task for task in tasks if capacity.first_fit(task.job) is not None and _gpus_of(task, gpus)
+    ]
 
 
 def bounds(

@@ -5,9 +5,9 @@ asks for something else, ends, or is killed. Only those change what shares a GPU
 are the paces there computed anew, by `partita_policies.interference` with what the applications
 really are. All events of one instant are handled before the policy is asked.
 
-Memory. Under MPS a booking is a limit: a job that asks for more is killed, it alone. Without
+Memory. Under MPS an allocation is a limit: a job that asks for more is killed, it alone. Without
 limits, when the jobs of a GPU ask for more than it has, the one that asked last is killed. Either
-comes back with its booking grown by `GROWTH_PERCENT` and starts from nothing.
+comes back with its allocation grown by `GROWTH_PERCENT` and starts from nothing.
 """
 
 from bisect import insort
@@ -19,7 +19,7 @@ from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 
-from partita_policies.capacity import Capacity
+from partita_policies.capacity import FreeCapacity
 from partita_policies.interference import memory_refused
 from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
 from partita_research.simulator.results import JobResult, Result, SimulatedAttempt, SimulatedOutcome
@@ -29,7 +29,7 @@ from partita_research.simulator.tasks import MIB, Task, check_tasks
 __all__ = ["GROWTH_PERCENT", "Simulation", "simulate"]
 
 GROWTH_PERCENT = 50
-"""Growth of a booking after it was too small: the operator's default `growthPercent`."""
+"""Growth of an allocation after it was too small: the operator's default `growthPercent`."""
 _INSTANT = 1e-6
 """Seconds within which events count as simultaneous: rounding must not tear them apart."""
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
@@ -46,7 +46,7 @@ class Simulation:
     tasks
         The jobs; of equal priority and arrival, the first is the older one.
     gpus
-        The GPUs; they start empty, whatever is booked on them.
+        The GPUs; they start empty, whatever is allocated on them.
     sharing
         How jobs share a GPU.
     speeds
@@ -80,11 +80,11 @@ class Simulation:
         self.decisions = 0
         self._sharing = sharing
         self._tasks = {task.job.id: task for task in tasks}
-        empty = [replace(gpu, bookings=()) for gpu in gpus]
+        empty = [replace(gpu, running=()) for gpu in gpus]
         self._devices = {gpu.id: Device(gpu, _speed(gpu, speeds)) for gpu in empty}
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
-        self._idle, self._room = Capacity(empty, nodes), Capacity(empty, nodes)
+        self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
         self._nodes = tuple(nodes)
         self._rank = {
             task.job.id: (-task.job.priority, task.job.submitted, order)
@@ -138,10 +138,10 @@ class Simulation:
         waiting = {job.id: job for job in self._waiting}
         for placement in placements:
             job = waiting.get(placement.job)
-            if job is None or self._room.why_not_together(job, placement.gpus) is not None:
+            if job is None or self._capacity.why_not_together(job, placement.gpus) is not None:
                 self.rejected += 1
                 continue
-            self._room.take(job, placement.gpus)
+            self._capacity.take(job, placement.gpus)
             started.append(self._start(job, placement.gpus))
         if not started:
             return
@@ -242,7 +242,7 @@ class Simulation:
 
     def _end(self, run: Run, outcome: SimulatedOutcome) -> None:
         job = run.job
-        self._room.give_back(job.id)
+        self._capacity.give_back(job.id)
         del self._runs[job.id]
         for device in run.devices:
             device.runs.remove(run)

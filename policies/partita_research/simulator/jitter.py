@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from partita_policies.types import Profile, Step
-from partita_research.simulator.tasks import Application, Task, booking_for
+from partita_research.simulator.tasks import Application, Task, allocation_for
 
 __all__ = ["MEMORY_SHARE", "STEADY_SHARE", "jitter"]
 
@@ -23,8 +23,8 @@ def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int
     Parameters
     ----------
     tasks
-        The workload. A booking that is what the operator takes from the profile is taken anew; a
-        stated one stays.
+        The workload. A request that the operator derives from the profile is derived again; a
+        stated request stays.
     seed
         The same seed gives the same workload.
     noise
@@ -57,8 +57,8 @@ def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int
             measured[truth.name] = _measured(truth, random, noise, largest)
         seen = measured[truth.name]
         memory = job.memory
-        if memory == booking_for(profile, largest):
-            memory = booking_for(seen, largest)
+        if memory == allocation_for(profile, largest):
+            memory = allocation_for(seen, largest)
         changed.append(Task(replace(job, memory=memory, duration=seen.duration, profile=seen), run))
     times = sorted(task.job.submitted for task in changed)
     random.shuffle(changed)

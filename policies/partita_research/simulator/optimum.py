@@ -275,12 +275,12 @@ def _group(tasks: Sequence[Task], gpu: GPU, sharing: Sharing) -> _Group:
             phases[-1] = _Phase(load, phases[-1].work + total / steps)
         else:
             phases.append(_Phase(load, total / steps))
-    booked = [task.job.memory for task in tasks]
-    if sharing is Sharing.MPS:  # who finishes has booked its real peak
-        booked = [max(task.job.memory, task.truth.peak_memory) for task in tasks]
+    allocated = [task.job.memory for task in tasks]
+    if sharing is Sharing.MPS:  # who finishes has allocated its real peak
+        allocated = [max(task.job.memory, task.truth.peak_memory) for task in tasks]
     return _Group(
         jobs=len(tasks),
-        memory=min(booked),
+        memory=min(allocated),
         slots=min(task.job.slots for task in tasks),
         clients=min(task.job.clients for task in tasks),
         alone=job.alone,

@@ -1,8 +1,8 @@
 """GPUs by the name of their product, for simulations.
 
 Memory, SMs and PCIe (both directions together) are NVIDIA's, from the data sheet of each product
-and, for SMs, the white paper of its architecture. What may be booked is all of the memory; what a
-partition keeps in reserve is for the caller to take off.
+and, for SMs, the white paper of its architecture. All of the memory is allocatable; the caller
+subtracts what a partition keeps in reserve.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,7 @@ class SimulatedAttempt:
     end: float
     outcome: SimulatedOutcome
     memory: int
-    """Bytes booked on each of the GPUs."""
+    """Bytes allocated on each of the GPUs."""
     alone: float
     """Seconds that the whole job takes alone on these GPUs."""
 

@@ -7,19 +7,21 @@ from operator import attrgetter
 from typing import cast
 
 from partita_policies.interference import Load, load_of, slowdowns, utilization
-from partita_policies.types import GPU, Booking, Job, Sharing, Step
+from partita_policies.types import GPU, Job, RunningJob, Sharing, Step
 from partita_research.simulator.results import Reading
 from partita_research.simulator.tasks import Application
 
 __all__ = ["Course", "Device", "Run", "course_of"]
 
-_FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # the bookings come last
+_FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # the allocations come last
 _gpu = cast("Callable[..., GPU]", GPU)
-_BOOKED = {field.name: "id" if field.name == "job" else field.name for field in fields(Booking)}
-_ELAPSED = list(_BOOKED).index("elapsed")
-_BEFORE = attrgetter(*list(_BOOKED.values())[:_ELAPSED])
-_AFTER = attrgetter(*list(_BOOKED.values())[_ELAPSED + 1 :])
-_booking = cast("Callable[..., Booking]", Booking)
+_ALLOCATED = {
+    field.name: "id" if field.name == "job" else field.name for field in fields(RunningJob)
+}
+_ELAPSED = list(_ALLOCATED).index("elapsed")
+_BEFORE = attrgetter(*list(_ALLOCATED.values())[:_ELAPSED])
+_AFTER = attrgetter(*list(_ALLOCATED.values())[_ELAPSED + 1 :])
+_running_job = cast("Callable[..., RunningJob]", RunningJob)
 """By position, as above: with names it takes half as long again, and most time goes into this."""
 
 
@@ -85,7 +87,7 @@ class Device:
         """Return what a policy sees of it."""
         if not self.runs:
             return self.gpu
-        return _gpu(*self._fixed, tuple([run.booking(now) for run in self.runs]))
+        return _gpu(*self._fixed, tuple([run.running_job(now) for run in self.runs]))
 
     def set_paces(self, now: float, sharing: Sharing) -> None:
         """Let its runs go on at the pace that this GPU now allows."""
@@ -198,6 +200,6 @@ class Run:
         self.wanted = self.course.memory[self.part]
         return True
 
-    def booking(self, now: float) -> Booking:
+    def running_job(self, now: float) -> RunningJob:
         """Return what a policy sees of it."""
-        return _booking(*self._before, now - self.start, *self._after)
+        return _running_job(*self._before, now - self.start, *self._after)

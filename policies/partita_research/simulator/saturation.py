@@ -21,8 +21,8 @@ from random import Random
 from time import perf_counter
 from types import MappingProxyType
 
-from partita_policies.capacity import Capacity
-from partita_policies.types import Booking, Job, Placement, Policy, Snapshot
+from partita_policies.capacity import FreeCapacity
+from partita_policies.types import Job, Placement, Policy, RunningJob, Snapshot
 from partita_research.simulator.openb import GPU_MEMORY, TraceNode, TraceTask, cluster_of, job_of
 
 __all__ = ["PUBLISHED", "Saturation", "arrivals", "saturate"]
@@ -169,7 +169,7 @@ class _Filling:
         self.allocated = 0
         """Bytes."""
         self.seconds = 0.0
-        self._room = Capacity(gpus, hosts)
+        self._capacity = FreeCapacity(gpus, hosts)
         self._count = {node.name: node.gpus for node in nodes}
         self._hosts = {host.id: host for host in hosts}
         """What the tasks without a GPU leave of the nodes."""
@@ -190,8 +190,8 @@ class _Filling:
         less = replace(host, cpu=host.cpu - task.cpu, memory=host.memory - task.memory)
         self._hosts[name] = less
         self._take(name, task.cpu, task.memory)
-        if self._room.hosts is not None:
-            self._room.hosts.take(name, job_of(task, task.name))
+        if self._capacity.hosts is not None:
+            self._capacity.hosts.take(name, job_of(task, task.name))
         return True
 
     def decide(self, policy: Policy, waiting: list[Job]) -> list[Job]:
@@ -209,19 +209,19 @@ class _Filling:
         self.seconds += perf_counter() - start
         jobs = {job.id: job for job in waiting}
         for placement in placements:
-            self._book(jobs.pop(placement.job), placement)
-        hopeless = [job for job in jobs.values() if self._room.first_fit(job) is None]
+            self._allocate(jobs.pop(placement.job), placement)
+        hopeless = [job for job in jobs.values() if self._capacity.first_fit(job) is None]
         for job in hopeless:
             del jobs[job.id]
         waiting[:] = jobs.values()
         return hopeless
 
-    def _book(self, job: Job, placement: Placement) -> None:
-        self._room.take(job, placement.gpus)
-        booking = Booking(job.id, job.memory, cpu=job.cpu, host_memory=job.host_memory)
+    def _allocate(self, job: Job, placement: Placement) -> None:
+        self._capacity.take(job, placement.gpus)
+        running_job = RunningJob(job.id, job.memory, cpu=job.cpu, host_memory=job.host_memory)
         for gpu_id in placement.gpus:
             gpu = self.gpus[gpu_id]
-            self.gpus[gpu_id] = replace(gpu, bookings=(*gpu.bookings, booking))
+            self.gpus[gpu_id] = replace(gpu, running=(*gpu.running, running_job))
             self.allocated += job.memory
         self._take(gpu.node, job.cpu, job.host_memory)
 

@@ -8,17 +8,17 @@ from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.types import Job, Profile, Step
 
 __all__ = [
-    "BOOKING_MARGIN_PERCENT",
+    "MEMORY_MARGIN_PERCENT",
     "MIB",
     "Application",
     "Task",
-    "booking_for",
+    "allocation_for",
     "check_tasks",
     "task_of",
 ]
 
 MIB = 1 << 20
-BOOKING_MARGIN_PERCENT = 10
+MEMORY_MARGIN_PERCENT = 10
 """Added to the peak of a profile where a job names no memory: what the operator does."""
 
 
@@ -79,8 +79,8 @@ class Task:
     """What the simulator alone knows."""
 
 
-def booking_for(profile: Profile, largest: int = 0) -> int:
-    """Return the memory that the operator books for a job that names none, bytes.
+def allocation_for(profile: Profile, largest: int = 0) -> int:
+    """Return the memory that the operator allocates for a job that names none, bytes.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def booking_for(profile: Profile, largest: int = 0) -> int:
         Bytes of the largest GPU, where known: the margin keeps no job from it.
     """
     peak = profile.peak_memory
-    with_margin = -(-peak * (100 + BOOKING_MARGIN_PERCENT) // 100)
+    with_margin = -(-peak * (100 + MEMORY_MARGIN_PERCENT) // 100)
     if largest >= peak:
         with_margin = min(with_margin, largest)
     return -(-with_margin // MIB) * MIB
@@ -118,9 +118,9 @@ def task_of(
     measured
         What the policies are told; by default the truth.
     memory
-        Bytes to book; by default what the operator would take from the profile.
+        Bytes to allocate; by default what the operator would take from the profile.
     largest
-        Bytes of the largest GPU, see `booking_for`.
+        Bytes of the largest GPU, see `allocation_for`.
     submitted
         Seconds from the start of the simulation.
     namespace, priority
@@ -131,7 +131,7 @@ def task_of(
         id=job_id,
         name=job_id,
         namespace=namespace,
-        memory=booking_for(profile, largest) if memory is None else memory,
+        memory=allocation_for(profile, largest) if memory is None else memory,
         application=truth.name,
         priority=priority,
         duration=profile.duration,

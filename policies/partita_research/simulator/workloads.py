@@ -9,7 +9,7 @@ applications:            # besides those of the study, which are known by name
       - {repeat: 9, gpu: 60, memory: 3000, core: 35, pcie: 200}
 jobs:
   - {application: train-small, count: 20, every: 30}   # one each 30 s, from `at` (0) on
-  - {application: vgg16, namespace: team-b, priority: 10, memory: 7600}   # booked, MiB
+  - {application: vgg16, namespace: team-b, priority: 10, memory: 7600}   # allocated, MiB
 gpus:                    # optional: one Titan Xp
   - {product: a100, count: 2, memory: 40960, pcie: 64000, speed: 3.5, max_jobs: 8}
 """

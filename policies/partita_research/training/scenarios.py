@@ -19,7 +19,7 @@ from random import Random
 
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.recordings import Recorded, RejectedLine, read_recordings
-from partita_policies.types import GPU, Booking, Job, Profile
+from partita_policies.types import GPU, Job, Profile, RunningJob
 from partita_research.simulator.jitter import jitter
 from partita_research.simulator.synthetic import random_application
 from partita_research.simulator.tasks import Application, Task, task_of
@@ -136,14 +136,14 @@ def seen_in(paths: Iterable[Path]) -> Seen:
 def _note(line: Recorded, jobs: dict[str, Job], gpus: dict[tuple[str, int, int], GPU]) -> None:
     for gpu in line.snapshot.gpus:
         key = (gpu.product, gpu.memory, gpu.max_jobs)
-        gpus.setdefault(key, replace(gpu, id="gpu-0", node="node-0", bookings=()))
-        for booking in gpu.bookings:
-            _keep(booking, jobs)
+        gpus.setdefault(key, replace(gpu, id="gpu-0", node="node-0", running=()))
+        for running_job in gpu.running:
+            _keep(running_job, jobs)
     for job in line.snapshot.jobs:
         _keep(job, jobs)
 
 
-def _keep(holder: Job | Booking, jobs: dict[str, Job]) -> None:
+def _keep(holder: Job | RunningJob, jobs: dict[str, Job]) -> None:
     """Keep the application of a job with a profile; the latest profile is the best."""
     profile = holder.profile
     if profile is None or not profile.steps or not profile.duration or holder.alone:

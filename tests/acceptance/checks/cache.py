@@ -98,8 +98,8 @@ def judge(with_mps: Pairs, without: Pairs, findings: Findings) -> None:
 
 
 def _cache(bench: Bench, findings: Findings) -> None:
-    room = int(bench.identity.memory * _PART)
-    sizes = [size for size in SIZES if _PROGRAMS * 4 * size * size <= room]
+    capacity = int(bench.identity.memory * _PART)
+    sizes = [size for size in SIZES if _PROGRAMS * 4 * size * size <= capacity]
     for size in sorted(set(SIZES) - set(sizes)):
         findings.missing.append(f"size {size}: three such matrices do not fit into the GPU")
     with bench.sharing(mps=False) as sharing:

@@ -161,7 +161,7 @@ async def events_that_are_forged(attacker: Attacker) -> None:
 
 @action(AGENT, real=True)
 async def agent_token_that_was_stolen(attacker: Attacker) -> None:
-    """What the token of one server Pod can do: other GPUs' status, bookings, Pods, Secrets."""
+    """What the token of one server Pod can do: other GPUs' status, allocations, Pods, Secrets."""
     cluster = attacker.cluster
     first, second = (gpu["metadata"]["name"] for gpu in cluster.gpus[:2])
     async with cluster.agent_of(first) as agent:

@@ -11,7 +11,7 @@ from support.operator import Job, container
 
 BOUNDS = "the CRD's bounds refuse it, or the job says what is wrong with it"
 SECURITY = "Pod Security and quotas of the namespace hold for the job's Pod as for any other"
-RENEWED = "a job's attempts, bookings and Pods go by its UID, not by its name"
+RENEWED = "a job's attempts, allocations and Pods go by its UID, not by its name"
 
 
 async def _waits(job: Job) -> str:
@@ -297,7 +297,7 @@ async def deleted_and_made_again_under_its_name(attacker: Attacker) -> None:
         await job.delete()
 
 
-@action("it keeps its own booking until it is gone, within its quota")
+@action("it keeps its own allocation until it is gone, within its quota")
 async def job_that_cannot_be_deleted(attacker: Attacker) -> None:
     """A job with 1,000 finalizers that is deleted while it runs, and changed after that."""
     meta = {"finalizers": [f"example.org/f{n}" for n in range(1000)]}

@@ -9,13 +9,13 @@ from adversary.attacked_cluster import LONG, Attacker, Body, pod_body
 from support.operator import Job, container
 
 METADATA = "`partita-metadata` refuses it"
-BOOKED = "what a running Pod holds stays booked until that Pod is gone"
-KEPT = f"{METADATA}; {BOOKED}, whatever its labels say"
+ALLOCATED = "what a running Pod holds stays allocated until that Pod is gone"
+KEPT = f"{METADATA}; {ALLOCATED}, whatever its labels say"
 OWN = "it ends its own attempt alone"
 
 
 async def _big(attacker: Attacker, name: str) -> Job:
-    """A job that takes nearly all that is left of a GPU: booked twice, it is over capacity."""
+    """A job that takes nearly all that is left of a GPU: allocated twice, it is over capacity."""
     job = await attacker.job(name, gpuMemory="14Gi", sim=LONG)
     await job.runs()
     return job
@@ -48,7 +48,7 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
     await job.gone()
     history = attacker.cluster.history
     await history.until(lambda: job.pod() is None)
-    # Nothing is left booked for what is no more.
+    # Nothing is left allocated for what is no more.
     await history.until(
         lambda: all(
             job.uid not in gpu["status"].get("allocations", {}) for gpu in history.all("gpuservers")
@@ -92,7 +92,7 @@ async def own_pod_given_to_another_job(attacker: Attacker) -> None:
     await _another_big(attacker)
 
 
-@action(BOOKED)
+@action(ALLOCATED)
 async def own_job_deleted_without_its_pod(attacker: Attacker) -> None:
     """`kubectl delete sharedgpujob --cascade=orphan`: the Pod runs on without its job."""
     job = await _big(attacker, "hog")

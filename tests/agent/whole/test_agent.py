@@ -21,7 +21,7 @@ from support.clusters import ApiServer
 
 async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: Node):
     await serve(node)
-    job = await node.book("job", 1000)
+    job = await node.allocate("job", 1000)
     program = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
     mps = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
@@ -30,7 +30,7 @@ async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: N
     assert node.gpus.mode() == 3
     node.start_agent()
     await node.is_ready()
-    other = await node.book("other", 1000)
+    other = await node.allocate("other", 1000)
     other.run("alloc:200", "forever")
     await node.until(lambda b: b["status"]["mps"] == {"state": "Ready", "clients": 2})
     assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) == mps
@@ -187,7 +187,7 @@ async def test_two_gpus_of_a_node_have_an_agent_each(
         second.start_agent()
         second.start_mps()
         await second.is_ready()
-        one, other = (await node.book("one", 1000)), (await second.book("other", 1000))
+        one, other = (await node.allocate("one", 1000)), (await second.allocate("other", 1000))
         one.run("alloc:100", "forever")
         other.run("alloc:200", "forever")
         await node.until(lambda b: one.used(b).get("peakMemory") == "400Mi")

@@ -36,7 +36,7 @@ def stranger(node: Node, cgroup: str) -> subprocess.Popen[str]:
 
 async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node):
     await serve(node)
-    job = await node.book("job", 2000)
+    job = await node.allocate("job", 2000)
     first = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory"))
     second = job.run("alloc:100", "forever")
@@ -55,7 +55,7 @@ async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node
 @pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
 async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Node, mode: str):
     await serve(node, mode)
-    job = await node.book("job", 2000)
+    job = await node.allocate("job", 2000)
     job.run("alloc:100", "forever")
     programs = [
         stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n"),
@@ -82,7 +82,7 @@ async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(
     await serve(node, mode)
     patch = {"spec": {"unknownProcesses": "Terminate"}}
     (await node.api.patch(node.path, patch)).ok()
-    job = await node.book("job", 2000)
+    job = await node.allocate("job", 2000)
     allocated = job.run("alloc:100", "forever")
     host = stranger(node, "0::/user.slice\n")
     pod = stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n")

@@ -30,7 +30,7 @@ async def test_an_idle_gpu_is_not_written_about(node: Node):
 
 async def test_three_jobs_share_the_gpu_and_each_ones_use_is_told(node: Node):
     await serve(node)
-    jobs = [await node.book(f"job-{n}", 1000) for n in range(3)]
+    jobs = [await node.allocate(f"job-{n}", 1000) for n in range(3)]
     programs = [job.run(f"alloc:{100 * (n + 1)}", "forever") for n, job in enumerate(jobs)]
 
     def told(body) -> bool:
@@ -43,11 +43,11 @@ async def test_three_jobs_share_the_gpu_and_each_ones_use_is_told(node: Node):
     assert all(program.poll() is None for program in programs)
 
 
-async def test_a_program_that_takes_twice_its_booking_is_stopped_alone_within_two_seconds(
+async def test_a_program_that_takes_twice_its_allocation_is_stopped_alone_within_two_seconds(
     node: Node,
 ):
     await serve(node)
-    greedy, modest = await node.book("greedy", 1000), await node.book("modest", 1000)
+    greedy, modest = await node.allocate("greedy", 1000), await node.allocate("modest", 1000)
     neighbour = modest.run("alloc:500", "forever")
     await node.until(lambda b: modest.used(b).get("peakMemory") == "800Mi")
     program = greedy.run("unset", "alloc:2000", "forever")
@@ -62,18 +62,18 @@ async def test_a_program_that_takes_twice_its_booking_is_stopped_alone_within_tw
         while not (events := await greedy.events()):
             await asyncio.sleep(0.05)
     (event,) = events
-    assert (event["reason"], event["type"]) == ("AboveBooking", "Warning")
-    assert "1000Mi booked" in event["message"]
+    assert (event["reason"], event["type"]) == ("AboveAllocation", "Warning")
+    assert "1000Mi allocated" in event["message"]
     assert await modest.events() == []
     body = await node.until(lambda b: greedy.used(b).get("peakMemory") == "2300Mi")
     assert condition(body, "Ready")[0] == "True"
 
 
-async def test_in_time_slicing_a_program_above_its_booking_is_killed_alone(node: Node):
+async def test_in_time_slicing_a_program_above_its_allocation_is_killed_alone(node: Node):
     await serve(node, "TimeSlicing")
     assert node.gpus.mode() == 0
     assert "mps" not in (await node.body())["status"]
-    greedy, modest = await node.book("greedy", 1000), await node.book("modest", 1000)
+    greedy, modest = await node.allocate("greedy", 1000), await node.allocate("modest", 1000)
     neighbour = modest.run("alloc:500", "forever")
     program = greedy.run("alloc:2000", "forever")
     code, _, _ = await ended(program)
@@ -83,7 +83,7 @@ async def test_in_time_slicing_a_program_above_its_booking_is_killed_alone(node:
 
 async def test_a_job_with_the_gpu_to_itself_is_never_stopped(node: Node):
     await serve(node, "Exclusive")
-    job = await node.book("alone", 1000)
+    job = await node.allocate("alone", 1000)
     program = job.run("alloc:30000", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "30300Mi")
     await asyncio.sleep(0.5)
@@ -92,7 +92,7 @@ async def test_a_job_with_the_gpu_to_itself_is_never_stopped(node: Node):
 
 async def test_a_run_that_succeeded_is_kept_as_a_profile(node: Node):
     await serve(node)
-    job = await node.book("train", 2000, application="ResNet50")
+    job = await node.allocate("train", 2000, application="ResNet50")
     program = job.run("alloc:500", "compute:2500:70")
     await node.until(lambda b: job.used(b).get("peakMemory") == "800Mi")
     assert (await ended(program))[0] == 0
@@ -109,7 +109,7 @@ async def test_a_run_that_succeeded_is_kept_as_a_profile(node: Node):
     assert max(s["gpuMemory"] for s in measured["steps"]) == "800Mi"
     assert 30 < max(s["gpuUtilization"] for s in measured["steps"]) <= 70
 
-    again = await node.book("again", 2000, application="ResNet50")
+    again = await node.allocate("again", 2000, application="ResNet50")
     program = again.run("alloc:600", "compute:1200:70")
     await node.until(lambda b: again.used(b).get("peakMemory") == "900Mi")
     await ended(program)
@@ -127,7 +127,7 @@ async def test_a_run_that_succeeded_is_kept_as_a_profile(node: Node):
 
 async def test_a_run_that_failed_spoils_no_profile(node: Node):
     await serve(node)
-    job = await node.book("train", 2000, application="resnet")
+    job = await node.allocate("train", 2000, application="resnet")
     program = job.run("alloc:100", "compute:800", "alloc:5000")
     await node.until(lambda b: job.used(b).get("peakMemory"))
     assert "out of memory" in (await ended(program))[1]
@@ -140,9 +140,9 @@ async def test_a_run_that_failed_spoils_no_profile(node: Node):
 
 
 async def test_twenty_five_small_programs_share_one_gpu(node: Node):
-    """Like TensorFlow's, each with 5 % of the GPU's memory booked and less in use."""
+    """Like TensorFlow's, each with 5 % of the GPU's memory allocated and less in use."""
     await serve(node)
-    jobs = [await node.book(f"small-{n}", 2048) for n in range(25)]
+    jobs = [await node.allocate(f"small-{n}", 2048) for n in range(25)]
     programs = [job.run("alloc:900", "forever") for job in jobs]
     await node.until(lambda b: [job.used(b).get("memory") for job in jobs] == ["1200Mi"] * 25)
     await node.until(lambda b: b["status"]["mps"]["clients"] == 25)

@@ -125,7 +125,7 @@ def measure(count: int, gpus: int) -> Work:
     first_cycle, result = timed(cycle)
     told, _ = timed(lambda: tell(result))
     assert len(result.placed) == gpus
-    book(state, jobs, result)
+    allocate(state, jobs, result)
     full_cycle, second = timed(cycle)
     assert not second.placed
     never, _ = timed(never_fits)
@@ -142,7 +142,7 @@ def a_body(number: int, **spec: Any) -> dict[str, Any]:
     return job_body(f"job-{number}", namespace=namespace, metadata=own, **asked)
 
 
-def book(state: State, jobs: JobReconciler, result: CycleResult) -> None:
+def allocate(state: State, jobs: JobReconciler, result: CycleResult) -> None:
     """Have the ledgers say what was placed."""
     for job, (gpu,) in result.placed:
         server = state.servers[gpu]

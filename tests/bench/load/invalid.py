@@ -67,7 +67,7 @@ _KINDS = (
     _Kind("no such partition", {"partition": "nowhere"}, Reason.PARTITION_NOT_FOUND),
     _Kind("a namespace that is not served", {}, Reason.NAMESPACE_NOT_ALLOWED, _STRANGER),
     _Kind("variables are no list", {"template": _template(env="DEBUG=1")}, Reason.INVALID_SPEC),
-    # What only the API server finds out, once the job is booked and its Pod is to be made.
+    # What only the API server finds out, once the job is allocated and its Pod is to be made.
     _Kind("a Pod refused", {"template": _template(name="No Such Name")}, Reason.INVALID_SPEC),
     _Kind(
         "a Pod that cannot be read",

@@ -197,7 +197,7 @@ async def _submit(stage: Stage, body: Json) -> None:
 
 
 async def _all_gone(stage: Stage, jobs: _Jobs) -> None:
-    """Wait until no job, Pod or booking is left.
+    """Wait until no job, Pod or allocation is left.
 
     Raises
     ------
@@ -205,12 +205,12 @@ async def _all_gone(stage: Stage, jobs: _Jobs) -> None:
         Something is.
     """
     await stage.until("jobs gone", lambda: -len(jobs.present), 0)
-    pods, booked = 0, 0
+    pods, allocated = 0, 0
     for _ in range(IDLE_SECONDS):
         pods = len((await stage.api.get(_PODS))["items"])
         servers = (await stage.api.get(_SERVERS))["items"]
-        booked = sum(len((s.get("status") or {}).get("allocations") or {}) for s in servers)
-        if not pods and not booked:
+        allocated = sum(len((s.get("status") or {}).get("allocations") or {}) for s in servers)
+        if not pods and not allocated:
             return
         await asyncio.sleep(1)
-    raise LoadError(f"left over: {pods} Pods of jobs, {booked} bookings")
+    raise LoadError(f"left over: {pods} Pods of jobs, {allocated} allocations")

@@ -214,14 +214,14 @@ class _Seen:
     def admission(self, classes: tuple[JobClass, ...], *, with_pods: bool) -> dict[str, Admission]:
         """Return how long the jobs of each class waited.
 
-        With Pods until the Pod was seen by a watch; without until it was booked, by the
+        With Pods until the Pod was seen by a watch; without until it was allocated, by the
         operator's clock, which is this machine's.
         """
         result = {}
         for kind in classes:
             mine = [key for key in self.ended if key[1].startswith(kind.name)]
             waits = [
-                (self.pods[key] if with_pods else _booked(self.ended[key])) - self.submitted[key]
+                (self.pods[key] if with_pods else _allocated(self.ended[key])) - self.submitted[key]
                 for key in mine
             ]
             p99 = statistics.quantiles(waits, n=100)[98]
@@ -229,7 +229,7 @@ class _Seen:
         return result
 
 
-def _booked(status: Json) -> float:
+def _allocated(status: Json) -> float:
     return datetime.fromisoformat(status["attempts"][0]["bookedTime"]).timestamp()
 
 

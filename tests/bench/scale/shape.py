@@ -22,10 +22,10 @@ __all__ = [
 
 PARTITIONS = 30
 CAPACITY = 20
-"""Units of each partition: one GPU, of which a job of so many units books as many twentieths."""
+"""Units of each partition: one GPU, of which a job of so many units allocates as many twentieths."""
 UNIT = "1Gi"
 GPU_MEMORY = "22Gi"
-"""Of which 7 % are never booked (the default), and 20 GiB are left for whole units."""
+"""Of which 7 % are never allocated (the default), and 20 GiB are left for whole units."""
 RUN_SECONDS = "bench.partita.dev/seconds"
 """Annotation of a Pod: how long the simulated kubelet lets it run."""
 

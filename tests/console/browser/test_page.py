@@ -47,7 +47,7 @@ async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
             ["train-detector", "asr-finetune", "embed-docs"]
         )
         await expect(first.locator(".sum")).to_have_text(
-            "34.0 of 37.2 GiB booked · 29.2 used · 91 % busy"
+            "34.0 of 37.2 GiB allocated · 29.2 used · 91 % busy"
         )
         await expect(gpus.last.locator(".mps")).to_have_text("MPS faulted · 0 clients")
         widths = await first.locator(".slice").evaluate_all("all => all.map(s => s.offsetWidth)")
@@ -62,7 +62,7 @@ async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
         )
         await expect(page.locator(".trouble")).to_contain_text("shared-3 is Faulted")
         await expect(page.locator(".timeline title")).to_contain_text("5 jobs wait")
-        assert await page.locator("path.booked").get_attribute("d")
+        assert await page.locator("path.allocated").get_attribute("d")
         await expect(page.get_by_role("status").first).to_have_text("Live")
 
 

@@ -149,18 +149,18 @@ CASES = [
         labels=GPU,
     ),
     Case(
-        "PartitaGPUBookedButIdle",
+        "PartitaGPUAllocatedButIdle",
         {
             f"partita_gpu_utilization_ratio{{{LABELS}}}": "0.01x200",
-            f"partita_gpu_booked_jobs{{{LABELS}}}": "1x200",
+            f"partita_gpu_allocated_jobs{{{LABELS}}}": "1x200",
         },
         {
             f"partita_gpu_utilization_ratio{{{LABELS}}}": "0x200",
-            f"partita_gpu_booked_jobs{{{LABELS}}}": "0x200",
+            f"partita_gpu_allocated_jobs{{{LABELS}}}": "0x200",
         },
         minutes=130,
         early=30,
-        says="GPU shared-0 is booked, and has hardly been used for two hours.",
+        says="GPU shared-0 is allocated, and has hardly been used for two hours.",
         labels=GPU,
     ),
     Case(
@@ -221,7 +221,7 @@ CASES = [
         },
         minutes=100,
         early=20,
-        says="Booked GPU memory of partition shared lies idle until its Pods run: 4m 36s (p90).",
+        says="Allocated GPU memory of partition shared lies idle until its Pods run: 4m 36s (p90).",
         labels={"partition": "shared"},
     ),
     Case(

@@ -150,7 +150,7 @@ def _verdict(policy: str, role: str, result: CycleResult, state: State, job: Job
             reason=why.reason.value if why else "",
             message=why.message if why else "",
         )
-    beside = {booking.job for gpu in gpus for booking in result.booked[gpu].bookings} | {
+    beside = {running_job.job for gpu in gpus for running_job in result.allocated[gpu].running} | {
         other for other, where in placed.items() if set(where) & set(gpus)
     }
     return PolicyAnswer(policy, role, "start", tuple(gpus), _names(beside - {job.id}, state.jobs))

@@ -90,7 +90,7 @@ def _head(partition: PartitionView) -> Text:
 
 
 class _Bars:
-    """Two lines for each GPU: what is booked, by job, and below it what is really used."""
+    """Two lines for each GPU: what is allocated, by job, and below it what is really used."""
 
     def __init__(self, gpus: Sequence[GPUView], colours: Colours) -> None:
         self._gpus = gpus
@@ -103,16 +103,16 @@ class _Bars:
         plain = console.color_system is None
         for gpu in self._gpus:
             if gpu.state == "Ready" or gpu.slices:
-                booked, used = _bar(gpu, width, self._colours, plain=plain)
+                allocated, used = _bar(gpu, width, self._colours, plain=plain)
                 busy = f"{gpu.utilization:3} %"
             else:
-                booked = Text(f"{gpu.state.lower()}", style=_STATES.get(gpu.state, "red"))
-                booked.pad_right(max(0, width - len(booked)))
+                allocated = Text(f"{gpu.state.lower()}", style=_STATES.get(gpu.state, "red"))
+                allocated.pad_right(max(0, width - len(allocated)))
                 used, busy = Text(" " * width), "     "
             style = "bold" if gpu.state == "Ready" else _STATES.get(gpu.state, "red")
             line = Text(gpu.name.ljust(names), style=style, no_wrap=True)
             yield Text.assemble(
-                line, "  ", booked, "  ", (_amount(gpu).rjust(amounts), ""), (busy, "dim")
+                line, "  ", allocated, "  ", (_amount(gpu).rjust(amounts), ""), (busy, "dim")
             )
             yield Text.assemble((" " * (names + 2), ""), used, no_wrap=True)
             if gpu.unknown:
@@ -121,27 +121,27 @@ class _Bars:
 
 
 def _amount(gpu: GPUView) -> str:
-    return f"{gib(gpu.booked)}/{gib(gpu.bookable)} GiB " if gpu.bookable else ""
+    return f"{gib(gpu.allocated)}/{gib(gpu.allocatable)} GiB " if gpu.allocatable else ""
 
 
 def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Text, Text]:
-    booked, used = Text(no_wrap=True), Text(no_wrap=True)
+    allocated, used = Text(no_wrap=True), Text(no_wrap=True)
     for piece, cells in zip(gpu.slices, _cells(gpu, width), strict=True):
         name = f"{'|' if plain else ' '}{piece.name}"
         label = name[:cells] if len(name) <= cells else f"{name[: max(0, cells - 1)]}…"[:cells]
-        booked.append(label.ljust(cells), style=f"black on {colours.of(piece.uid)}")
+        allocated.append(label.ljust(cells), style=f"black on {colours.of(piece.uid)}")
         filled = min(cells, round(cells * piece.used / piece.memory)) if piece.memory else 0
         used.append("▀" * filled, style=colours.of(piece.uid))
         used.append(" " * (cells - filled))
-    rest = width - len(booked)
-    booked.append(("|" if plain and rest and gpu.slices else "").ljust(rest, "·"), style="dim")
+    rest = width - len(allocated)
+    allocated.append(("|" if plain and rest and gpu.slices else "").ljust(rest, "·"), style="dim")
     used.append(" " * rest)
-    return booked, used
+    return allocated, used
 
 
 def _cells(gpu: GPUView, width: int) -> list[int]:
     """Share the width out by memory; rounding never makes a bar longer than the GPU."""
-    total, edges, at = max(gpu.bookable, gpu.booked, 1), [0], 0
+    total, edges, at = max(gpu.allocatable, gpu.allocated, 1), [0], 0
     for piece in gpu.slices:
         at += piece.memory
         edges.append(round(width * at / total))

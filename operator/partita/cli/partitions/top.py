@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Show all PARTITIONS, or those named, until Ctrl-C.
 
-    Each GPU is a bar of what may be booked on it, cut into the slices of its jobs; the line below
-    shows how much of its slice each job really uses. On the right is what is booked of how much,
+    Each GPU is a bar of its allocatable memory, divided into the slices of its jobs. The line below
+    shows how much of its slice each job really uses. On the right is what is allocated of how much,
     and how busy the GPU is. Below come the jobs that wait, in the queue's order, with their reason.
 
     \b

@@ -1,4 +1,4 @@
-// One GPU: its state, and a bar of what may be booked, cut into its jobs' slices.
+// One GPU: its state, and a bar of what may be allocated, cut into its jobs' slices.
 
 import { el, Keyed, put, say, style } from "./dom.js";
 import { colour, gib, many, percent } from "./words.js";
@@ -35,9 +35,9 @@ export function updateGpu(part, gpu) {
   say(part.where, [gpu.product, gpu.node].filter(Boolean).join(" · ") || "not reported yet");
   const unknown = `Unknown processes: ${gpu.unknown}, ${gib(gpu.unknownMemory)} GiB`;
   say(part.unknown, gpu.unknown ? unknown : "");
-  const free = Math.max(0, gpu.bookable - gpu.booked);
+  const free = Math.max(0, gpu.allocatable - gpu.allocated);
   put(part.bar, "aria-label", `Slices of ${gpu.name}, ${gib(free)} GiB free; arrow keys move between them`);
-  const whole = Math.max(gpu.bookable, gpu.booked, 1);
+  const whole = Math.max(gpu.allocatable, gpu.allocated, 1);
   part.slices.show(
     gpu.slices.map((slice) => ({ ...slice, share: slice.memory / whole })),
     (slice) => slice.id,
@@ -48,7 +48,7 @@ export function updateGpu(part, gpu) {
   if (!part.bar.querySelector('[tabindex="0"]')) part.bar.querySelector(".slice")?.setAttribute("tabindex", "0");
   say(
     part.sum,
-    `${gib(gpu.booked)} of ${gib(gpu.bookable)} GiB booked · ${gib(gpu.used)} used · ${gpu.utilization} % busy`,
+    `${gib(gpu.allocated)} of ${gib(gpu.allocatable)} GiB allocated · ${gib(gpu.used)} used · ${gpu.utilization} % busy`,
   );
 }
 
@@ -68,11 +68,11 @@ function updateSlice(part, slice) {
   say(part.label, hidden ? OTHER : slice.name);
   style(part.fill, "width", hidden ? "0" : `${Math.min(100, percent(slice.used, slice.memory))}%`);
   const detail = hidden
-    ? [OTHER, `${gib(slice.memory)} GiB booked`]
+    ? [OTHER, `${gib(slice.memory)} GiB allocated`]
     : [
         `${slice.namespace}/${slice.name}`,
-        `${gib(slice.memory)} GiB booked`,
-        `${gib(slice.used)} GiB used${over ? ", more than booked" : ""}`,
+        `${gib(slice.memory)} GiB allocated`,
+        `${gib(slice.used)} GiB used${over ? ", more than allocated" : ""}`,
         `at most ${slice.threads} % of the threads`,
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
       ];

@@ -9,7 +9,7 @@ import { gib, many, number, percent } from "./words.js";
 export function makePartition(entity) {
   const id = `partition-${entity.name}`;
   const part = { title: el("h2", { id }), kind: el("span", { class: "kind" }), trouble: el("p", { class: "trouble", role: "status" }) };
-  part.tiles = Object.fromEntries(["gpus", "booked", "used", "running", "waiting"].map((name) => [name, tile(name)]));
+  part.tiles = Object.fromEntries(["gpus", "allocated", "used", "running", "waiting"].map((name) => [name, tile(name)]));
   part.gpus = el("ul", { class: "gpus" });
   part.gpuParts = new Keyed(part.gpus, makeGpu, updateGpu);
   part.policies = el("ul", { class: "policies" });
@@ -41,8 +41,8 @@ export function updatePartition(part, seen, gpus, changed) {
   part.trouble.hidden = !seen.trouble;
   part.lower.hidden = !seen.exists;
   part.tiles.gpus.show(`${gpus.filter((gpu) => gpu.state === "Ready").length} / ${seen.wanted}`, "GPUs ready");
-  part.tiles.booked.show(`${percent(seen.booked, seen.bookable)} %`, `booked of ${gib(seen.bookable)} GiB`);
-  part.tiles.used.show(`${percent(seen.used, seen.bookable)} %`, "measured use");
+  part.tiles.allocated.show(`${percent(seen.allocated, seen.allocatable)} %`, `allocated of ${gib(seen.allocatable)} GiB`);
+  part.tiles.used.show(`${percent(seen.used, seen.allocatable)} %`, "measured use");
   part.tiles.running.show(number(seen.running), "running");
   part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} suspended` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);

@@ -15,7 +15,7 @@ from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 from partita.partitions.partition_status import waits
 from partita.reconcile.gpu_state import ServerState, server_state
-from partita.reconcile.job_request import bookable
+from partita.reconcile.job_request import allocatable
 from partita.reconcile.reasons import Reason, stalled
 
 __all__ = ["Sample", "gpu_samples", "partition_samples", "policy_samples", "write_samples"]
@@ -103,7 +103,7 @@ def policy_samples(partition: str, runner: PolicyRunner) -> Iterator[Sample]:
 
 
 def gpu_samples(state: State) -> Iterator[Sample]:
-    """Yield how the GPUs stand, and what is booked and used on them."""
+    """Yield how the GPUs stand, and what is allocated and used on them."""
     for server in state.servers.values():
         yield from _gpu(server, state.partitions.get(server.spec.partition), state)
 
@@ -120,9 +120,9 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
         yield Sample(d.GPU_STATE, word == stands, (*gpu, word))
     yield Sample(d.GPU_MEMORY, status.memory, gpu)
     if partition is not None:
-        yield Sample(d.GPU_BOOKABLE, bookable(status.memory, partition), gpu)
+        yield Sample(d.GPU_ALLOCATABLE, allocatable(status.memory, partition), gpu)
     allocations = status.allocations.values()
-    yield Sample(d.GPU_BOOKED, sum(a.memory for a in allocations), gpu)
+    yield Sample(d.GPU_ALLOCATED, sum(a.memory for a in allocations), gpu)
     yield Sample(d.GPU_JOBS, len(allocations), gpu)
     if status.usage is not None:
         yield Sample(d.GPU_USED, status.usage.memory, gpu)

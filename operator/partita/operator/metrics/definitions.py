@@ -89,20 +89,20 @@ ATTEMPTS = Metric(
 RESIZES = Metric(
     "partita_out_of_memory_resizes_total",
     "counter",
-    "Attempts booked larger because the one before ran out of GPU memory.",
+    "Attempts allocated larger because the one before ran out of GPU memory.",
     ("partition",),
 )
 QUEUED_TIME = Metric(
     "partita_attempt_queue_seconds",
     "histogram",
-    "From when an attempt was to start until its GPU memory was booked.",
+    "From when an attempt was to start until its GPU memory was allocated.",
     ("partition",),
     _SOON + _LONG,
 )
 START_TIME = Metric(
     "partita_attempt_pod_start_seconds",
     "histogram",
-    "From the booking until the program's container ran.",
+    "From the allocation until the program's container ran.",
     ("partition",),
     (*_SOON, 5 * _MINUTE, 15 * _MINUTE),
 )
@@ -188,10 +188,12 @@ GPU_STATE = Metric(
     (*_GPU, "state"),
 )
 GPU_MEMORY = Metric("partita_gpu_memory_bytes", "gauge", "The GPU's memory.", _GPU)
-GPU_BOOKABLE = Metric(
-    "partita_gpu_bookable_memory_bytes", "gauge", "Memory of it that may be booked.", _GPU
+GPU_ALLOCATABLE = Metric(
+    "partita_gpu_allocatable_memory_bytes", "gauge", "Memory of it that may be allocated.", _GPU
 )
-GPU_BOOKED = Metric("partita_gpu_booked_memory_bytes", "gauge", "Memory that is booked.", _GPU)
+GPU_ALLOCATED = Metric(
+    "partita_gpu_allocated_memory_bytes", "gauge", "Memory that is allocated.", _GPU
+)
 GPU_USED = Metric(
     "partita_gpu_used_memory_bytes",
     "gauge",
@@ -204,7 +206,9 @@ GPU_UTILIZATION = Metric(
     "GPU utilisation, 0 to 1, as the agent measured it. Absent before its first report.",
     _GPU,
 )
-GPU_JOBS = Metric("partita_gpu_booked_jobs", "gauge", "Jobs that are booked on the GPU.", _GPU)
+GPU_JOBS = Metric(
+    "partita_gpu_allocated_jobs", "gauge", "Jobs that are allocated on the GPU.", _GPU
+)
 GPU_UNKNOWN = Metric(
     "partita_gpu_unknown_processes",
     "gauge",
@@ -237,7 +241,7 @@ SECTIONS = (
     ),
     Section(
         "Attempts",
-        "What an attempt costs beside its work, step by step: queued, booked, container running, "
+        "What an attempt costs beside its work, by step: queued, allocated, container running, "
         "first use of the GPU. Each step is counted once it is written into the job's status; the "
         "first use, which an agent tells to the second, is written with the attempt's end.",
         (ATTEMPTS, RESIZES, QUEUED_TIME, START_TIME, FIRST_USE_TIME, RUN_TIME),
@@ -266,8 +270,8 @@ SECTIONS = (
             GPU_INFO,
             GPU_STATE,
             GPU_MEMORY,
-            GPU_BOOKABLE,
-            GPU_BOOKED,
+            GPU_ALLOCATABLE,
+            GPU_ALLOCATED,
             GPU_USED,
             GPU_UTILIZATION,
             GPU_JOBS,

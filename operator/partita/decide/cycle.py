@@ -91,7 +91,7 @@ class _Cycle:
         self._result = CycleResult()
 
     async def run(self) -> CycleResult:
-        result, memory = self._result, self._memory
+        result, memory, state = self._result, self._memory, self._state
         guard = self._guard()
         result.order = self._queue(guard)
         preempts = self._partition.spec.preemption == "LowerPriority"
@@ -104,16 +104,14 @@ class _Cycle:
         guard = await self._ask_policy(guard)
         placed = {job.id for job, _ in result.placed}
         # A job whose allocation was learnt of only now (its answer was lost) no longer waits.
-        result.order = [j for j in result.order if j.id in placed or not self._is_allocated(j.id)]
+        kept = {j.id for j in result.order if keeps(j.id, state.allocated(j.id), self._released)}
+        result.order = [job for job in result.order if job.id in placed or job.id not in kept]
         memory.aging.note(result.order, placed)
         for job_id in placed:
             memory.nominated.pop(job_id, None)
         self._explain(guard, placed)
         result.allocated = {gpu.id: gpu for gpu in guard.gpus}
         return result
-
-    def _is_allocated(self, uid: str) -> bool:
-        return keeps(uid, self._state.allocated(uid), self._released)
 
     def _guard(self) -> Guard:
         """Look at the partition as it is now, and allocate on it what is placed already."""

@@ -13,14 +13,15 @@ from partita_research.simulator.tasks import Application
 
 __all__ = ["Course", "Device", "Run", "course_of"]
 
-_FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # the allocations come last
+_FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` comes last
 _gpu = cast("Callable[..., GPU]", GPU)
-_ALLOCATED = {
+_SOURCE = {f.name: "id" if f.name == "job" else f.name for f in fields(RunningJob)}
+"""The attribute of a job from which each field of a `RunningJob` is taken."""
     field.name: "id" if field.name == "job" else field.name for field in fields(RunningJob)
 }
-_ELAPSED = list(_ALLOCATED).index("elapsed")
-_BEFORE = attrgetter(*list(_ALLOCATED.values())[:_ELAPSED])
-_AFTER = attrgetter(*list(_ALLOCATED.values())[_ELAPSED + 1 :])
+_ELAPSED = list(_SOURCE).index("elapsed")
+_BEFORE = attrgetter(*list(_SOURCE.values())[:_ELAPSED])
+_AFTER = attrgetter(*list(_SOURCE.values())[_ELAPSED + 1 :])
 _running_job = cast("Callable[..., RunningJob]", RunningJob)
 """By position, as above: with names it takes half as long again, and most time goes into this."""
 

@@ -17,8 +17,6 @@ _FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` co
 _gpu = cast("Callable[..., GPU]", GPU)
 _SOURCE = {f.name: "id" if f.name == "job" else f.name for f in fields(RunningJob)}
 """The attribute of a job from which each field of a `RunningJob` is taken."""
-    field.name: "id" if field.name == "job" else field.name for field in fields(RunningJob)
-}
 _ELAPSED = list(_SOURCE).index("elapsed")
 _BEFORE = attrgetter(*list(_SOURCE.values())[:_ELAPSED])
 _AFTER = attrgetter(*list(_SOURCE.values())[_ELAPSED + 1 :])

@@ -39,7 +39,7 @@ def kubeconfig_of(demo: subprocess.Popen[str]) -> str:
     """Read where the demo's API server is from what it prints, once jobs start."""
     kubeconfig = ""
     for line in demo.stdout or ():
-        if match := re.search(r"--kubeconfig (\S+)", line):
+        if match := re.search(r"KUBECONFIG=(\S+)", line):
             kubeconfig = match[1]
         if " starts on " in line:
             return kubeconfig

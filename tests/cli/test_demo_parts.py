@@ -1,4 +1,4 @@
-"""The demo's parts by themselves: its story, its summary, and what it is compared with."""
+"""The demo's parts by themselves: its events, its summary, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def state():
     )
 
 
-def story() -> DemoEvents:
-    told = DemoEvents(speed=10.0)
-    told.began = BEGAN
-    return told
+def history() -> DemoEvents:
+    events = DemoEvents(speed=10.0)
+    events.began = BEGAN
+    return events
 
 
 def test_one_job_per_gpu_takes_turns_in_the_order_of_submission() -> None:
@@ -96,14 +96,14 @@ def test_alone_only_the_gpu_limits_a_jobs_memory() -> None:
     assert one_job_per_gpu([(grows, 2)], gpus=1, memory=8 * GIB) == 15.0
 
 
-def test_the_story_tells_each_thing_once() -> None:
-    told = story()
-    events = told.look(state(), BEGAN + timedelta(seconds=30))
+def test_each_event_is_reported_once() -> None:
+    history_of = history()
+    events = history_of.update(state(), BEGAN + timedelta(seconds=30))
     assert [f"{e.subject} {e.what}" for e in events] == [
         "shared-0 is ready: NVIDIA A100-SXM4-40GB on node-1",
         "shared-1 is unready",
         "lammps starts on shared-0 beside vgg",
-        "lammps ran out of GPU memory at 6.0 GiB: queued again for more",
+        "lammps ran out of GPU memory at 6.0 GiB: queued again for more memory",
         "lammps starts again on shared-1 with 9.0 GiB",
         "lammps has succeeded after 3m00s",
         "vgg starts on shared-0",
@@ -114,17 +114,17 @@ def test_the_story_tells_each_thing_once() -> None:
         "late attempt 2 ended: Failed",
         "late has failed: RetryLimitExceeded",
         "huge waits: needs 96.0 GiB",
-        "paused is suspended until somebody resumes it",
+        "paused is suspended; `partita resume` queues it",
     ]
     assert {e.at for e in events} == {300.0}
-    assert told.look(state(), BEGAN + timedelta(seconds=31)) == []
+    assert history_of.update(state(), BEGAN + timedelta(seconds=31)) == []
 
 
-def test_the_story_counts_jobs_whose_names_the_status_hides() -> None:
+def test_jobs_whose_names_the_status_hides_are_counted() -> None:
     job = {**LAMMPS, "status": {"phase": "Running", "attempts": [
         attempt(1, "shared-0", beside=["team/vgg", OTHERS_JOB, OTHERS_JOB])]}}  # fmt: skip
     cluster = state_of(lists(node(), partition(), server("shared-0"), job))
-    events = story().look(cluster, BEGAN + timedelta(seconds=30))
+    events = history().update(cluster, BEGAN + timedelta(seconds=30))
     assert events[-1].what == "starts on shared-0 beside vgg, 2 jobs of other namespaces"
 
 
@@ -135,9 +135,9 @@ def test_a_job_is_settled_when_only_yaml_helps() -> None:
 def test_the_summary_has_a_line_for_each_job(text_golden) -> None:
     jobs = list(state().jobs.values())
     picture = summary(
-        rows(jobs, story()),
+        rows(jobs, history()),
         width=100,
-        taken=makespan(jobs, story()),
+        taken=makespan(jobs, history()),
         alone=450.0,
         gpus=2,
         speed=10.0,
@@ -146,7 +146,7 @@ def test_the_summary_has_a_line_for_each_job(text_golden) -> None:
     text_golden("summary.txt", drawn(picture, 100))
 
 
-def test_what_ends_otherwise_than_its_yaml_says_is_told() -> None:
+def test_a_job_that_ends_otherwise_than_its_yaml_says_is_reported() -> None:
     jobs = list(state().jobs.values())
     endings = {job.key: ExpectedEnding(Phase.SUCCEEDED) for job in jobs}
     endings["team/huge"] = ExpectedEnding(Phase.QUEUED, "NeverFits")
@@ -182,31 +182,31 @@ async def test_other_kinds_are_left_to_kubectl() -> None:
         await create(None, {"apiVersion": "v1", "kind": "ConfigMap"})  # type: ignore[arg-type]
 
 
-def test_without_a_terminal_the_stage_prints_lines(capsys) -> None:
-    stage = DemoDisplay(None)
-    stage.step("starting")
+def test_without_a_terminal_the_display_prints_lines(capsys) -> None:
+    display = DemoDisplay(None)
+    display.step("starting")
     now = BEGAN + timedelta(seconds=30)
-    stage.show(partitions_view(state(), now), story().look(state(), now)[:1], 300.0)
-    stage.close()
+    display.show(partitions_view(state(), now), history().update(state(), now)[:1], 300.0)
+    display.close()
     said = capsys.readouterr()
     assert said.err == "starting\n 5m00s  shared-0 is ready: NVIDIA A100-SXM4-40GB on node-1\n"
     assert not said.out
 
 
 @pytest.mark.parametrize("height", [16, 40])
-def test_in_a_terminal_the_stage_fits_the_screen(height: int) -> None:
+def test_in_a_terminal_the_display_fits_the_screen(height: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80, height=height)
     with Live(console=console, auto_refresh=False) as live:
-        stage = DemoDisplay(live)
-        stage.step("starting")
+        display = DemoDisplay(live)
+        display.step("starting")
         now = BEGAN + timedelta(seconds=30)
         seen = partitions_view(state(), now)
-        stage.show(seen, story().look(state(), now), 300.0)
+        display.show(seen, history().update(state(), now), 300.0)
         picture = drawn(live.renderable, 80)
-        stage.close()
+        display.close()
     lines = picture.splitlines()
     assert len(lines) <= height
     assert lines[0] == "Partita demo  starting · 5m00s"
-    assert lines[-1].endswith("paused is suspended until somebody resumes it")
+    assert lines[-1].endswith("paused is suspended; `partita resume` queues it")
     assert max(map(len, lines)) <= 80

@@ -138,14 +138,16 @@ async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     async with running("demo", "--serve", "--policy", "fifo", "--speed", "40", within=140) as demo:
-        assert await line(demo.stderr) == "In another shell:"
-        kubectl = (await line(demo.stderr)).split()
-        assert kubectl[:2] == ["kubectl", "--kubeconfig"]
+        assert (await line(demo.stderr)).startswith("13 jobs of two teams share 2 of 4 simulated")
+        assert await line(demo.stderr) == "To look at the cluster from another shell:"
+        export = (await line(demo.stderr)).strip()
+        assert export.startswith("export KUBECONFIG=")
         events = [await line(demo.stderr)]
-        while "The cluster stays up until Ctrl-C:" not in events[-1]:
+        while not events[-1].startswith("The cluster stays up until Ctrl-C."):
             assert demo.returncode is None, events
             events.append(await line(demo.stderr))
-        url, _ = config_of(Path(kubectl[2]))
+        assert (await line(demo.stderr)).strip() == export
+        url, _ = config_of(Path(export.removeprefix("export KUBECONFIG=")))
         async with aiohttp.ClientSession() as session:
             path = "/apis/partita.dev/v1alpha1/gpupartitions/shared"
             shared = (await Api(session, url, ssl_context=None).get(path)).ok().body
@@ -154,10 +156,10 @@ async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
         table = (await demo.stdout.read()).decode()
     assert shared["spec"]["policy"]["name"] == "fifo"
     assert not left_in(tmp_path)
-    told = "\n".join(events)
-    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in told
-    assert "lammps-melt starts again on shared-" in told
-    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in told
+    printed = "\n".join(events)
+    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in printed
+    assert "lammps-melt starts again on shared-" in printed
+    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in printed
     rows = {words[0]: words for row in table.splitlines() if (words := row.split())}
     assert "resized 6.0 → 9.0 GiB" in " ".join(rows["lammps-melt"])
     assert rows["hoomd-large"][-2:] == ["waits:", "NeverFits"]

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_LOOK = 0.2
-"""Seconds between two looks at the cluster."""
+_POLL = 0.2
+"""Seconds between two reads of the cluster."""
 _STARTED_WITHIN = 45.0
 """Seconds for the GPUs to be ready: most of it is reserve for a slow machine."""
-_SIMULATED_LIMIT = 900.0
-"""Simulated seconds that the jobs may take; they take about 300."""
+_SIMULATED_LIMIT = 1200.0
+"""Simulated seconds that the jobs may take; they take about 400."""
 _GPU_MEMORY = 24 << 30
 _PRODUCT, _SM_COUNT = "NVIDIA A10", 72
 """24 GB and 72 SMs: NVIDIA's A10 data sheet."""
@@ -32,24 +32,26 @@ _MACHINES, _GPUS_EACH = 2, 2
 
 
 @click.command("demo", short_help="Watch jobs share simulated GPUs: start here.")
-@click.option("--serve", is_flag=True, help="Stay up at the end, to play with kubectl.")
+@click.option("--serve", is_flag=True, help="Keep the cluster until Ctrl-C, to try commands on it.")
 @click.option(
-    "--policy", type=POLICY, help="Put this policy in charge instead of the partition's own."
+    "--policy",
+    type=POLICY,
+    help="Use this policy instead of the one in examples/10-partition.yaml.",
 )
 @click.option(
     "--speed",
     type=click.FloatRange(min=1, max=100),
-    default=10.0,
+    default=15.0,
     show_default=True,
-    help="Simulated seconds in a second.",
+    help="Simulated seconds that pass in one second.",
 )
 def command(*, serve: bool, policy: str | None, speed: float) -> None:
-    """Run the examples on a simulated cluster and watch.
+    """Run the examples on a simulated cluster and show what happens.
 
-    Starts an API server, two machines with two simulated GPUs each, and the real operator; applies
-    the YAML files in examples/, and shows how their jobs share two of the GPUs: one runs out of
-    memory and comes back larger, one is suspended, one is too large for any GPU. It needs no
-    cluster, no GPU and no network, and takes about half a minute.
+    The demo starts an API server, two nodes with two simulated GPUs each, and the real operator.
+    It applies the YAML files in examples/ and shows how their jobs share two of the GPUs. One job
+    runs out of memory and starts again with more, one is suspended, and one is too large for any
+    GPU. The demo needs no cluster, no GPU and no network, and takes less than a minute.
 
     \b
     Examples:
@@ -66,7 +68,9 @@ def command(*, serve: bool, policy: str | None, speed: float) -> None:
 
     terminal.quiet_logs()
     if policy is not None:
-        chosen_policies([policy], [])  # one that cannot be built is told before anything starts
+        chosen_policies(
+            [policy], []
+        )  # reports a policy that cannot be built before anything starts
     folder = Path(mkdtemp(prefix="partita-demo-"))
     try:
         problems = run_until_stopped(_demo(folder, policy, speed, serve=serve))
@@ -77,13 +81,13 @@ def command(*, serve: bool, policy: str | None, speed: float) -> None:
     except terminal.UserError as error:
         raise terminal.UserError(f"{error.message} (the operator's log is in {folder})") from error
     if problems:
-        said = "; ".join(problems)
-        raise terminal.UserError(f"{said}: see the operator's log, {folder / 'operator.log'}")
+        text = "; ".join(problems)
+        raise terminal.UserError(f"{text}: see the operator's log, {folder / 'operator.log'}")
     rmtree(folder)
 
 
 async def _demo(folder: "Path", policy: str | None, speed: float, *, serve: bool) -> list[str]:
-    """Run the demo; return what did not go as it should."""
+    """Run the demo; return what did not go as the examples say."""
     import asyncio
 
     from partita.cli.connection import read_state
@@ -97,27 +101,49 @@ async def _demo(folder: "Path", policy: str | None, speed: float, *, serve: bool
     machines = [
         NodeSpec(f"sim-{i}", _GPUS_EACH, _GPU_MEMORY, _PRODUCT, _SM_COUNT) for i in range(_MACHINES)
     ]
-    story = DemoEvents(speed)
-    invitation = f"  kubectl --kubeconfig {folder / 'kubeconfig'} get sharedgpujobs -A"
+    history = DemoEvents(speed)
+    kubeconfig = folder / "kubeconfig"
+    terminal.say(
+        f"{len(examples.jobs)} jobs of two teams share {examples.partition.spec.gpus} of "
+        f"{_MACHINES * _GPUS_EACH} simulated GPUs. The operator is real; no program is executed."
+    )
     if serve:
-        terminal.say(f"In another shell:\n{invitation}")
+        terminal.say(
+            f"To look at the cluster from another shell:\n  export KUBECONFIG={kubeconfig}"
+        )
     with demo_display() as screen:
         screen.step("starting an API server, simulated nodes and the operator")
         async with sandbox(folder, machines, speed=speed) as box:
-            late = await _play(box, examples, story, screen, speed)
+            late = await _play(box, examples, history, screen, speed)
             state = await read_state(box.kube)
             screen.close()
-            problems = [*late, *_report(examples, story, state, speed)]
-            if serve and not problems:
-                terminal.say(f"\nThe cluster stays up until Ctrl-C:\n{invitation}")
-                while True:
-                    box.check()
-                    await asyncio.sleep(1)
+            problems = [*late, *_report(examples, history, state, speed)]
+            if not problems:
+                terminal.say(_next_steps(kubeconfig, serve=serve))
+            while serve and not problems:
+                box.check()
+                await asyncio.sleep(1)
     return problems
 
 
+def _next_steps(kubeconfig: "Path", *, serve: bool) -> str:
+    if not serve:
+        return (
+            "\nNext: `partita demo --serve` (`make demo ARGS=--serve`) keeps the cluster, and "
+            "docs/tutorial.md\nshows what to try on it."
+        )
+    return (
+        "\nThe cluster stays up until Ctrl-C. Next, in another shell:\n"
+        f"  export KUBECONFIG={kubeconfig}\n"
+        "  partita top                                # GPUs and queue, live\n"
+        "  partita explain team-hpc/hoomd-large       # why a job waits\n"
+        "  partita logs team-hpc/lammps-melt          # what a program printed\n"
+        "docs/tutorial.md goes on from here."
+    )
+
+
 async def _play(
-    box: "Sandbox", examples: "Examples", story: "DemoEvents", screen: "DemoDisplay", speed: float
+    box: "Sandbox", examples: "Examples", history: "DemoEvents", screen: "DemoDisplay", speed: float
 ) -> list[str]:
     """Apply the examples and follow their jobs; return what took too long."""
     from datetime import UTC, datetime
@@ -133,29 +159,31 @@ async def _play(
     def ended(state: "State") -> bool:
         return len(state.jobs) >= len(examples.jobs) and all(map(settled, state.jobs.values()))
 
-    screen.step(f"applying the partition: {wanted} GPUs are carved out")
+    screen.step(f"applying the partition: the operator reserves {wanted} GPUs for shared jobs")
     for body in examples.before:
         await create(box.kube, body)
-    if not await _watch(box, story, screen, ready, _STARTED_WITHIN):
+    if not await _watch(box, history, screen, ready, _STARTED_WITHIN):
         return [f"{wanted} GPUs were not ready within {_STARTED_WITHIN:.0f} s"]
-    screen.step(f"{len(examples.jobs)} jobs of two teams, at {speed:g} times the speed")
-    story.began = datetime.now(UTC)
+    screen.step(
+        f"submitting {len(examples.jobs)} jobs; {speed:g} simulated seconds take one second"
+    )
+    history.began = datetime.now(UTC)
     for body in examples.jobs:
         await create(box.kube, body)
     limit = _STARTED_WITHIN + _SIMULATED_LIMIT / speed
-    if not await _watch(box, story, screen, ended, limit):
-        return [f"not all jobs had ended within {limit:.0f} s"]
+    if not await _watch(box, history, screen, ended, limit):
+        return [f"not all jobs had finished within {limit:.0f} s"]
     return []
 
 
 async def _watch(
     box: "Sandbox",
-    story: "DemoEvents",
+    history: "DemoEvents",
     screen: "DemoDisplay",
     until: "Callable[[State], bool]",
     limit: float,
 ) -> bool:
-    """Show what happens until something holds; tell whether it came to hold in time."""
+    """Show what happens until a condition holds; return whether it held in time."""
     import asyncio
     from datetime import UTC, datetime
 
@@ -167,18 +195,18 @@ async def _watch(
             while True:
                 box.check()
                 state, now = await read_state(box.kube), datetime.now(UTC)
-                events = story.look(state, now)
-                at = story.seconds(story.began, now)
+                events = history.update(state, now)
+                at = history.seconds(history.began, now)
                 screen.show(partitions_view(state, now), events, at)
                 if until(state):
                     return True
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL)
     except TimeoutError:
         return False
 
 
-def _report(examples: "Examples", story: "DemoEvents", state: "State", speed: float) -> list[str]:
-    """Print the result; return the jobs that ended otherwise than their YAML says."""
+def _report(examples: "Examples", history: "DemoEvents", state: "State", speed: float) -> list[str]:
+    """Print the result; return the jobs whose end is not as their YAML says."""
     from partita.models import SharedGPUJob
     from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
     from partita_testcluster.cli.examples import expected_ending, work_of
@@ -196,9 +224,9 @@ def _report(examples: "Examples", story: "DemoEvents", state: "State", speed: fl
     )
     console = terminal.console()
     picture = summary(
-        rows(jobs, story),
+        rows(jobs, history),
         width=console.width,
-        taken=makespan(jobs, story),
+        taken=makespan(jobs, history),
         alone=alone,
         gpus=partition.spec.gpus,
         speed=speed,

@@ -1,4 +1,4 @@
-"""Where the demo is seen: a live picture in a terminal, plain lines everywhere else."""
+"""The demo's output: a live picture in a terminal, plain lines everywhere else."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["DemoDisplay", "demo_display"]
 
-_FEED = 30
+_EVENTS = 30
 """Events kept; as many are shown as the terminal has lines for."""
 
 
 class DemoDisplay:
-    """Shows how things stand and what has happened."""
+    """Shows the state of the GPUs and what has happened."""
 
     def __init__(self, live: "Live | None") -> None:
         self._live = live
         self._colours = Colours()
-        self._feed: deque[DemoEvent] = deque(maxlen=_FEED)
+        self._events: deque[DemoEvent] = deque(maxlen=_EVENTS)
         self._head = ""
 
     def step(self, what: str) -> None:
-        """Tell what is done next."""
+        """Report the step that begins."""
         self._head = what
         if self._live is None:
             terminal.say(what)
@@ -40,7 +40,7 @@ class DemoDisplay:
             self._live.update(Text(what, style="dim"), refresh=True)
 
     def close(self) -> None:
-        """Take the live picture away; what is printed from now on stays."""
+        """Remove the live picture; what is printed from now on stays."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -48,14 +48,14 @@ class DemoDisplay:
     def show(
         self, partitions: Sequence[PartitionView], events: Sequence[DemoEvent], at: float
     ) -> None:
-        """Show the GPUs and queues of now, and what is new.
+        """Show the present GPUs and queues, and what is new.
 
         Parameters
         ----------
         at
             Simulated seconds since the beginning.
         """
-        self._feed.extend(events)
+        self._events.extend(events)
         if self._live is None:
             for event in events:
                 terminal.say(f"{duration(event.at):>6}  {event.subject} {event.what}")
@@ -76,7 +76,7 @@ class DemoDisplay:
         parts += [partition_view(p, self._colours, queue_rows=queue) for p in partitions]
         parts.append(Text())
         lines = max(2, free - queue - 2)
-        parts += [_line(event) for event in list(self._feed)[-lines:]]
+        parts += [_line(event) for event in list(self._events)[-lines:]]
         return Group(*parts)
 
 
@@ -89,7 +89,7 @@ def _line(event: DemoEvent) -> Text:
 
 @contextmanager
 def demo_display() -> Iterator[DemoDisplay]:
-    """Open the stage; what was live on it is gone at the end."""
+    """Open the display; its live picture is removed at the end."""
     if not terminal.interactive():
         yield DemoDisplay(None)
         return

@@ -1,6 +1,6 @@
-"""What happens in a cluster, told in short sentences: a look at the state, compared with the last.
+"""What happens in a cluster, in short sentences: each state is compared with what was reported.
 
-Pure. All that is told stands in the statuses, so nothing is lost between two looks.
+Pure. Everything reported is in the statuses, so nothing is lost between two states.
 """
 
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ __all__ = ["DemoEvent", "DemoEvents", "finished_at", "settled"]
 
 @dataclass(frozen=True, slots=True)
 class DemoEvent:
-    """Something that happened: about whom, what, and how good it is."""
+    """Something that happened: to what, when, and in which style to print it."""
 
     at: float
-    """Simulated seconds since the story began."""
+    """Simulated seconds since the first job was submitted."""
     subject: str
     what: str
     style: str = ""
 
 
 def settled(job: SharedGPUJob) -> bool:
-    """Tell whether nothing more happens to a job unless somebody changes YAML."""
+    """Tell whether nothing more happens to a job until its YAML changes."""
     status = job.status
     if status.phase is None:
         return False
@@ -39,7 +39,7 @@ def settled(job: SharedGPUJob) -> bool:
 
 
 class DemoEvents:
-    """Tells what is new since the last look.
+    """Reports what is new in each state.
 
     Parameters
     ----------
@@ -51,15 +51,15 @@ class DemoEvents:
         self._speed = speed
         self.began: datetime | None = None
         """When the first job was submitted."""
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
-    def look(self, state: State, now: datetime) -> list[DemoEvent]:
-        """Compare the state with what was told, and return what is new."""
+    def update(self, state: State, now: datetime) -> list[DemoEvent]:
+        """Return what is new in a state."""
         at = self.seconds(self.began, now) if self.began else 0.0
         events = []
         for key, event in self._all(state, at):
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self._reported:
+                self._reported.add(key)
                 events.append(event)
         return events
 
@@ -97,14 +97,17 @@ class DemoEvents:
         elif status.phase is Phase.FAILED:
             yield "end", DemoEvent(at, name, f"has failed: {status.reason}", "red")
         elif status.phase is Phase.SUSPENDED:
-            yield "suspended", DemoEvent(at, name, "is suspended until somebody resumes it", "dim")
+            yield (
+                "suspended",
+                DemoEvent(at, name, "is suspended; `partita resume` queues it", "dim"),
+            )
         elif status.phase is Phase.QUEUED and stalled(status.reason):
-            said = f"waits: {status.message.partition(':')[0]}"
-            yield f"waits {status.reason}", DemoEvent(at, name, said, "yellow")
+            why = f"waits: {status.message.partition(':')[0]}"
+            yield f"waits {status.reason}", DemoEvent(at, name, why, "yellow")
 
 
 def finished_at(job: SharedGPUJob) -> datetime | None:
-    """Return when a job ended; to the microsecond, which a Pod's own times are not."""
+    """Return when a job finished, to the microsecond; a Pod's own times are in seconds."""
     ends = [c for c in job.status.conditions if c.type in {"Complete", "Failed"}]
     return next((c.last_transition_time for c in ends if c.status == "True"), None)
 
@@ -123,5 +126,5 @@ def _start(attempt: Attempt) -> str:
 
 def _end(attempt: Attempt) -> str:
     if attempt.outcome is Outcome.OUT_OF_MEMORY:
-        return f"ran out of GPU memory at {gib(attempt.memory)} GiB: queued again for more"
+        return f"ran out of GPU memory at {gib(attempt.memory)} GiB: queued again for more memory"
     return f"attempt {attempt.number} ended: {attempt.outcome}"

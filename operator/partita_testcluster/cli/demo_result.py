@@ -1,4 +1,4 @@
-"""The demo's result: one line a job, and how long it took against one job per GPU."""
+"""The demo's result: a line for each job, and the makespan compared with one job per GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _APPLICATION_FROM = 100
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """What became of one job; times in simulated seconds."""
+    """The result of one job; times in simulated seconds."""
 
     namespace: str
     name: str
@@ -37,7 +37,7 @@ class ResultRow:
     style: str
 
 
-def rows(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> list[ResultRow]:
+def rows(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> list[ResultRow]:
     """Sum up each job, by namespace and start."""
 
     def place(job: SharedGPUJob) -> tuple[str, bool, float, str]:
@@ -49,10 +49,10 @@ def rows(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> list[ResultRow]:
             job.metadata.name,
         )
 
-    return [_row(job, jobs, story) for job in sorted(jobs, key=place)]
+    return [_row(job, jobs, history) for job in sorted(jobs, key=place)]
 
 
-def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], story: DemoEvents) -> ResultRow:
+def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], history: DemoEvents) -> ResultRow:
     attempts = job.status.attempts
     last = attempts[-1] if attempts else None
     result, style = _result(job)
@@ -62,8 +62,8 @@ def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], story: DemoEvents) -> 
         application=job.spec.application or "",
         where=", ".join(dict.fromkeys(s for a in attempts for s in a.servers)),
         beside=tuple(_beside(job, jobs)),
-        waited=story.seconds(story.began, attempts[0].booked_time) if last else None,
-        ran=story.seconds(last.booked_time, finished_at(job)) if last else None,
+        waited=history.seconds(history.began, attempts[0].booked_time) if last else None,
+        ran=history.seconds(last.booked_time, finished_at(job)) if last else None,
         attempts=attempts,
         result=result,
         style=style,
@@ -115,16 +115,16 @@ def _end(attempt: Attempt, job_end: datetime | None) -> datetime | None:
     return job_end if attempt.outcome is Outcome.SUCCEEDED and job_end else attempt.end_time
 
 
-def makespan(jobs: Sequence[SharedGPUJob], story: DemoEvents) -> float:
+def makespan(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> float:
     """Return the simulated seconds from the first submission to the end of the last job."""
     ends = [end for job in jobs if (end := finished_at(job)) is not None]
-    return max((story.seconds(story.began, end) for end in ends), default=0.0)
+    return max((history.seconds(history.began, end) for end in ends), default=0.0)
 
 
 def unexpected(
     jobs: Sequence[SharedGPUJob], endings: Mapping[str, ExpectedEnding]
 ) -> list[tuple[SharedGPUJob, ExpectedEnding]]:
-    """Return the jobs that did not end as their YAML says they should."""
+    """Return the jobs whose end is not the one that follows from their YAML."""
     wrong = []
     for job in jobs:
         ending = endings[job.key]
@@ -166,16 +166,16 @@ def summary(
     exempt = f" Alone on a GPU, {', '.join(resized)} does not run out of memory." if resized else ""
     parts.append(
         Text(
-            "The latter is computed, not run: the same jobs in order of submission, each as fast "
-            f"as alone on the first of {gpus} GPUs that is free, with nothing lost in between."
-            f"{exempt} Times are simulated; {speed:g} seconds of them are one of yours.",
+            "The second time is calculated: the same jobs in order of submission, one at a time on "
+            f"each of {gpus} GPUs, at full speed and without a pause between two.{exempt} "
+            f"Times are simulated: {speed:g} simulated seconds take one second.",
             style="dim",
         )
     )
     parts += [
         Text(
-            f"Policy {shadow.name}, in the shadow, agreed in {shadow.agreed} of "
-            f"{shadow.cycles} decisions.",
+            f"Shadow policy {shadow.name} would have decided the same in {shadow.agreed} of "
+            f"{shadow.cycles} cycles.",
             style="dim",
         )
         for shadow in shadows
@@ -214,7 +214,7 @@ def _table(rows: Sequence[ResultRow], width: int) -> Table:
 
 
 def _retries(attempts: Sequence[Attempt]) -> str:
-    """Say how it came to its last attempt."""
+    """Describe the attempts before the last."""
     if len(attempts) < 2:
         return ""
     amounts = [gib(a.memory) for a in attempts]

@@ -1,4 +1,4 @@
-"""What the same jobs would have taken with one job per GPU. Pure."""
+"""The makespan of the same jobs with one job per GPU. Pure."""
 
 import heapq
 import math

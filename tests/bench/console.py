@@ -23,6 +23,7 @@ from partita.console.access import Everything
 from partita.console.feed import Feed
 from partita.console.page_state import scene_of
 from partita.console.web_server import serve_console
+from partita.kube.client import Kube
 from partita.kube.connect import connect
 from partita_testcluster.apiserver.server import EmbeddedAPIServer
 from support.api import Api
@@ -51,7 +52,7 @@ async def main() -> None:
             kubeconfig = Path(folder) / "kubeconfig"
             kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
             async with connect(str(kubeconfig)) as client:
-                await measure_server(Feed(client))
+                await measure_server(Feed(Kube(client)))
                 console = serve_console(client, Everything(), host="127.0.0.1", port=0)
                 async with console as (_, port), async_playwright() as playwright:
                     browser = await playwright.chromium.launch(

@@ -7,6 +7,7 @@ import json
 import socket
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ from console.scenes import GROUP_PATH, make_demo, make_job, make_partition, make
 from partita.console import feed
 from partita.console import web_server as server
 from partita.console.access import ByToken
+from partita.informer import informer
+from partita.kube.errors import UnavailableError
 from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -151,49 +154,24 @@ async def test_the_last_hours_come_with_the_page(http, serve, api: Api, namespac
         assert max(point[1] for point in page.history["shared"]) > 60 << 30
 
 
-async def test_a_broken_watch_is_told_and_taken_up_again(
-    http, serve, api: Api, monkeypatch
-) -> None:
-    from partita.kube.errors import UnavailableError
+async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, monkeypatch) -> None:
+    real, broken = informer.watch, True
+    monkeypatch.setattr(informer, "LONGEST_PAUSE", 0.05)
 
-    real, broken = feed.watch, True
-    monkeypatch.setattr(feed, "RETRY_AFTER", 0.05)
-
+    @asynccontextmanager
     async def flaky(*args: Any) -> AsyncIterator[Any]:
         if broken:
             raise UnavailableError("watch", 0, "down")
-        async for event in real(*args):
-            yield event
+        async with real(*args) as events:
+            yield events
 
-    monkeypatch.setattr(feed, "watch", flaky)
+    monkeypatch.setattr(informer, "watch", flaky)
     async with serve() as url, stream(http, url) as response:
         page = Page(response)
         await page.until(lambda seen: seen and seen["feed"]["staleSince"])
         await make_partition(api, "late")
         broken = False
         await page.until(lambda seen: not seen["feed"]["staleSince"] and "partition/late" in seen)
-
-
-async def test_a_watch_that_is_too_old_begins_with_a_new_list(
-    http, serve, api: Api, monkeypatch
-) -> None:
-    from partita.kube.errors import GoneError
-
-    real, gone = feed.watch, 3
-
-    async def expired(*args: Any) -> AsyncIterator[Any]:
-        nonlocal gone
-        if gone:
-            gone -= 1
-            await make_partition(api, f"unwatched-{gone}")
-            raise GoneError("watch", 410, "too old")
-        async for event in real(*args):
-            yield event
-
-    monkeypatch.setattr(feed, "watch", expired)
-    async with serve() as url, stream(http, url) as response:
-        page = Page(response)
-        await page.until(lambda seen: {f"partition/unwatched-{n}" for n in range(3)} <= seen.keys())
 
 
 async def test_a_console_that_stops_ends_its_streams_in_order(http, serve) -> None:

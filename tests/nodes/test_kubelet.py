@@ -71,7 +71,7 @@ async def node(api: FakeAPI) -> AsyncIterator[Node]:
     async with asyncio.TaskGroup() as tasks:
         node = Node(api, tasks)
         yield node
-        node.kubelets.observe_node("DELETED", {"metadata": {"name": "n"}})  # ends what runs
+        node.kubelets.observe_node({"metadata": {"name": "n"}}, deleted=True)  # ends what runs
         node.kubelets.close()
 
 
@@ -88,17 +88,17 @@ async def test_a_write_that_is_never_accepted_is_given_up(
     api: FakeAPI, node: Node, status: int
 ) -> None:
     api.refusals = [status]
-    node.observe("ADDED", pod(nodeName="n"))
+    node.observe(pod(nodeName="n"))
     await api.until(lambda: "Succeeded" in api.phases)
     assert api.phases == ["Running", "Succeeded"]
     assert node.free == 1
 
 
 async def test_a_pod_that_is_gone_is_forgotten(api: FakeAPI, node: Node) -> None:
-    node.observe("ADDED", pod(nodeName="n"))
+    node.observe(pod(nodeName="n"))
     assert node.free == 0
     await api.until(lambda: "Running" in api.phases)
-    node.observe("DELETED", pod(nodeName="n"))
+    node.observe(pod(nodeName="n"), deleted=True)
     assert node.free == 1
 
 
@@ -106,50 +106,50 @@ async def test_a_pod_that_cannot_be_bound_holds_nothing_and_is_tried_again(
     api: FakeAPI, node: Node
 ) -> None:
     api.refusals = [409]
-    node.observe("ADDED", pod())
-    node.observe("MODIFIED", pod())
+    node.observe(pod())
+    node.observe(pod())
     assert node.free == 0
     await api.until(lambda: api.bound == ["u"])
     while not node.free:
         await asyncio.sleep(0)
-    node.observe("MODIFIED", pod())
+    node.observe(pod())
     await api.until(lambda: "Succeeded" in api.phases)
     assert api.bound == ["u", "u"]
 
 
 async def test_a_pod_bound_by_somebody_else_runs_all_the_same(api: FakeAPI, node: Node) -> None:
     api.refusals = [409]
-    node.observe("ADDED", pod())
-    node.observe("MODIFIED", pod(nodeName="n"))
+    node.observe(pod())
+    node.observe(pod(nodeName="n"))
     await api.until(lambda: "Succeeded" in api.phases)
 
 
 async def test_pods_wait_for_what_others_hold(api: FakeAPI, node: Node) -> None:
-    node.observe("ADDED", pod("first", nodeName="n"))
-    node.observe("ADDED", pod("gone"))
-    node.observe("ADDED", pod("second"))
-    node.observe("DELETED", pod("gone"))
-    node.observe("DELETED", pod("first", nodeName="n"))
+    node.observe(pod("first", nodeName="n"))
+    node.observe(pod("gone"))
+    node.observe(pod("second"))
+    node.observe(pod("gone"), deleted=True)
+    node.observe(pod("first", nodeName="n"), deleted=True)
     await api.until(lambda: api.bound == ["second"])
 
 
 async def test_a_node_that_goes_while_a_pod_is_bound_lets_it_wait(api: FakeAPI, node: Node) -> None:
-    node.observe("ADDED", pod())
-    node.kubelets.observe_node("DELETED", {"metadata": {"name": "n"}})
+    node.observe(pod())
+    node.kubelets.observe_node({"metadata": {"name": "n"}}, deleted=True)
     await asyncio.sleep(0)
     assert (node.free, api.writes) == (1, [])
     node.machine.up = True
-    node.kubelets.observe_node("MODIFIED", {"metadata": {"name": "n"}})
+    node.kubelets.observe_node({"metadata": {"name": "n"}})
     await api.until(lambda: "Succeeded" in api.phases)
 
 
 async def test_pods_of_other_schedulers_and_other_nodes_are_left_alone(
     api: FakeAPI, node: Node
 ) -> None:
-    node.observe("ADDED", pod(schedulerName="other"))
-    node.observe("ADDED", pod(nodeName="elsewhere"))
-    node.observe("ADDED", pod() | {"status": {"phase": "Failed"}})
-    node.observe("ADDED", {**pod(), "spec": {"containers": [{"name": "main"}]}})
+    node.observe(pod(schedulerName="other"))
+    node.observe(pod(nodeName="elsewhere"))
+    node.observe(pod() | {"status": {"phase": "Failed"}})
+    node.observe({**pod(), "spec": {"containers": [{"name": "main"}]}})
     assert node.free == 1
     await asyncio.sleep(0)
     assert api.writes == []
@@ -158,7 +158,7 @@ async def test_pods_of_other_schedulers_and_other_nodes_are_left_alone(
 async def test_a_deleted_pod_that_nobody_runs_is_let_go(api: FakeAPI, node: Node) -> None:
     body = pod(nodeName="n")
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    node.observe("ADDED", body)
+    node.observe(body)
     await api.until(lambda: bool(api.writes))
     ((method, name, options),) = api.writes
     assert (method, name) == ("DELETE", "p")
@@ -168,9 +168,9 @@ async def test_a_deleted_pod_that_nobody_runs_is_let_go(api: FakeAPI, node: Node
 async def test_a_pod_whose_end_and_deletion_are_heard_of_at_once_is_let_go(
     api: FakeAPI, node: Node
 ) -> None:
-    node.observe("ADDED", pod())
+    node.observe(pod())
     await api.until(lambda: "Running" in api.phases)
     body = pod(nodeName="n") | {"status": {"phase": "Failed"}}
     body["metadata"]["deletionTimestamp"] = "2026-11-22T03:10:44Z"
-    node.observe("MODIFIED", body)
+    node.observe(body)
     await api.until(lambda: "DELETE" in [method for method, *_ in api.writes])

@@ -1,24 +1,16 @@
-"""Follows the cluster as far as the page shows it: three kinds, read by list and watch."""
+"""Keeps what the page shows up to date, with an informer for each kind."""
 
 import asyncio
-from collections.abc import Callable
-from datetime import UTC, datetime
-
-import structlog
-from kubernetes.aio.client import ApiClient
 
 from partita.console.page_state import Scene, scene_of
+from partita.informer.informer import Informer
 from partita.informer.state import State
-from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kind, Kube
-from partita.kube.errors import GoneError, KubernetesError
-from partita.kube.watch import watch
+from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kube
 
 __all__ = ["Feed"]
 
 LEAST_PAUSE = 0.25
 """Seconds between two versions: a burst of changes is one update."""
-RETRY_AFTER = 2.0
-"""Seconds before a watch that broke is begun again."""
 
 
 class Feed:
@@ -26,13 +18,11 @@ class Feed:
 
     Parameters
     ----------
-    api
-        A client that may list and watch partitions, GPUServers and jobs; the caller closes it.
+    kube
+        A client that may list and watch partitions, GPUServers and jobs.
     """
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
-        self._kube = Kube(api)
+    def __init__(self, kube: Kube) -> None:
         self.state = State()
         self._version = 0
         self._announced = asyncio.Event()
@@ -41,14 +31,14 @@ class Feed:
         self._scene: Scene | None = None
         self.closed = False
         """Whether nothing newer will come."""
-        self._broken: dict[Kind, datetime] = {}
-        """Since when a kind is not followed."""
-        self._applies: dict[Kind, Callable[..., None]] = {
-            PARTITIONS: self.state.apply_partition,
-            SERVERS: self.state.apply_server,
-            JOBS: self.state.apply_job,
-        }
-        self._log = structlog.get_logger().bind(part="console")
+        kinds = (
+            (PARTITIONS, self.state.apply_partition),
+            (SERVERS, self.state.apply_server),
+            (JOBS, self.state.apply_job),
+        )
+        self._informers = [
+            Informer(kube, kind, apply, on_change=self._changed) for kind, apply in kinds
+        ]
 
     @property
     def version(self) -> int:
@@ -59,7 +49,8 @@ class Feed:
     def scene(self) -> Scene:
         """What one may see of this version who may see all; made once for all viewers."""
         if self._scene is None:
-            self._scene = scene_of(self.state, min(self._broken.values(), default=None))
+            failing = [one.failing_since for one in self._informers if one.failing_since]
+            self._scene = scene_of(self.state, min(failing, default=None))
         return self._scene
 
     async def newer(self, version: int) -> None:
@@ -72,53 +63,23 @@ class Feed:
         self.closed = True
         self._announced.set()
 
-    async def load(self) -> dict[Kind, str]:
-        """List everything once, and return the lists' versions.
+    async def load(self) -> None:
+        """List everything once.
 
         Raises
         ------
         KubernetesError
-            If a list cannot be had.
+            If a list cannot be read.
         """
-        versions = await asyncio.gather(*map(self._list, self._applies))
-        return dict(zip(self._applies, versions, strict=True))
+        await asyncio.gather(*(informer.list() for informer in self._informers))
 
-    async def run(self, versions: dict[Kind, str]) -> None:
-        """Follow all kinds for ever, from what `load` returned."""
+    async def run(self) -> None:
+        """Follow all kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for kind, version in versions.items():
-                tasks.create_task(self._follow(kind, version))
+            for informer in self._informers:
+                tasks.create_task(informer.run())
 
-    async def _list(self, kind: Kind) -> str:
-        items, version = await self._kube.list(kind)
-        for item in items:
-            self._applies[kind](item)
-        uids = {item["metadata"]["uid"] for item in items}
-        self.state.forget_missing(kind.plural, uids, int(version))
-        self._note()
-        return version
-
-    async def _follow(self, kind: Kind, version: str) -> None:
-        apply = self._applies[kind]
-        while True:
-            try:
-                version = version or await self._list(kind)
-                if self._broken.pop(kind, None):
-                    self._note()
-                async for event, body in watch(self._api, kind, version):
-                    version = body["metadata"]["resourceVersion"]
-                    if event != "BOOKMARK":
-                        apply(body, deleted=event == "DELETED")
-                        self._note()
-            except GoneError:
-                version = ""
-            except KubernetesError as error:
-                self._log.warning("not followed", kind=kind.plural, error=str(error))
-                self._broken.setdefault(kind, datetime.now(UTC))
-                self._note()
-                await asyncio.sleep(RETRY_AFTER)
-
-    def _note(self) -> None:
+    def _changed(self) -> None:
         # The operator's loop would take what is dirty; nobody does here.
         self.state.dirty.take_jobs()
         self.state.dirty.take_partitions()

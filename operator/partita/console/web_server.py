@@ -16,6 +16,7 @@ from partita.console.access import NotAllowedError, SignInError, ViewerAccess
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
 from partita.console.page_state import Scene, changes, namespaces_of, scene_for
+from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 
 __all__ = ["serve_console"]
@@ -68,8 +69,8 @@ async def serve_console(
     OSError
         The port is taken.
     """
-    feed, history = Feed(api), History()
-    versions = await feed.load()
+    feed, history = Feed(Kube(api)), History()
+    await feed.load()
     history.recall(feed.state, feed.scene, datetime.now(UTC))
     console = _Console(feed, history, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
@@ -86,7 +87,7 @@ async def serve_console(
         await web.TCPSite(runner, host, port).start()
         # A part that fails unforeseen ends the block: a page that stands still deceives.
         async with asyncio.TaskGroup() as tasks:
-            work = [tasks.create_task(feed.run(versions)), tasks.create_task(console.remember())]
+            work = [tasks.create_task(feed.run()), tasks.create_task(console.remember())]
             yield runner.addresses[0][:2]
             for task in work:
                 task.cancel()

@@ -5,7 +5,7 @@ from typing import Any
 
 import kopf
 
-from partita.informer.watched_kinds import Apply
+from partita.informer.informer import Apply
 from partita.kube.client import Kind
 
 __all__ = ["register"]

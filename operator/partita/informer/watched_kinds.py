@@ -1,7 +1,6 @@
 """What takes each kind of object into the state."""
 
-from collections.abc import Callable
-
+from partita.informer.informer import Apply
 from partita.informer.state import State
 from partita.kube.client import (
     JOBS,
@@ -14,9 +13,7 @@ from partita.kube.client import (
     Kind,
 )
 
-__all__ = ["Apply", "feeds"]
-
-Apply = Callable[..., None]
+__all__ = ["feeds"]
 
 
 def feeds(state: State) -> dict[Kind, Apply]:

@@ -131,7 +131,7 @@ class Kube:
     """
 
     def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = _always) -> None:
-        self._api = api
+        self.api = api
         self._may_write = may_write
         self.writes: Counter[tuple[str, str]] = Counter()
         """Writes made, by verb and plural."""
@@ -215,7 +215,7 @@ class Kube:
             query["tailLines"] = str(tail)
         path = PODS.path(name, namespace, "log")
         # A program may say nothing for hours.
-        async with stream(self._api, f"GET {path}", path, query, seconds=None) as content:
+        async with stream(self.api, f"GET {path}", path, query, seconds=None) as content:
             async for chunk in content.iter_any():
                 yield chunk
 
@@ -342,7 +342,7 @@ class Kube:
         accept: str = "application/json",
         once: bool = False,
     ) -> Json:
-        url = f"{self._api.configuration.host}{path}"
+        url = f"{self.api.configuration.host}{path}"
         if query:
             url += f"?{urlencode(query)}"
         headers = {
@@ -372,12 +372,12 @@ class Kube:
             raise FencedError(what, 0, "this process does not lead, or it is no longer due")
         # A token may be renewed between two tries.
         headers = dict(headers)
-        await self._api.update_params_for_auth(
+        await self.api.update_params_for_auth(
             headers, [], ["BearerToken"], url, method, body, request_auth=None
         )
         try:
             with fenced(self._may_write if method != "GET" else _always):
-                response = await self._api.rest_client.request(  # type: ignore[no-untyped-call]
+                response = await self.api.rest_client.request(  # type: ignore[no-untyped-call]
                     method, url, headers=headers, body=body, _request_timeout=_REQUEST_TIMEOUT
                 )
                 data = await response.read()

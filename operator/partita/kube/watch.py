@@ -1,27 +1,28 @@
-"""Watches a kind of object without kopf, for what only reads."""
+"""One watch request: the changes of a kind of object after a version."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import orjson
-from kubernetes.aio.client import ApiClient
 
-from partita.kube.client import Kind
+from partita.kube.client import Kind, Kube
 from partita.kube.errors import UnavailableError, from_response
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
 __all__ = ["watch"]
 
-_SECONDS = 120
+_SECONDS = 240
 """How long one watch lasts; the API server ends it."""
 
+Events = AsyncIterator[tuple[str, dict[str, Any]]]
 
-async def watch(
-    api: ApiClient, kind: Kind, version: str
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Yield type and object of each change after a version, until the API server ends the watch.
+
+@asynccontextmanager
+async def watch(kube: Kube, kind: Kind, version: str) -> AsyncIterator[Events]:
+    """Open a watch; yields the type and object of each change until the API server ends it.
 
     Raises
     ------
@@ -37,17 +38,21 @@ async def watch(
         "timeoutSeconds": str(_SECONDS),
     }
     what = f"watch {kind.plural}"
-    # A connection that died in silence is found out by the time it may last.
-    async with stream(api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
-        async for line in _lines(content):
-            try:
-                event = parse(line)
-            except orjson.JSONDecodeError as error:
-                raise UnavailableError(what, 0, repr(error)) from error
-            if event["type"] == "ERROR":
-                code = int(event["object"].get("code", 500))
-                raise from_response(what, code, orjson.dumps(event["object"]), None)
-            yield event["type"], event["object"]
+    # The time limit detects a connection that died without being closed.
+    async with stream(kube.api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
+        yield _events(what, content)
+
+
+async def _events(what: str, content: aiohttp.StreamReader) -> Events:
+    async for line in _lines(content):
+        try:
+            event = parse(line)
+        except orjson.JSONDecodeError as error:
+            raise UnavailableError(what, 0, repr(error)) from error
+        if event["type"] == "ERROR":
+            code = int(event["object"].get("code", 500))
+            raise from_response(what, code, orjson.dumps(event["object"]), None)
+        yield event["type"], event["object"]
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

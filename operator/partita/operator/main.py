@@ -18,11 +18,12 @@ from kopf._cogs.clients.errors import APINotFoundError
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.garbage_collection import collect_rarely
 from partita.informer.handlers import register
+from partita.informer.informer import Apply
 from partita.informer.kopf_storage import NoDiffs, NoMemories, NoProgress
 from partita.informer.login import log_in
 from partita.informer.resync import Resync
 from partita.informer.state import State
-from partita.informer.watched_kinds import Apply, feeds
+from partita.informer.watched_kinds import feeds
 from partita.kube.client import JOBS, PAGE, PODS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError

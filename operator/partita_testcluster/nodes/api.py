@@ -1,4 +1,4 @@
-"""Raw JSON calls and watches over the official client's connection: all I/O of the nodes.
+"""Raw JSON calls over the official client's connection: everything that the nodes write.
 
 Calls are repeated, ever more slowly, while the API server is away, overloaded or failing; what it
 refuses for good is an `ApiError`.
@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.request import getproxies
 
@@ -16,14 +16,13 @@ import aiohttp
 import structlog
 from kubernetes.aio.client import ApiClient, Configuration
 
+from partita.kube.client import Kube
+
 __all__ = ["APIServer", "ApiError"]
 
 log = structlog.get_logger(__name__)
 
 _CALLING: Final = aiohttp.ClientTimeout(total=30)
-WATCH_SECONDS: Final = 240
-"""A watch is asked to end after this; one that is silent for longer than that is taken as dead."""
-_WATCHING: Final = aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_SECONDS + 30)
 CONCURRENCY: Final = 16
 """Calls under way at once: enough to hide latency, few enough to be fair to others."""
 
@@ -64,6 +63,8 @@ class APIServer:
             # the cost of a small one (`trust_env` in docs.aiohttp.org).
             configuration.client_session_kwargs = {"trust_env": False}
         self._client = ApiClient(configuration)
+        self.kube = Kube(self._client)
+        """The client with which informers list and watch."""
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def close(self) -> None:
@@ -94,90 +95,17 @@ class APIServer:
         raise AssertionError("there is always another pause")
 
     async def _send(
-        self, method: str, path: str, body: Body | None = None, *, watch: bool = False
+        self, method: str, path: str, body: Body | None = None
     ) -> aiohttp.ClientResponse:
         form = "merge-patch+json" if method == "PATCH" else "json"
         headers = {"Content-Type": f"application/{form}", "Accept": "application/json"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url, timeout = self._client.configuration.host + path, _WATCHING if watch else _CALLING
+        url = self._client.configuration.host + path
         answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
-            method, url, headers=headers, body=body, _request_timeout=timeout
+            method, url, headers=headers, body=body, _request_timeout=_CALLING
         )
         response: aiohttp.ClientResponse = answer.response
         return response
-
-    async def follow(
-        self,
-        path: str,
-        on_event: Callable[[str, Body], None],
-        listed: asyncio.Event,
-        order: Callable[[Body], int] = lambda _: 0,
-    ) -> None:
-        """List a collection, then watch it, for ever.
-
-        A kind that is not served yet is an empty list, asked for again until it is.
-
-        Parameters
-        ----------
-        path
-            The collection.
-        on_event
-            Gets `ADDED`, `MODIFIED` or `DELETED`, and the object. When the watch had to begin
-            anew, whatever is there counts as added again, and what is missing as deleted.
-        listed
-            Set when everything that is there was told once, or there is no such kind.
-        order
-            Key by which to sort what is listed.
-
-        Raises
-        ------
-        ApiError
-            If the API server refuses to list it.
-        """
-        known: dict[str, Body] = {}
-        version, pauses = "", _pauses()
-        while True:
-            try:
-                if not version:
-                    answer = await self.call("GET", path)
-                    present = {item["metadata"]["uid"]: item for item in answer["items"]}
-                    for uid in known.keys() - present.keys():
-                        on_event("DELETED", known[uid])
-                    known = present
-                    for item in sorted(present.values(), key=order):
-                        on_event("ADDED", item)
-                    version, pauses = answer["metadata"]["resourceVersion"], _pauses()
-                    listed.set()
-                async for kind, body in self._watch(path, version):
-                    version = body["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK":
-                        known[body["metadata"]["uid"]] = body
-                        if kind == "DELETED":
-                            del known[body["metadata"]["uid"]]
-                        on_event(kind, body)
-                pauses = _pauses()
-            except (ApiError, aiohttp.ClientError, OSError) as error:
-                log.info("watch repeated", path=path, error=repr(error))
-                if isinstance(error, ApiError) and error.status in {404, 410}:
-                    version = ""
-                    listed.set()
-                elif not _transient(error):
-                    raise
-            await asyncio.sleep(next(pauses))
-
-    async def _watch(self, path: str, version: str) -> AsyncIterator[tuple[str, Body]]:
-        query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}"
-        path = f"{path}?{query}&resourceVersion={version}"
-        async with await self._send("GET", path, watch=True) as response:
-            if response.status != 200:
-                await _answer(response)
-            async for line in response.content:
-                if not line.endswith(b"\n"):
-                    return  # cut off in the middle of an event
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise ApiError(event["object"].get("code", 500), event["object"])
-                yield event["type"], event["object"]
 
 
 async def _answer(response: aiohttp.ClientResponse) -> Body:

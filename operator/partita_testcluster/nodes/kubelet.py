@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from partita.constants import GPU_RESOURCE
+from partita.kube.client import PODS
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.container_logs import ContainerLog, PodLogs
@@ -29,11 +30,10 @@ from partita_testcluster.nodes.simulated_pods import (
 )
 from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles
 
-__all__ = ["PODS", "Kubelets"]
+__all__ = ["Kubelets"]
 
 log = structlog.get_logger(__name__)
 
-PODS: Final = "/api/v1/pods"
 _LOST: Final = Exit(137, "The node was restarted", "ContainerStatusUnknown")
 """What kubelet finds after its machine's restart."""
 
@@ -77,28 +77,28 @@ class Kubelets:
         self._runs: dict[str, _PodRun] = {}
         self._waiting: dict[str, SimulatedPod] = {}
 
-    def observe_server(self, kind: str, body: Body) -> None:
+    def observe_server(self, body: Body, *, deleted: bool = False) -> None:
         """Take in a change of a GPUServer."""
         name = body["metadata"]["name"]
         self._cluster.servers[name] = body
-        if kind == "DELETED":
+        if deleted:
             del self._cluster.servers[name]
         if name in self._cluster.agents:
             self._cluster.agents[name].observe()
 
-    def observe_node(self, kind: str, node: Body) -> None:
-        """Take in a change of a Node: one that is deleted takes all along that ran on it."""
-        machine = self._cluster.machines.get(node["metadata"]["name"])
+    def observe_node(self, body: Body, *, deleted: bool = False) -> None:
+        """Take in a change of a Node: everything that ran on a deleted Node is lost."""
+        machine = self._cluster.machines.get(body["metadata"]["name"])
         if machine is None:
             return
-        if kind == "DELETED":
+        if deleted:
             self._lose(machine)
         elif not machine.up:  # somebody wants it back
             log.info("node back", node=machine.spec.name)
             machine.up = True
             self._cluster.tasks.create_task(self._start_again(machine))
         else:
-            machine.observe(node)
+            machine.observe(body)
             self._retry()
 
     def order(self, body: Body) -> int:
@@ -106,15 +106,17 @@ class Kubelets:
         server = owner_of(body, "GPUServer").get("name", "")
         return 2 - bool(server) - bool(self._cluster.uuid(server))
 
-    def observe_pod(self, kind: str, body: Body) -> None:
+    def observe_pod(self, body: Body, *, deleted: bool = False) -> None:
         """Take in a change of a Pod."""
-        pod = parse_pod(body)
-        run = self._runs.get(pod.uid)
-        self._waiting.pop(pod.uid, None)
-        if kind == "DELETED":
-            self._forget(pod.uid)
-            self._logs.pop((pod.namespace, pod.name), None)
-        elif pod.ended and run is not None:
+        meta = body["metadata"]
+        uid = meta["uid"]
+        self._waiting.pop(uid, None)
+        if deleted:
+            self._forget(uid)
+            self._logs.pop((meta["namespace"], meta["name"]), None)
+            return
+        pod, run = parse_pod(body), self._runs.get(uid)
+        if pod.ended and run is not None:
             self._forget(pod.uid)  # as was written, or by somebody else
             if pod.deleted and not run.leaving:
                 self._consider(pod)  # both was heard of at once, after a watch had broken
@@ -350,6 +352,8 @@ class Kubelets:
 
     async def _start_again(self, machine: Machine) -> None:
         await machine.register()
-        for pod in sorted((await self._cluster.api.call("GET", PODS))["items"], key=self.order):
+        for pod in sorted(
+            (await self._cluster.api.call("GET", PODS.path()))["items"], key=self.order
+        ):
             if pod["spec"].get("nodeName") == machine.spec.name:
-                self.observe_pod("MODIFIED", pod)
+                self.observe_pod(pod)

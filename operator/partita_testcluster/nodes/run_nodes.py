@@ -9,12 +9,15 @@ import structlog
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_kube_config
 
+from partita.informer.informer import Informer
+from partita.kube.client import NODES, PODS, SERVERS
+from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
 from partita_testcluster.nodes.faults import Fault, inject, parse_faults
-from partita_testcluster.nodes.kubelet import PODS, Kubelets
-from partita_testcluster.nodes.node import NODES, Clock, Machine, NodeSpec
-from partita_testcluster.nodes.simulated_agent import GPU_SERVERS, Cluster
+from partita_testcluster.nodes.kubelet import Kubelets
+from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
+from partita_testcluster.nodes.simulated_agent import Cluster
 
 __all__ = ["run_nodes"]
 
@@ -77,8 +80,11 @@ async def run_nodes(
         if work.done():
             await work
     except ExceptionGroup as group:
-        refused = group.subgroup(ApiError)
-        raise (refused.exceptions[0] if refused else group) from None
+        refused = group.subgroup((ApiError, KubernetesError))
+        error = refused.exceptions[0] if refused else group
+        if isinstance(error, KubernetesError):
+            error = ApiError(error.status, {"message": str(error)})
+        raise error from None
     finally:
         for task in (work, stopped):
             task.cancel()
@@ -105,14 +111,14 @@ async def _simulate(
             for machine in machines.values():
                 machine.kubelet_port = kubelet_api.port
             await asyncio.gather(*(machine.register() for machine in machines.values()))
-            for path, observe in (
-                (GPU_SERVERS, kubelets.observe_server),
+            for kind, observe in (
+                (SERVERS, kubelets.observe_server),
                 (NODES, kubelets.observe_node),
                 (PODS, kubelets.observe_pod),
             ):
-                listed = asyncio.Event()
-                tasks.create_task(api.follow(path, observe, listed, kubelets.order))
-                await listed.wait()
+                informer = Informer(api.kube, kind, observe, order=kubelets.order)
+                tasks.create_task(informer.run())
+                await informer.synced.wait()
             for fault in faults:
                 tasks.create_task(inject(fault, api, clock, cluster.agents))
             log.info("nodes ready", nodes=len(machines), speed=clock.speed)

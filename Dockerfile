@@ -1,8 +1,5 @@
 # Partita's image, for the operator and for the server Pods' agent: Python, Partita and what both
-# link to; no package manager, no torch. `make test-cluster` builds it from this file without a
-# container engine (tests/cluster/builder.py, which says what it understands) and runs it.
-#
-#   docker build --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) --tag partita .
+# link to; no package manager, no torch. `make image` builds it with docker, podman or buildah.
 #
 # Python packages are those of requirements/base.txt, each with its hash. Debian's are the current
 # ones of its stable release: of a fixed version, the one with its security holes would be kept.
@@ -33,7 +30,9 @@ RUN mkdir /packages /root-files \
 FROM base AS dependencies
 COPY requirements/base.txt /source/requirements/
 RUN --mount=type=cache,target=/var/cache/pip \
-    python3 -m venv /opt/build \
+    --mount=type=secret,id=certificates --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    if [ -e /run/secrets/certificates ]; then export PIP_CERT=/run/secrets/certificates; fi \
+ && python3 -m venv /opt/build \
  && python3 -m venv --without-pip /opt/partita \
  && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
       --cache-dir /var/cache/pip --require-hashes --only-binary :all: \

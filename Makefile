@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart release reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -124,6 +124,9 @@ crds: $(RUNTIME) ## Generate crds/ from the models
 
 chart: $(RUNTIME) ## Make the Helm chart of manifests/base in build/chart/partita (needs kubectl)
 	@kubectl kustomize manifests/base | $(PY) tools/chart.py build/chart/partita
+
+image: ## Build Partita's image, and say how a cluster gets it (needs docker, podman or buildah; IMAGE=name:tag)
+	@sh tools/image.sh $(ARGS)
 
 release: $(DEV) ## Build wheel, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
 	@$(PY) tools/release.py dist $(ARGS)

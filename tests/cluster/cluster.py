@@ -16,8 +16,8 @@ from typing import Any
 
 from apiserver.binaries import CONTROL_PLANE, NODE
 from apiserver.build import cached
-from cluster import archives
 from cluster.gpus import write_runtime
+from cluster.images import write_busybox
 from cluster.node import Node
 from cluster.plane import NODE_NAME, ClusterControlPlane
 from cluster.preflight import plugin_folder
@@ -187,7 +187,7 @@ def running_cluster() -> Iterator[Cluster]:
         cluster = Cluster(slot, node, plane, assets, binaries)
         cluster.start_containerd()
         pause = slot.folder / "pause.tar"
-        archives.write_busybox(pause, PAUSE, ["/usr/bin/sleep", "2147483647"])
+        write_busybox(pause, PAUSE, ["/usr/bin/sleep", "2147483647"])
         cluster.load(pause)
         cluster.start_kubelet()
         try:

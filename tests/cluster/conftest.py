@@ -12,10 +12,9 @@ import pytest
 from apiserver.binaries import NODE
 from apiserver.build import cached
 from cluster import preflight
-from cluster.builder import Image
 from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
-from cluster.images import partita_image, write_job_image
+from cluster.images import JOB, PARTITA, Image, partita_image, write_busybox
 from cluster.jobs import (
     PARTITIONS,
     SERVERS,
@@ -141,7 +140,7 @@ def partita(
 ) -> Cluster:
     """The cluster with Partita in it, and an image for jobs."""
     archive = cluster.slot.folder / "job.tar"
-    write_job_image(archive, gpus.built, image)
+    write_busybox(archive, JOB, ["fake-cuda"], programs=[gpus.built.program], base=PARTITA)
     cluster.load(archive)
 
     async def install_all() -> None:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from cluster.archives import write_busybox
-from cluster.builder import Image
-from cluster.images import ROOT
+from cluster.images import PARTITA, ROOT, write_busybox
 from gpu.fake import Built
 
 __all__ = ["IMAGE", "write_examples", "write_image"]
@@ -31,14 +29,14 @@ def write_examples(folder: Path) -> None:
         (folder / file.name).write_text(text)
 
 
-def write_image(archive: Path, gpu: Built, partita: Image) -> None:
-    """Write that image; its C library is that of Partita's."""
+def write_image(archive: Path, gpu: Built) -> None:
+    """Write that image; its C library is that of Partita's, which must have been built."""
     with tempfile.TemporaryDirectory() as temporary:
         programs = [gpu.program]
         for name in sorted(_programs()):
             programs.append(Path(temporary) / name)
             programs[-1].write_text(PROGRAM)
-        write_busybox(archive, IMAGE, ["false"], programs=programs, base=partita.layers[0])
+        write_busybox(archive, IMAGE, ["false"], programs=programs, base=PARTITA)
 
 
 def _programs() -> set[str]:

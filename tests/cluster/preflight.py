@@ -16,6 +16,7 @@ PLUGIN_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 TOOLS = {
     "runc": "runc",
     "gcc": "gcc libc6-dev",
+    "buildah": "buildah",
     "busybox": "busybox-static",
     "debootstrap": "debootstrap",
     "ip": "iproute2",

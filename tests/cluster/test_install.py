@@ -38,10 +38,9 @@ def gpus(empty: Cluster) -> NodeGPUs:
     """Its GPUs; and all the images that are to be run, for nothing is pulled."""
     found = NodeGPUs(empty.node)
     found.plug_in(2)
-    image = partita_image()
-    empty.load(image.archive)
+    empty.load(partita_image().archive)
     archive = empty.slot.folder / "examples.tar"
-    examples.write_image(archive, found.built, image)
+    examples.write_image(archive, found.built)
     empty.load(archive)
     return found
 

@@ -177,5 +177,5 @@ def test_what_a_machine_lacks_is_named_with_the_packages_to_install(
     monkeypatch.setattr(preflight, "PLUGIN_FOLDERS", (tmp_path,))
     (lacking,) = preflight.missing()
     _, _, command = lacking.partition("apt-get install --no-install-recommends ")
-    assert {"runc", "debootstrap", "busybox-static", "iproute2"} <= set(command.split())
+    assert {"runc", "buildah", "debootstrap", "busybox-static", "iproute2"} <= set(command.split())
     assert "containernetworking-plugins" in command.split()

@@ -141,7 +141,7 @@ def write_busybox(
         for folder in ("usr/bin", *(("dev", "etc", "proc", "sys") if base == "scratch" else ())):
             (root / folder).mkdir(parents=True)
         for program in (Path(busybox), *programs):
-            shutil.copy(program, root / "usr/bin").chmod(0o755)
+            Path(shutil.copy(program, root / "usr/bin")).chmod(0o755)
         for applet in APPLETS:
             (root / "usr/bin" / applet).symlink_to("busybox")
         recipe = Path(temporary) / "Dockerfile"

@@ -37,6 +37,7 @@ SECTIONS: Final = {
         "run": "partita.cli.cluster.run:command",
         "agent": "partita.cli.cluster.agent:command",
         "bundle": "partita.cli.cluster.bundle:command",
+        "uninstall": "partita.cli.cluster.uninstall:command",
     },
     "Lab (no GPU needed)": {
         "demo": "partita_testcluster.cli.demo:command",

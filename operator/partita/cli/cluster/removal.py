@@ -1,0 +1,249 @@
+"""Removes Partita from a cluster, in an order in which no object waits for ever for another.
+
+Every step deletes what it finds, so an interrupted removal is continued by starting it again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partita.cli.terminal import UserError
+from partita.constants import COMPONENT_JOB, COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT
+from partita.kube.client import (
+    BUDGETS,
+    CRDS,
+    JOBS,
+    NAMESPACES,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    SERVERS,
+    Kind,
+    Kube,
+)
+from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.kube.operator_lease import check_operator
+from partita.models import crd
+
+__all__ = ["Installation", "find_installation", "remove"]
+
+Json = dict[str, Any]
+
+_LABEL: Final = "app.kubernetes.io/part-of=partita"
+"""On every object of `manifests/` and of the Helm chart."""
+_POLL: Final = 0.5
+"""Seconds between two checks of what is still there."""
+
+_RBAC: Final = ("rbac.authorization.k8s.io", "v1")
+_ADMISSION: Final = ("admissionregistration.k8s.io", "v1")
+_MONITORING: Final = ("monitoring.coreos.com", "v1")
+_DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", namespaced=True)
+_POLICY_KINDS: Final = (
+    Kind(
+        *_ADMISSION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
+    Kind(
+        *_ADMISSION,
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        namespaced=False,
+    ),
+)
+_OTHER_KINDS: Final = (
+    Kind("", "v1", "services", "Service", namespaced=True),
+    Kind("", "v1", "configmaps", "ConfigMap", namespaced=True),
+    BUDGETS,
+    Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", namespaced=True),
+    Kind(*_MONITORING, "podmonitors", "PodMonitor", namespaced=True),
+    Kind(*_MONITORING, "prometheusrules", "PrometheusRule", namespaced=True),
+    Kind(*_RBAC, "rolebindings", "RoleBinding", namespaced=True),
+    Kind(*_RBAC, "roles", "Role", namespaced=True),
+    Kind(*_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    Kind(*_RBAC, "clusterroles", "ClusterRole", namespaced=False),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True),
+    Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+)
+_INSTALLED: Final = (_DEPLOYMENTS, *_POLICY_KINDS, *_OTHER_KINDS)
+"""Kinds of the installed objects, in the order in which they are deleted."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What a cluster has of Partita."""
+
+    jobs: list[Json]
+    partitions: list[Json]
+    servers: list[Json]
+    profiles: list[Json]
+    objects: list[tuple[Kind, Json]]
+    definitions: list[Json]
+    """The CRDs."""
+    namespaces: list[Json]
+
+    @property
+    def running(self) -> list[str]:
+        """The jobs that have a GPU, as `namespace/name`."""
+        phases = {"Assigned", "Running"}
+        return [_key(j) for j in self.jobs if (j.get("status") or {}).get("phase") in phases]
+
+
+async def find_installation(kube: Kube) -> Installation:
+    """Read what there is to remove."""
+    names = {definition["metadata"]["name"] for definition in crd.crds()}
+    return Installation(
+        jobs=await _list(kube, JOBS),
+        partitions=await _list(kube, PARTITIONS),
+        servers=await _list(kube, SERVERS),
+        profiles=await _list(kube, PROFILES),
+        objects=[(kind, o) for kind in _INSTALLED for o in await _list(kube, kind, _LABEL)],
+        definitions=[d for d in await _list(kube, CRDS) if d["metadata"]["name"] in names],
+        namespaces=await _list(kube, NAMESPACES, _LABEL),
+    )
+
+
+async def remove(
+    kube: Kube, *, keep_profiles: bool, patience: float, report: Callable[[str], None]
+) -> None:
+    """Remove everything that `find_installation` finds.
+
+    Parameters
+    ----------
+    patience
+        Seconds that one step may wait for objects to go.
+    report
+        Called with a sentence for each step, and with what it waits for.
+    """
+    steps = _Removal(kube, patience, report)
+    await steps.delete(PARTITIONS)  # first: no further job starts
+    await steps.delete(JOBS)
+    await steps.give_gpus_back()
+    for kind in _INSTALLED:
+        await steps.delete(kind, _LABEL)
+    kept = {f"{PROFILES.plural}.{PROFILES.group}"} if keep_profiles else set[str]()
+    await steps.delete(
+        CRDS, names={d["metadata"]["name"] for d in crd.crds()} - kept, reported="CRDs"
+    )
+    await steps.delete(NAMESPACES, _LABEL)
+
+
+class _Removal:
+    def __init__(self, kube: Kube, patience: float, report: Callable[[str], None]) -> None:
+        self._kube = kube
+        self._patience = patience
+        self._report = report
+
+    async def delete(
+        self, kind: Kind, label: str = "", *, names: set[str] | None = None, reported: str = ""
+    ) -> None:
+        """Delete all objects of a kind, or those of these names, and wait until they are gone."""
+
+        async def left() -> list[Json]:
+            found = await _list(self._kube, kind, label)
+            return [o for o in found if names is None or o["metadata"]["name"] in names]
+
+        found = await left()
+        if not found:
+            return
+        self._report(f"Deleting {reported or kind.kind}: {_enumerate(map(_key, found))}")
+        for one in found:
+            await self._delete(kind, one)
+        await self._until_gone(left, lambda o: f"{kind.kind} {_key(o)}")
+
+    async def give_gpus_back(self) -> None:
+        """Wait until the operator has given all GPUs back; without one, do what it would do."""
+
+        async def left() -> list[Json]:
+            servers = await _list(self._kube, SERVERS)
+            if servers and (problem := await check_operator(self._kube)):
+                self._report(f"{problem} This command gives the GPUs back instead.")
+                await self._give_back_without_operator()
+                return await _list(self._kube, SERVERS)
+            return servers
+
+        if not await _list(self._kube, SERVERS):
+            return
+        self._report("Waiting until the operator has ended the jobs and given all GPUs back")
+        await self._until_gone(left, _held_by)
+
+    async def _give_back_without_operator(self) -> None:
+        # The operator must not start again meanwhile, and a policy lets only it remove finalizers.
+        for kind in (_DEPLOYMENTS, *_POLICY_KINDS):
+            await self.delete(kind, _LABEL)
+        for server in await _list(self._kube, SERVERS):
+            await self._delete(SERVERS, server)
+        # A server Pod that ended first would make the jobs on its GPU fail.
+        for component in (COMPONENT_JOB, COMPONENT_SERVER):
+            await self.delete(PODS, f"{LABEL_COMPONENT}={component}")
+        for server in await _list(self._kube, SERVERS):
+            await self._remove_finalizer(server)
+
+    async def _remove_finalizer(self, server: Json) -> None:
+        meta = server["metadata"]
+        finalizers = [f for f in meta.get("finalizers") or () if f != FINALIZER]
+        patch = {"metadata": {"finalizers": finalizers}}
+
+        async def refused() -> list[Json]:
+            """Retry while the API server still knows the policy that was just deleted."""
+            try:
+                await self._kube.patch(SERVERS, meta["name"], patch)
+            except NotFoundError:
+                pass
+            except ForbiddenError:
+                return [server]
+            return []
+
+        await self._until_gone(refused, lambda o: f"the right to release GPUServer {_key(o)}")
+
+    async def _delete(self, kind: Kind, one: Json) -> None:
+        meta = one["metadata"]
+        with suppress(NotFoundError):
+            await self._kube.delete(kind, meta["name"], meta.get("namespace", ""))
+
+    async def _until_gone(
+        self, left: Callable[[], Awaitable[list[Json]]], describe: Callable[[Json], str]
+    ) -> None:
+        """Wait until nothing is left, and report what is whenever that changes."""
+        reported = ""
+        try:
+            async with asyncio.timeout(self._patience):
+                while found := await left():
+                    now = _enumerate(map(describe, found))
+                    if reported and now != reported:
+                        self._report(f"  still there: {now}")
+                    reported = now
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            raise UserError(
+                f"still there after {self._patience:.0f} s: {reported}; find out why with "
+                "`kubectl describe`, then run `partita uninstall` again, which continues here"
+            ) from None
+
+
+def _held_by(server: Json) -> str:
+    allocations = ((server.get("status") or {}).get("allocations") or {}).values()
+    jobs = _enumerate(f"{a['namespace']}/{a['name']}" for a in allocations)
+    return f"GPUServer {_key(server)}" + (f" (jobs: {jobs})" if allocations else "")
+
+
+def _key(one: Json) -> str:
+    meta = one["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def _enumerate(names: Any, limit: int = 5) -> str:
+    found = sorted(names)
+    more = f" and {len(found) - limit} more" if len(found) > limit else ""
+    return ", ".join(found[:limit]) + more
+
+
+async def _list(kube: Kube, kind: Kind, label: str = "") -> list[Json]:
+    """Return the objects of a kind; none where the cluster does not serve it."""
+    try:
+        return (await kube.list(kind, label_selector=label))[0]
+    except NotFoundError:
+        return []

@@ -1,0 +1,112 @@
+"""`partita uninstall`: remove Partita from a cluster, jobs and CRDs included."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import kubeconfig_option
+
+if TYPE_CHECKING:
+    from partita.cli.cluster.removal import Installation
+
+__all__ = ["command"]
+
+
+@click.command("uninstall", short_help="Remove Partita from the cluster.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--end-jobs", is_flag=True, help="End jobs that run; without it they prevent this.")
+@click.option("--keep-profiles", is_flag=True, help="Keep the ApplicationProfiles and their CRD.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that one step may wait, such as for Pods to end.",
+)
+@kubeconfig_option
+def command(
+    *,
+    dry_run: bool,
+    yes: bool,
+    end_jobs: bool,
+    keep_profiles: bool,
+    timeout: float,
+    kubeconfig: str | None,
+) -> None:
+    """Remove Partita from the cluster: jobs, partitions, the operator, and the CRDs.
+
+    It deletes partitions and jobs, waits until the operator has given all GPUs back, and then
+    deletes the operator and everything else that was installed. If no operator is running, it
+    gives the GPUs back itself. After an interruption, run it again: it continues.
+
+    \b
+    Examples:
+      partita uninstall --dry-run
+      partita uninstall
+      partita uninstall --yes --end-jobs
+    """  # noqa: D301
+    from partita.cli.cluster.removal import find_installation, remove
+    from partita.cli.connection import open_cluster
+    from partita.cli.run_until_stopped import run_until_stopped
+
+    async def find() -> "Installation":
+        async with open_cluster(kubeconfig) as kube:
+            return await find_installation(kube)
+
+    async def carry_out() -> None:
+        async with open_cluster(kubeconfig) as kube:
+            await remove(kube, keep_profiles=keep_profiles, patience=timeout, report=terminal.say)
+
+    terminal.quiet_logs()
+    found = run_until_stopped(find())
+    plan = _plan(found, keep_profiles=keep_profiles)
+    if not plan:
+        terminal.say("Nothing to remove: this cluster has no objects of Partita.")
+        return
+    terminal.data("These are deleted, with all that belongs to them:")
+    for line in plan:
+        terminal.data(f"  {line}")
+    if dry_run:
+        return
+    if found.running and not end_jobs:
+        raise terminal.UserError(
+            f"{len(found.running)} jobs run: {', '.join(found.running[:5])}. "
+            "Wait for them, or end them with --end-jobs"
+        )
+    if not yes:
+        click.confirm("Delete all of this?", abort=True, err=True)
+    run_until_stopped(carry_out())
+    terminal.say("Partita is removed.")
+    releases = {
+        o["metadata"]["annotations"]["meta.helm.sh/release-name"]
+        for _, o in found.objects
+        if "meta.helm.sh/release-name" in (o["metadata"].get("annotations") or {})
+    }
+    for release in sorted(releases):
+        terminal.say(f"Remove Helm's record of it: helm uninstall {release} -n NAMESPACE")
+
+
+def _plan(found: "Installation", *, keep_profiles: bool) -> list[str]:
+    """Return a line for each kind of object that is deleted."""
+    by_kind: dict[str, list[str]] = {}
+    groups = [
+        ("SharedGPUJob", found.jobs),
+        ("GPUPartition", found.partitions),
+        ("GPUServer", found.servers),
+        ("ApplicationProfile", [] if keep_profiles else found.profiles),
+    ]
+    kept = {"applicationprofiles.partita.dev"} if keep_profiles else set[str]()
+    definitions = [d for d in found.definitions if d["metadata"]["name"] not in kept]
+    groups += [(kind.kind, [one]) for kind, one in found.objects]
+    groups += [("CustomResourceDefinition", definitions), ("Namespace", found.namespaces)]
+    for title, objects in groups:
+        by_kind.setdefault(title, []).extend(o["metadata"]["name"] for o in objects)
+    lines = []
+    for kind, names in by_kind.items():
+        if names:
+            shown = ", ".join(sorted(names)[:4]) + (", ..." if len(names) > 4 else "")
+            lines.append(f"{len(names)} {kind}{'s' if len(names) > 1 else ''}: {shown}")
+    return lines

@@ -1,0 +1,196 @@
+"""`partita uninstall` on clusters of its own, with an operator that runs or that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partita.models import crd
+from support.api import Api
+from support.clusters import ApiServer, check_for_tests, embedded_server
+from support.crds import DEFINITIONS, install_crds
+from support.history import GROUP_PATH, History
+from support.kubectl import Kubectl
+from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, Job, System, prepare_namespace
+from support.operator_process import Forge
+from support.queues import LONG
+
+SINGLE_NODE = Path(__file__).parents[2] / "manifests" / "overlays" / "single-node"
+LABEL = {"app.kubernetes.io/part-of": "partita"}
+INSTALLED = (
+    "/apis/apps/v1/deployments",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+"""Lists of cluster-wide objects that `manifests/` install; the embedded server has none of them."""
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def api_server(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[ApiServer]:
+    """A cluster for one test."""
+    if pytestconfig.getoption("--server") == "embedded":
+        with embedded_server(tmp_path) as server:
+            yield server
+        return
+    from apiserver.build import assets
+    from apiserver.controlplane import ControlPlane
+
+    with ControlPlane(assets()) as plane:
+        check_for_tests(plane.kubeconfig)
+        kubectl = Kubectl(assets() / "kubectl", plane.kubeconfig, home=tmp_path)
+        asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+        yield ApiServer.of(plane)
+
+
+@pytest.fixture
+async def system(api_server: ApiServer, connections: None) -> AsyncIterator[System]:
+    """That cluster with Partita installed, without an operator."""
+    async with api_server.session() as session:
+        api = api_server.api(session)
+        await install_crds(api)
+        for name in (OPERATOR_NAMESPACE, SERVER_NAMESPACE, "team"):
+            meta: dict[str, Any] = {"name": name} | ({} if name == "team" else {"labels": LABEL})
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+            await api.post("/api/v1/namespaces", body)
+        await prepare_namespace(api, "team")
+        await prepare_namespace(api, SERVER_NAMESPACE, "partita-agent")
+        async with (history := History(api)).recording():
+            yield System(api, history, api_server, "team")
+
+
+async def uninstall(server: ApiServer, *options: str) -> tuple[int, str, str]:
+    """Run the command; return its exit code and what it printed to stdout and stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "partita", "uninstall", *options),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"KUBECONFIG": str(server.kubeconfig)},
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def running_job(system: System) -> Job:
+    partition = await system.partition()
+    job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+    await job.runs()
+    return job
+
+
+async def left(api: Api) -> list[str]:
+    """Names of everything of Partita that the cluster still has."""
+    found = []
+    for path in INSTALLED:
+        answer = await api.get(path, labelSelector="app.kubernetes.io/part-of=partita")
+        found += [o["metadata"]["name"] for o in answer.body.get("items", [])]
+    for definition in crd.crds():
+        name = definition["metadata"]["name"]
+        if (await api.get(f"{DEFINITIONS}/{name}")).status == 200:
+            found.append(name)
+    for path in ("/api/v1/namespaces/partita-system", "/api/v1/namespaces/partita-servers"):
+        if (await api.get(path)).status == 200:
+            found.append(path.rpartition("/")[2])
+    pods = (await api.get("/api/v1/pods")).ok().body["items"]
+    return found + [pod["metadata"]["name"] for pod in pods]
+
+
+async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
+) -> None:
+    async with system.nodes(1):
+        operator = await forge.start(
+            api_server.kubeconfig_of("partita-operator"),
+            tmp_path / "log",
+            identity="suite",
+            server_namespace=SERVER_NAMESPACE,
+        )
+        job = await running_job(system)
+
+        code, plan, err = await uninstall(api_server, "--yes")
+        assert (code, err) == (
+            1,
+            "Error: 1 jobs run: team/train. Wait for them, or end them with --end-jobs\n",
+        )
+        assert "  1 SharedGPUJob: train\n" in plan
+        assert "  4 CustomResourceDefinitions: applicationprofiles.partita.dev, " in plan
+        assert "  2 Namespaces: partita-servers, partita-system\n" in plan
+
+        assert await uninstall(api_server, "--dry-run", "--end-jobs") == (0, plan, "")
+        code, _, err = await uninstall(api_server, "--end-jobs")  # nobody answers its question
+        assert code == 1
+        assert err.endswith("Delete all of this? [y/N]: Aborted!\n"), err
+        assert job.status["phase"] == "Running"
+
+        code, out, err = await uninstall(api_server, "--yes", "--end-jobs")
+        assert code == 0, err
+        assert out == plan
+        assert "Deleting GPUPartition: " in err
+        assert "Waiting until the operator has ended the jobs and given all GPUs back\n" in err
+        assert "No operator" not in err
+        assert err.endswith("Partita is removed.\n")
+        assert await left(system.api) == []
+        await operator.stop()
+
+    assert await uninstall(api_server) == (
+        0,
+        "",
+        "Nothing to remove: this cluster has no objects of Partita.\n",
+    )
+
+
+async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it_ended(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
+) -> None:
+    async with system.nodes(1):
+        operator = await forge.start(
+            api_server.kubeconfig_of("partita-operator"),
+            tmp_path / "log",
+            identity="suite",
+            server_namespace=SERVER_NAMESPACE,
+        )
+        job = await running_job(system)
+        (server,) = system.history.all("gpuservers")
+        await operator.stop()  # the first thing that somebody deletes is the Deployment
+        profile = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "ApplicationProfile",
+            "metadata": {"name": "bert"},
+            "spec": {"application": "bert"},
+        }
+        profiles = f"{GROUP_PATH}/namespaces/team/applicationprofiles"
+        (await system.api.post(profiles, profile)).ok()
+        held = {"metadata": {"finalizers": ["example.org/hold"]}}
+        (await system.api.patch(job.path, held)).ok()
+
+        options = ("--yes", "--end-jobs", "--keep-profiles", "--timeout=3")
+        code, _, err = await uninstall(api_server, *options)
+        assert code == 1
+        assert "Error: still there after 3 s: SharedGPUJob team/train; find out why" in err
+        path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
+        assert (await system.api.get(path)).ok().body["metadata"]["finalizers"]
+
+        (await system.api.patch(job.path, {"metadata": {"finalizers": None}})).ok()
+        code, out, err = await uninstall(api_server, *options[:-1], "--timeout=60")
+        assert code == 0, err
+        assert "SharedGPUJob" not in out
+        assert "ApplicationProfile" not in out
+        assert "No operator is running: " in err
+        assert await left(system.api) == ["applicationprofiles.partita.dev"]
+        assert (await system.api.get(f"{profiles}/bert")).status == 200
+
+        code, _, err = await uninstall(api_server, "--yes")
+        assert code == 0, err
+        assert await left(system.api) == []

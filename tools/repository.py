@@ -1,8 +1,9 @@
-"""What `make lint` checks beside the linters: rules of this repository that no tool knows.
+"""Checks rules of this repository that no linter has; run by `make lint`.
 
-It only reads. Each finding says where, what is wrong and what to do.
+It writes nothing. Each finding says where, what is wrong and what to do.
 """
 
+import ast
 import os
 import re
 import sys
@@ -23,7 +24,6 @@ FOREIGN = {"build", "dist", "__pycache__"}
 TEXT = {"", ".cfg", ".ini", ".md", ".mod", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 
 FORBIDDEN = {
-    re.compile(r"\b(?:TODO|FIXME|NotImplementedError)\b"): "is unfinished: finish it or remove it",
     re.compile(r"(?<![\w.$}>~-])/(?:work|root|home/\w+|Users/\w+)/"): "is a path of one machine",
     re.compile(
         r"//[\w.-]*(?:pypi\.org|pythonhosted\.org|(?:proxy|sum)\.golang\.org|npmjs\.org"
@@ -40,6 +40,7 @@ def main() -> int:
         *stale_reference(),
         *stale_locks(),
         *shadowing_packages(),
+        *shared_class_names(),
         *contents(),
     ]
     for finding in findings:
@@ -80,6 +81,20 @@ def shadowing_packages() -> Iterator[str]:
     for folder in SOURCE_ROOTS:
         if (ROOT / folder / "__init__.py").exists():
             yield f"{folder}/__init__.py: {folder}/ is no package: remove the file"
+
+
+def shared_class_names() -> Iterator[str]:
+    """Classes of the product that have one name and different meanings."""
+    places: dict[str, list[str]] = {}
+    for folder in SOURCE_ROOTS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    places.setdefault(node.name, []).append(place)
+    for name, found in sorted(places.items()):
+        if len(found) > 1:
+            yield f"{found[1]}: class {name} has the name of the one in {found[0]}: rename one"
 
 
 def contents() -> Iterator[str]:

@@ -1,19 +1,19 @@
-"""Python's garbage collector, in a process that holds tens of thousands of objects for long."""
+"""Settings of Python's garbage collector for a process with tens of thousands of live objects."""
 
 import gc
 
 __all__ = ["collect_rarely"]
 
 _ALLOCATIONS = 50_000
-"""Objects that may be allocated before those among them are looked at; Python's default is 700
+"""Allocations between two collections of the youngest generation; Python's default is 700
 (https://docs.python.org/3.11/library/gc.html#gc.set_threshold). A decision on 10,000 jobs allocates
 80,000, and collections were a quarter of its time (measured)."""
 
 
 def collect_rarely() -> None:
-    """Leave what is there now out of collections for good, and collect the rest less often.
+    """Exclude all current objects from collections, and collect the others less often.
 
-    What is freed by reference counting, which is nearly everything, is freed at once as before.
+    Reference counting, which frees nearly everything, is not affected.
     """
     gc.collect()
     gc.freeze()

@@ -13,7 +13,7 @@ from metrics.collecting import Collector, collecting
 from partita.cli import main
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.operator.spans import Span, life
+from partita.operator.spans import Span, job_span
 from partita.operator.tracing import tracing
 from support.builders import GIB, START, a_job, at
 
@@ -50,7 +50,7 @@ DONE = SharedGPUJobStatus(
 
 
 def told(status: SharedGPUJobStatus = DONE) -> Span:
-    span = life(a_job(), status)
+    span = job_span(a_job(), status)
     assert span is not None
     return span
 
@@ -127,7 +127,7 @@ def test_a_job_that_failed_says_why():
 
 
 def test_a_job_whose_end_has_no_time_leaves_no_trace():
-    assert life(a_job(), DONE.model_copy(update={"completion_time": None})) is None
+    assert job_span(a_job(), DONE.model_copy(update={"completion_time": None})) is None
 
 
 # The wire.
@@ -140,11 +140,11 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def test_a_collector_gets_the_whole_tree_once(collector: Collector):
-    with tracing() as lives:
+    with tracing() as traces:
         job = a_job()
         running = DONE.model_copy(update={"phase": Phase.RUNNING, "completion_time": None})
         for status in (running, DONE, DONE):
-            lives.told(job, status)
+            traces.on_status(job, status)
             job = job.model_copy(update={"status": status})
     (request,) = collector.requests
     (resource,) = request.resource_spans
@@ -169,8 +169,8 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
     monkeypatch.setattr("partita.operator.tracing.CLOSING", 0.1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     collector.may_answer.clear()
-    with tracing() as lives:
-        lives.told(a_job(), DONE)
+    with tracing() as traces:
+        traces.on_status(a_job(), DONE)
     assert collector.asked.wait(10)
     assert not collector.may_answer.is_set()
 

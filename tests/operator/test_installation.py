@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from partita.models import crd
-from partita.operator import crd_check as definitions
+from partita.operator import crd_check
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from support.api import Api
@@ -37,7 +37,7 @@ def empty_cluster(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture
 async def cluster(empty_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch):
     """A client of a cluster that knows nothing of Partita."""
-    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     async with empty_cluster.session() as session:
         api = empty_cluster.api(session)
         meta = {"name": OPERATOR_NAMESPACE}
@@ -188,7 +188,7 @@ async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
 async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
     system: System, api_server: ApiServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     path = f"{DEFINITIONS}/applicationprofiles.partita.dev"
     (deleted,) = (d for d in crd.crds() if path.endswith(d["metadata"]["name"]))
     kubeconfig = api_server.kubeconfig_of("partita-operator")

@@ -29,10 +29,10 @@ async def test_a_job_that_came_back_larger_is_one_trace_of_two_attempts(
     system: System, api_server: ApiServer, collector: Collector
 ) -> None:
     async with system.nodes(1):
-        with tracing() as lives:
+        with tracing() as traces:
             options = OperatorSettings(identity="suite")
             work = asyncio.create_task(
-                run_operator(options, str(api_server.kubeconfig), lives.told)
+                run_operator(options, str(api_server.kubeconfig), traces.on_status)
             )
             try:
                 partition = await system.partition()

@@ -13,7 +13,7 @@ import structlog
 
 from models.objects import job as a_job
 from partita.models import crd
-from partita.operator import crd_check as definitions
+from partita.operator import crd_check
 from partita.partitions import status_writer as partition_statuses
 from partita.validation.schema import CRDValidator
 from partita_testcluster.nodes import NodeSpec
@@ -64,7 +64,7 @@ async def take_note(history: History, api: Api) -> None:
 @pytest.fixture
 async def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[System]:
     """The cluster that the first operator left: its CRDs, objects and running Pods."""
-    monkeypatch.setattr(definitions, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
     with embedded_server(tmp_path) as server:
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
@@ -153,7 +153,7 @@ def test_the_record_is_of_all_that_a_job_can_be() -> None:
 def test_fields_were_only_added_since(first: Body) -> None:
     """The promise of docs/versioning.md, on the CRDs that were the first."""
     (now,) = (d for d in crd.crds() if d["metadata"]["name"] == first["metadata"]["name"])
-    assert definitions.shortcoming(first, now | {"status": {"conditions": ESTABLISHED}}) == ""
+    assert crd_check.shortcoming(first, now | {"status": {"conditions": ESTABLISHED}}) == ""
     old, new = (_schema(definition) for definition in (first, now))
     assert not list(_demands(old, new))
 

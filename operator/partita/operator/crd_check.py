@@ -1,9 +1,9 @@
-"""Sees to it that the cluster knows our kinds as this release does, before anything is written.
+"""Checks that the cluster's CRDs have every field of this release before anything is written.
 
-A field that an older CRD lacks is dropped by the API server without a word
+The API server silently drops a field that an older CRD does not have
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/,
-"Field pruning"): a ledger written there would lose allocations. A newer CRD is no trouble, as
-fields are only ever added.
+"Field pruning"), so a ledger written there would lose allocations. A newer CRD is compatible,
+because fields are only added.
 """
 
 import asyncio
@@ -21,63 +21,63 @@ from partita.models import crd
 
 __all__ = [
     "DefinitionError",
-    "error_of",
     "established",
+    "missing_crd_error",
     "shortcoming",
-    "stay",
-    "wait_for_definitions",
+    "wait_for_crds",
+    "watch_crds",
 ]
 
 Json = dict[str, Any]
 
-LOOK_EVERY: Final = 2.0
-"""Seconds between two looks at CRDs that are not as they should be."""
-LOOK_AGAIN: Final = 30.0
-"""Seconds between two looks at CRDs that were as they should be."""
-_NAMED: Final = 3
-"""Missing fields that are named: those of one release come together."""
+RETRY_SECONDS: Final = 2.0
+"""Seconds between two checks of CRDs that are missing or too old."""
+CHECK_SECONDS: Final = 30.0
+"""Seconds between two checks of CRDs that were correct."""
+_FIELDS_SHOWN: Final = 3
+"""Missing fields that a message names; the fields of one release are missing together."""
 _REMEDY: Final = "apply those of this release: `partita crds --install`, or `kubectl apply -k crds`"
 
 
 class DefinitionError(Exception):
-    """A CRD is missing or too old; the text says which, and what to do."""
+    """A CRD is missing or too old. The message says which one and what to do."""
 
 
-async def wait_for_definitions(kube: Kube, waits: Callable[[str], None]) -> None:
-    """Return once the API server serves all of our kinds with all their fields.
+async def wait_for_crds(kube: Kube, on_problem: Callable[[str], None]) -> None:
+    """Return once the API server serves all of Partita's kinds with all their fields.
 
     Parameters
     ----------
-    waits
-        Told what is wrong, and what to do about it.
+    on_problem
+        Called with what is wrong and what to do about it.
     """
     log = structlog.get_logger().bind(part="definitions")
-    said = ""
-    while why := await _problem_or_error(kube):
-        waits(why)
-        if why != said:
-            said = why
-            log.warning("waiting for the CRDs", why=why)
-        await asyncio.sleep(LOOK_EVERY)
+    logged = ""
+    while problem := await _problem_or_error(kube):
+        on_problem(problem)
+        if problem != logged:
+            logged = problem
+            log.warning("waiting for the CRDs", why=problem)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
-async def stay(kube: Kube) -> NoReturn:
-    """Work for as long as the CRDs are as they should be.
+async def watch_crds(kube: Kube) -> NoReturn:
+    """Check the CRDs again and again.
 
     Raises
     ------
     DefinitionError
-        One was deleted or replaced by an older one: nothing can be decided or recorded any more.
+        A CRD was deleted or replaced by an older one: nothing can be decided or recorded.
     """
     while True:
-        await asyncio.sleep(LOOK_AGAIN)
-        with suppress(KubernetesError):  # what cannot be read may be there
+        await asyncio.sleep(CHECK_SECONDS)
+        with suppress(KubernetesError):  # a CRD that cannot be read may exist
             if why := await _problem(kube):
                 raise DefinitionError(why)
 
 
-async def error_of(kube: Kube) -> DefinitionError:
-    """Return what is wrong with the CRDs, after the API server said that it knows no such kind."""
+async def missing_crd_error(kube: Kube) -> DefinitionError:
+    """Return what is wrong with the CRDs after the API server answered 404 for a kind."""
     why = await _problem_or_error(kube)
     return DefinitionError(why or "a CRD was not served for a moment")
 
@@ -90,35 +90,35 @@ async def _problem_or_error(kube: Kube) -> str:
 
 
 async def _problem(kube: Kube) -> str:
-    """Say which CRDs are missing or too old, and what to do; empty where all are there."""
-    said = []
+    """Return which CRDs are missing or too old, and what to do; empty if all are correct."""
+    problems = []
     for wanted in _wanted():
         name = wanted["metadata"]["name"]
         try:
             found = await kube.get(CRDS, name)
         except NotFoundError:
-            said.append(f"there is no CRD {name}")
+            problems.append(f"CRD {name} is missing")
         else:
             if text := shortcoming(wanted, found):
-                said.append(f"CRD {name} {text}")
-    return f"{'; '.join(said)}: {_REMEDY}" if said else ""
+                problems.append(f"CRD {name} {text}")
+    return f"{'; '.join(problems)}: {_REMEDY}" if problems else ""
 
 
 def shortcoming(wanted: Json, found: Json) -> str:
-    """Say what a CRD in the cluster lacks of the one that is wanted; empty when nothing."""
+    """Return what a CRD in the cluster lacks compared with `wanted`; empty if nothing."""
     version = next((v for v in found["spec"]["versions"] if v["name"] == VERSION), None)
     if version is None or not version["served"]:
         return f"does not serve {VERSION}"
     (ours,) = wanted["spec"]["versions"]
     if missing := list(_missing(_schema(ours), _schema(version))):
-        named = ", ".join(missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        named = ", ".join(missing[:_FIELDS_SHOWN])
+        more = f" and {len(missing) - _FIELDS_SHOWN} more" if len(missing) > _FIELDS_SHOWN else ""
         return f"is older than this release and lacks {named}{more}"
     return "" if established(found) else "is not served yet"
 
 
 def established(definition: Json) -> bool:
-    """Tell whether the API server serves a CRD."""
+    """Return whether the API server serves a CRD."""
     conditions = (definition.get("status") or {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
@@ -129,7 +129,7 @@ def _schema(version: Json) -> Json:
 
 
 def _missing(ours: Json, theirs: Json, path: str = "") -> Iterator[str]:
-    """Find the fields that would be dropped."""
+    """Yield the fields that the API server would drop."""
     if theirs.get("x-kubernetes-preserve-unknown-fields"):
         return
     for name, field in ours.get("properties", {}).items():

@@ -1,4 +1,4 @@
-"""Which image the operator itself runs from."""
+"""The image that the operator runs from."""
 
 from typing import Final
 
@@ -8,21 +8,21 @@ from partita.kube.errors import NotFoundError
 __all__ = ["own_image"]
 
 _CONTAINER: Final = "operator"
-"""Our container in manifests/base; others may stand beside it, put there by a mesh."""
-_ELSEWHERE: Final = "partita:latest"
+"""Name of the container in manifests/base; a service mesh may inject others."""
+_DEFAULT: Final = "partita:latest"
 
 
 async def own_image(kube: Kube, namespace: str, pod: str) -> str:
-    """Return the image of our own Pod: the server Pods run the same release.
+    """Return the image of the operator's Pod, which the server Pods run, too.
 
-    So an overlay names the image once, and a rollback takes both back.
+    An overlay names the image once, and a rollback changes both.
     """
     if pod:
         try:
             body = await kube.get(PODS, pod, namespace)
         except NotFoundError:
-            return _ELSEWHERE  # we run outside of the cluster
+            return _DEFAULT  # the operator runs outside of the cluster
         for container in body["spec"]["containers"]:
             if container["name"] == _CONTAINER:
                 return str(container["image"])
-    return _ELSEWHERE
+    return _DEFAULT

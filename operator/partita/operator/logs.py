@@ -1,4 +1,4 @@
-"""Structured logs: one line a decision, JSON for machines, colours for a terminal."""
+"""Structured logs: one line for each decision, as JSON or in colour on a terminal."""
 
 import logging
 import sys
@@ -10,7 +10,7 @@ __all__ = ["configure_logs"]
 
 
 def configure_logs(*, verbose: bool = False) -> None:
-    """Send our logs and kopf's to stderr in one form."""
+    """Write the logs of Partita and of kopf to stderr in one format."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -35,14 +35,14 @@ def configure_logs(*, verbose: bool = False) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    handler.addFilter(_brief)
+    handler.addFilter(_without_trace)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # kopf says at INFO what each handler did with each event; our own lines say what matters.
+    # At INFO kopf logs every call of every handler.
     logging.getLogger("kopf").setLevel(logging.DEBUG if verbose else logging.WARNING)
 
 
-def _brief(record: logging.LogRecord) -> bool:
-    """Write no stack of what kopf asked in vain for: the API server's answer says it all."""
+def _without_trace(record: logging.LogRecord) -> bool:
+    """Drop the stack trace of an API error from kopf: its message is enough."""
     if record.exc_info and isinstance(record.exc_info[1], APIError):
         record.exc_info = None
     return True

@@ -31,7 +31,7 @@ from partita.kube.events import Events
 from partita.kube.lease import Lease
 from partita.kube.operator_lease import OPERATOR_LEASE
 from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
-from partita.operator import crd_check as definitions
+from partita.operator import crd_check
 from partita.operator.image import own_image
 from partita.operator.loop import Loop
 from partita.operator.metrics.page import Metrics
@@ -110,9 +110,9 @@ async def run_operator(
                 lambda: recorder.problem if recorder else "",
             ),
         ):
-            if await _stopped_before(definitions.wait_for_definitions(kube, readiness.waits), stop):
+            if await _stopped_before(crd_check.wait_for_crds(kube, readiness.set_not_ready), stop):
                 return
-            readiness.reached()
+            readiness.set_ready()
             if await _stopped_before(lease.acquire(), stop):
                 return
             try:
@@ -132,7 +132,7 @@ async def run_operator(
                     stop=stop,
                 )
             finally:
-                readiness.waits("it is being stopped")
+                readiness.set_not_ready("the operator is being stopped")
                 await lease.release()
                 writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
                 log.info("stopped", writes=writes)
@@ -209,7 +209,7 @@ async def _lead(
                 statuses.run(),
                 resync.run(),
                 UnreadableReports(kube, state, events).run(),
-                definitions.stay(kube),
+                crd_check.watch_crds(kube),
                 loop.run(),
             )
         ]
@@ -262,7 +262,7 @@ async def _watch(
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             if isinstance(error, APINotFoundError):
-                raise await definitions.error_of(kube) from error
+                raise await crd_check.missing_crd_error(kube) from error
             raise error
 
 

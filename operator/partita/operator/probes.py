@@ -1,4 +1,4 @@
-"""Answers the kubelet's probes, and Prometheus."""
+"""Serves the kubelet's probes and Prometheus' metrics over HTTP."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,22 +9,22 @@ __all__ = ["Readiness", "serve_health"]
 
 
 class Readiness:
-    """Whether this process could do the operator's work, be it now or when it gets the lease.
+    """Whether this process can do the operator's work, now or once it holds the Lease.
 
-    One that waits for the lease is ready: else no rollout could wait for a new Pod before it ends
-    the one that leads.
+    A process that waits for the Lease is ready. Otherwise a rollout could not wait for the new Pod
+    before it ends the Pod that leads.
     """
 
     def __init__(self) -> None:
-        self.why_not = "it has just started"
-        """What stands in the way; empty once it is ready."""
+        self.why_not = "the process has just started"
+        """Why it is not ready; empty once it is ready."""
 
-    def waits(self, why: str) -> None:
-        """Be not ready, for a reason that a person can act on."""
+    def set_not_ready(self, why: str) -> None:
+        """Become not ready, for a reason that a person can act on."""
         self.why_not = why
 
-    def reached(self) -> None:
-        """Be ready."""
+    def set_ready(self) -> None:
+        """Become ready."""
         self.why_not = ""
 
 
@@ -37,25 +37,25 @@ async def serve_health(
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics while the block runs.
 
-    `/healthz` answers as long as the event loop turns. `/readyz` is 503, and says why, for a
-    process that could not work.
+    `/healthz` answers as long as the event loop runs. `/readyz` answers 503 with the reason if the
+    process cannot work.
 
     Parameters
     ----------
     port
-        0 serves nothing.
+        TCP port on all interfaces; 0 serves nothing.
     page
-        Returns the figures and their content type, as a header `Accept` wants them.
+        Returns the metrics and their content type for the value of the header `Accept`.
     trouble
-        What is wrong though the operator does its work: told at `/healthz`, which stays 200.
+        Returns a problem that does not stop the operator. `/healthz` shows it and stays 200.
     """
     if not port:
         yield
         return
 
     async def healthz(_: web.Request) -> web.Response:
-        said = trouble()
-        return web.Response(text=f"ok, but {said}" if said else "ok")
+        problem = trouble()
+        return web.Response(text=f"ok, but {problem}" if problem else "ok")
 
     async def readyz(_: web.Request) -> web.Response:
         if why_not := readiness.why_not:

@@ -1,7 +1,7 @@
-"""Records the decisions of all partitions for `partita replay`, beside the operator's work.
+"""Records the decisions of all partitions for `partita replay`.
 
-A thread of its own writes; the loop only hands over what is frozen anyway. What the thread cannot
-keep up with is left out, and a disk that is full ends nothing but the recording, for a while.
+A thread writes them, so recording never blocks the control loop. Decisions that come faster than
+the thread writes are dropped and counted. A full disk pauses the recording only.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from partita_policies.types import Snapshot
 __all__ = ["Recorder", "recording"]
 
 WAITING = 64
-"""Decisions that may wait to be written."""
+"""Most decisions that wait to be written."""
 REST = 9.0
-"""For each second of writing so many of rest: the thread costs a tenth of a core at most."""
+"""Seconds of pause for each second of writing: the thread uses at most a tenth of a core."""
 RETRY_AFTER = 30.0
-"""Seconds without a try after a failed one."""
+"""Seconds until the next attempt after a write failed."""
 AGAIN_AFTER = 60.0
-"""Seconds until a decision is written again that is the same as the one before."""
+"""Seconds until a decision that equals the one before is written again."""
 CLOSING = 2.0
-"""Seconds for which the operator waits at its end for what is still to be written."""
+"""Seconds for which shutdown waits for decisions that are not written yet."""
 
 _Item = tuple[Snapshot, Decision]
 
 
 class Recorder:
-    """Takes decisions and has them written."""
+    """Queues decisions for the thread that writes them."""
 
     def __init__(self, files: RecordingFiles) -> None:
         self._files = files
@@ -47,23 +47,23 @@ class Recorder:
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._log = structlog.get_logger().bind(part="recorder", folder=str(files.folder))
         self.problem = ""
-        """Why nothing is recorded at present; empty when all is well."""
+        """Why nothing is recorded at present; empty if recording works."""
         self.left_out = 0
         """Decisions that could not be recorded."""
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def offer(self, snapshot: Snapshot, decision: Decision) -> None:
-        """Have a decision recorded; never waits."""
+        """Queue a decision to be recorded; never blocks."""
         try:
             self._items.put_nowait((snapshot, decision))
         except queue.Full:
             self.left_out += 1
 
     def close(self) -> None:
-        """Write what is left, as far as `CLOSING` allows."""
+        """Write what is queued, for at most `CLOSING` seconds."""
         self._closing.set()
         try:
             self._items.put(None, timeout=CLOSING)
@@ -79,13 +79,13 @@ class Recorder:
                 continue
             try:
                 self._record(*item, began)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it ends the recording alone
+            except Exception as error:  # noqa: BLE001 - any failure pauses only the recording
                 self._failed(error)
             self._closing.wait(REST * (time.monotonic() - began))
         self._files.close()
 
     def _record(self, snapshot: Snapshot, decision: Decision, now: float) -> None:
-        what = _lasting(snapshot), replace(decision, seconds=0.0)
+        what = _without_times(snapshot), replace(decision, seconds=0.0)
         at, last = self._last.get(snapshot.partition, (0.0, None))
         if what == last and now - at < AGAIN_AFTER:
             return
@@ -104,8 +104,8 @@ class Recorder:
         self.problem = f"decisions are not recorded in {self._files.folder}: {error}"
 
 
-def _lasting(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without what changes by time alone."""
+def _without_times(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the fields that change with time alone."""
     gpus = tuple(
         replace(
             gpu, running=tuple(replace(running_job, elapsed=0.0) for running_job in gpu.running)

@@ -1,4 +1,4 @@
-"""The files of a recording: one open per partition, rotated, compressed, bounded."""
+"""The files of recordings: one open file per partition, rotated, compressed, bounded in size."""
 
 import gzip
 import os
@@ -12,23 +12,23 @@ from typing import BinaryIO
 __all__ = ["RecordingFiles"]
 
 PARTS = 64
-"""A file is rotated at this part of the limit: what goes when the limit is reached is little."""
+"""A file is rotated at this fraction of the limit, so that pruning removes little at once."""
 LARGEST_FILE = 16 << 20
-"""Bytes at which a file is rotated at the latest: what is still uncompressed stays small."""
+"""Most bytes of an uncompressed file."""
 MOST_OPEN = 16
-"""Files open at the same time, one per partition; together they are a quarter of the limit."""
+"""Most files open at the same time, one per partition: a quarter of the limit together."""
 MOST_FILES = 512
-"""Files kept, however small they are."""
+"""Most files kept, whatever their size."""
 _NAME_LENGTH = 200
-"""Characters of a partition's name in a file's: most file systems take 255 in all."""
+"""Most characters of a partition's name in a file name: most file systems allow 255."""
 
 
 class RecordingFiles:
     """Appends lines to `<time>_<partition>.jsonl` in a folder, and keeps the folder bounded.
 
-    A full file is compressed to `.jsonl.gz`. Where files together exceed the limit, the oldest of
-    the partition that has the most goes first, so that a busy partition does not drive out the
-    record of a quiet one. Not for use in several threads.
+    A full file is compressed to `.jsonl.gz`. If all files exceed the limit, the oldest file of the
+    partition with the most bytes is removed, so that a busy partition does not displace the record
+    of a quiet one. Not thread-safe.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ class RecordingFiles:
         Raises
         ------
         OSError
-            It could not be written; nothing of it stays, if the file can still be shortened, and
-            the next line starts a new one.
+            The line could not be written. It is removed again if the file can be truncated, and the
+            next line starts a new file.
         """
         path, file = (
             self._open.pop(partition) if partition in self._open else self._start(partition)
@@ -65,7 +65,7 @@ class RecordingFiles:
         except Exception:
             _abandon(path, file, before)
             raise
-        self._open[partition] = path, file  # the last in order is the one used last
+        self._open[partition] = path, file  # ordered by last use
         if file.tell() >= self._full:
             self._rotate(partition)
             self._prune()
@@ -99,7 +99,7 @@ class RecordingFiles:
             hidden.replace(path.with_name(f"{path.name}.gz"))
             path.unlink()
         except OSError:
-            with suppress(OSError):  # it stays as it is: larger, and as good
+            with suppress(OSError):  # it stays uncompressed
                 hidden.unlink()
 
     def _prune(self) -> None:
@@ -112,14 +112,14 @@ class RecordingFiles:
                 continue
             with suppress(FileNotFoundError):
                 if packed.exists():
-                    path.unlink()  # we were ended between the two
+                    path.unlink()  # the process ended before it removed it
                     continue
                 partition = path.name.partition("_")[2].partition(".jsonl")[0]
                 sizes.setdefault(partition, []).append((path, path.stat().st_size))
-        capacity = self._limit - (len(opened) + 1) * self._full
+        space = self._limit - (len(opened) + 1) * self._full
         count = MOST_FILES - len(opened) - 1
         total = {name: sum(size for _, size in files) for name, files in sizes.items()}
-        while sum(total.values()) > max(capacity, 0) or sum(map(len, sizes.values())) > count:
+        while sum(total.values()) > max(space, 0) or sum(map(len, sizes.values())) > count:
             name = max((n for n in sizes if sizes[n]), key=lambda n: total[n])
             path, size = sizes[name].pop(0)
             path.unlink(missing_ok=True)
@@ -127,9 +127,9 @@ class RecordingFiles:
 
 
 def _abandon(path: Path, file: BinaryIO, length: int) -> None:
-    """Shorten a file to what was good."""
+    """Truncate a file to its last complete line."""
     with suppress(OSError):
-        file.close()  # it still tries to write what is in its buffer
+        file.close()  # closing flushes the buffer
     with suppress(OSError):
         if length:
             os.truncate(path, length)

@@ -1,4 +1,4 @@
-"""A job's life as a tree of spans, from its status alone. Pure."""
+"""The trace of a finished job as a tree of spans, computed from its status alone. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,27 +6,27 @@ from datetime import datetime
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 
-__all__ = ["Span", "life"]
+__all__ = ["Span", "job_span"]
 
-_WANTED = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED}
-"""Ends of an attempt that are nobody's failure."""
+_NO_FAILURE = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED}
+"""Outcomes of an attempt that are no failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that took a while."""
+    """One step with its start and end."""
 
     name: str
     start: datetime
     end: datetime
     attributes: Mapping[str, str | int] = field(default_factory=dict)
     failure: str = ""
-    """In what way it went wrong; empty where it did not."""
+    """How it failed; empty if it did not."""
     children: tuple["Span", ...] = ()
 
 
-def life(job: SharedGPUJob, status: SharedGPUJobStatus) -> Span | None:
-    """Tell the life of a job that has come to its end; None where its times are not known.
+def job_span(job: SharedGPUJob, status: SharedGPUJobStatus) -> Span | None:
+    """Return the spans of a finished job; None if its times are unknown.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ def _attempt(attempt: Attempt) -> Iterator[Span]:
     }
     if attempt.peak_memory is not None:
         attributes["partita.memory.peak"] = attempt.peak_memory
-    failure = "" if outcome in _WANTED else outcome.value
+    failure = "" if outcome in _NO_FAILURE else outcome.value
     steps = tuple(_steps(attempt, start, end))
     yield Span("attempt", start, max(start, end), attributes, failure, steps)
 
 
 def _steps(attempt: Attempt, start: datetime, end: datetime) -> Iterator[Span]:
-    """Yield what an attempt did one after the other; a step that nobody saw is left out."""
+    """Yield the steps of an attempt in order; a step without a recorded time is left out."""
     marks = (
         ("starting", attempt.booked_time),
         ("loading", attempt.start_time),
@@ -81,9 +81,9 @@ def _steps(attempt: Attempt, start: datetime, end: datetime) -> Iterator[Span]:
     name, since = "queued", start
     for following, at in marks:
         if at is not None:
-            at = min(max(at, since), max(since, end))  # noqa: PLW2901 - some are to the second
+            at = min(max(at, since), max(since, end))  # noqa: PLW2901 - some times have no fractions
             yield Span(name, since, at)
             name, since = following, at
-    if name == "loading":  # nobody saw when it was done with that
+    if name == "loading":  # its first use of the GPU was not recorded
         name = "running"
     yield Span(name, since, max(since, end))

@@ -1,7 +1,7 @@
-"""Sends the jobs' lives as OpenTelemetry spans; needs the extra `trace`.
+"""Sends a trace of each finished job to an OpenTelemetry collector; needs the extra `trace`.
 
-A life is sent at once when it is over, from what the status says. So nothing has to be kept while
-a job runs, and no restart of the operator tears a trace apart.
+A trace is sent in one piece when the job has finished, from its status. So no state is kept while
+a job runs, and a restart of the operator does not split a trace.
 """
 
 import os
@@ -19,29 +19,29 @@ from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 
 from partita import __version__
 from partita.models import SharedGPUJob, SharedGPUJobStatus
-from partita.operator.spans import Span, life
+from partita.operator.spans import Span, job_span
 
-__all__ = ["Lives", "tracing"]
+__all__ = ["JobTraces", "tracing"]
 
 CLOSING = 3.0
-"""Seconds for which the process waits at its end for spans that are still to be sent."""
+"""Seconds for which shutdown waits for spans that are not sent yet."""
 
 
-class Lives:
-    """Turns the ends of jobs into spans."""
+class JobTraces:
+    """Sends a trace of each job that finishes."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def told(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
-        """Take a status that was written; only a job's end is of interest."""
-        was, now = job.status.phase, status.phase
-        over = was is not None and was.finished
-        if now is None or not now.finished or over:
+    def on_status(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        """Send the trace of a job if this status is the first one in which it is finished."""
+        before, now = job.status.phase, status.phase
+        was_finished = before is not None and before.finished
+        if now is None or not now.finished or was_finished:
             return
-        whole = life(job, status)
-        if whole is not None:
-            self._send(whole, Context())
+        span = job_span(job, status)
+        if span is not None:
+            self._send(span, Context())
 
     def _send(self, span: Span, parent: Context) -> None:
         sent = self._tracer.start_span(
@@ -59,19 +59,19 @@ def _nanoseconds(time: datetime) -> int:
 
 
 @contextmanager
-def tracing() -> Iterator[Lives]:
-    """Send lives while the block runs, to where OpenTelemetry's own variables say.
+def tracing() -> Iterator[JobTraces]:
+    """Send traces while the block runs; OpenTelemetry's own variables name the collector.
 
-    A thread of the SDK's sends; what a collector does not take in time is dropped.
+    A thread of the SDK sends them. Spans that the collector does not accept in time are dropped.
     """
     name = os.environ.get("OTEL_SERVICE_NAME", "partita")
     resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: __version__})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     try:
-        yield Lives(provider.get_tracer("partita", __version__))
+        yield JobTraces(provider.get_tracer("partita", __version__))
     finally:
-        # The SDK would wait for half a minute for a collector that does not answer.
+        # The SDK waits up to half a minute for a collector that does not answer.
         last = threading.Thread(target=provider.shutdown, name="trace-shutdown", daemon=True)
         last.start()
         last.join(CLOSING)

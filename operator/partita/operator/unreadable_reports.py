@@ -1,4 +1,4 @@
-"""Tells of objects that cannot be read: in the log, by an Event, and in a condition."""
+"""Reports objects that cannot be read: in the log, by an Event, and in a condition."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -17,41 +17,41 @@ from partita.models.crd import RESOURCES
 __all__ = ["UnreadableReports"]
 
 _KINDS = {kind.plural: kind for kind in (PARTITIONS, JOBS)}
-"""Those whose status is the operator's alone."""
+"""Kinds whose status only the operator writes."""
 _MODELS = {resource.plural: resource.model for resource in RESOURCES}
 
 
 class UnreadableReports:
-    """Tells of each problem of each object once."""
+    """Reports each problem of each object once."""
 
     def __init__(self, kube: Kube, state: State, events: Events) -> None:
         self._kube = kube
         self._state = state
         self._events = events
-        self._told: dict[str, str] = {}
-        """What was told last, by UID."""
+        self._reported: dict[str, str] = {}
+        """The problem that was reported last, by UID."""
         self._refused: dict[str, str] = {}
-        """Of which problem the API server takes no condition, by UID."""
+        """The problem for which the API server rejects a condition, by UID."""
         self._log = structlog.get_logger().bind(part="unreadable")
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Report until cancelled."""
         objects = self._state.unreadable
         while True:
             await objects.changed.wait()
             objects.changed.clear()
             found = list(objects)
-            for kept in (self._told, self._refused):
+            for kept in (self._reported, self._refused):
                 for uid in kept.keys() - {one.uid for one in found}:
                     del kept[uid]
             for one in found:
-                if self._told.get(one.uid) != one.problem:
-                    self._told[one.uid] = one.problem
-                    self._tell(one)
-                if one.plural in _KINDS and not _says_so(one):
+                if self._reported.get(one.uid) != one.problem:
+                    self._reported[one.uid] = one.problem
+                    self._report(one)
+                if one.plural in _KINDS and not _has_condition(one):
                     await self._write(_KINDS[one.plural], one)
 
-    def _tell(self, one: Unreadable) -> None:
+    def _report(self, one: Unreadable) -> None:
         self._log.warning("unreadable", resource=one.plural, object=one.key, problem=one.problem)
         meta = ObjectMeta(
             name=one.name,
@@ -75,24 +75,24 @@ class UnreadableReports:
                 resource_version=str(one.version),
             )
         except (ConflictError, NotFoundError):
-            return  # a newer version is on its way, and is looked at when it comes
+            return  # the watch delivers a newer version
         except KubernetesError as error:
-            # Before Kubernetes 1.30 no status of an object is taken that breaks a rule elsewhere.
+            # Before Kubernetes 1.30 no status of an object that breaks a rule is accepted.
             self._refused[one.uid] = one.problem
             self._log.warning("condition not written", object=one.key, error=str(error))
 
 
 def _message(one: Unreadable) -> str:
-    return clipped(f"{one.problem}. Until it is corrected, what was last read stays in force")
+    return clipped(f"{one.problem}. The last readable version stays in effect until then")
 
 
-def _says_so(one: Unreadable) -> bool:
-    said = [(c.get("status"), c.get("message")) for c in one.conditions if c["type"] == READABLE]
-    return said == [("False", _message(one))]
+def _has_condition(one: Unreadable) -> bool:
+    found = [(c.get("status"), c.get("message")) for c in one.conditions if c["type"] == READABLE]
+    return found == [("False", _message(one))]
 
 
 def _with(one: Unreadable) -> list[dict[str, Any]]:
-    """Return its conditions with one that says what is wrong."""
+    """Return its conditions, with the one that describes the problem."""
     new = Condition(
         type=READABLE,
         status="False",

@@ -154,13 +154,13 @@ def command(
         record=record,
         record_limit=record_limit,
     )
-    with explained(), _lives(trace=trace) as on_status:
+    with explained(), _job_traces(trace=trace) as on_status:
         asyncio.run(alone(run_operator(settings, kubeconfig, on_status)))
 
 
 @contextmanager
-def _lives(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStatus], None]]":
-    """Yield what sends the jobs' lives; nothing is sent unless it is asked for."""
+def _job_traces(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStatus], None]]":
+    """Yield a callback for statuses that sends traces of finished jobs if `trace` is set."""
     if not trace:
         yield lambda *_: None
         return
@@ -170,5 +170,5 @@ def _lives(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJobStat
         raise terminal.UserError(
             "--trace needs OpenTelemetry: pip install 'partita[trace]'"
         ) from error
-    with tracing() as lives:
-        yield lives.told
+    with tracing() as traces:
+        yield traces.on_status

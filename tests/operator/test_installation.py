@@ -85,8 +85,8 @@ async def test_before_the_crds_it_says_so_waits_and_then_works(
     cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
 ) -> None:
     async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        said = await readyz(unused_tcp_port, 503, "no CRD")
-        assert "there is no CRD gpupartitions.partita.dev; " in said
+        said = await readyz(unused_tcp_port, 503, "is missing")
+        assert "CRD gpupartitions.partita.dev is missing; " in said
         assert "`partita crds --install`, or `kubectl apply -k crds`" in said
         assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
         await install_crds(cluster)
@@ -119,7 +119,7 @@ async def test_it_can_be_stopped_while_it_waits(
     cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
 ) -> None:
     async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        await readyz(unused_tcp_port, 503, "no CRD")
+        await readyz(unused_tcp_port, 503, "is missing")
 
 
 async def test_one_that_waits_for_the_lease_is_ready(
@@ -204,13 +204,13 @@ async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
                     _, said = await first.communicate()
                 assert first.returncode == 1
                 last = said.decode().splitlines()[-1]
-                assert "there is no CRD applicationprofiles.partita.dev: apply those" in last
+                assert "CRD applicationprofiles.partita.dev is missing: apply those" in last
                 assert b"Traceback" not in said
             finally:
                 await system.api.gone(path, seconds=30)
                 waiting = operator(kubeconfig, unused_tcp_port, server_namespace=SERVER_NAMESPACE)
                 async with waiting:
-                    await readyz(unused_tcp_port, 503, "no CRD applicationprofiles.partita.dev")
+                    await readyz(unused_tcp_port, 503, "CRD applicationprofiles.partita.dev is missing")
                     (await system.api.post(DEFINITIONS, deleted)).ok()
                     await readyz(unused_tcp_port, 200, "ok")
                     await (await system.job("beside", partition, gpuMemory="4Gi")).succeeds()

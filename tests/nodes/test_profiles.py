@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from partita.models.base import parse_duration
-from partita_testcluster.nodes.gpu import GIB, Ended, Sample
+from partita_testcluster.nodes.gpu import GIB, Ended, UsageSample
 from partita_testcluster.nodes.simulated_profiles import uses
 
 PROFILES = "/apis/partita.dev/v1alpha1/namespaces/{}/applicationprofiles"
 
 
 def test_a_run_is_cut_into_equal_steps_with_peak_memory_and_mean_use() -> None:
-    history = (Sample(10.0, GIB, 20.0), Sample(42.0, 4 * GIB, 60.0))
+    history = (UsageSample(10.0, GIB, 20.0), UsageSample(42.0, 4 * GIB, 60.0))
     steps = uses(Ended("a", 74.0, 4 * GIB, history=history))
     assert len(steps) == 64
     assert {step.memory for step in steps[:31]} == {GIB}

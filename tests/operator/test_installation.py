@@ -210,7 +210,9 @@ async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
                 await system.api.gone(path, seconds=30)
                 waiting = operator(kubeconfig, unused_tcp_port, server_namespace=SERVER_NAMESPACE)
                 async with waiting:
-                    await readyz(unused_tcp_port, 503, "CRD applicationprofiles.partita.dev is missing")
+                    await readyz(
+                        unused_tcp_port, 503, "CRD applicationprofiles.partita.dev is missing"
+                    )
                     (await system.api.post(DEFINITIONS, deleted)).ok()
                     await readyz(unused_tcp_port, 200, "ok")
                     await (await system.job("beside", partition, gpuMemory="4Gi")).succeeds()

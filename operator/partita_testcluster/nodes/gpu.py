@@ -22,7 +22,7 @@ from partita_policies.interference import (
 )
 from partita_policies.types import Sharing
 
-__all__ = ["GIB", "Ended", "Sample", "SimulatedGPU", "SimulatedJob", "Work"]
+__all__ = ["GIB", "Ended", "SimulatedGPU", "SimulatedJob", "UsageSample", "Work"]
 
 GIB: Final = 1 << 30
 REPORTS: Final = 10
@@ -58,7 +58,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     """What a job uses from a virtual time on: bytes, and percent of the GPU."""
 
     time: float = field(compare=False)
@@ -74,7 +74,7 @@ class Ended:
     time: float
     peak: int
     error: str = ""
-    history: tuple[Sample, ...] = field(default=(), compare=False)
+    history: tuple[UsageSample, ...] = field(default=(), compare=False)
 
 
 class SimulatedJob:
@@ -99,7 +99,7 @@ class SimulatedJob:
         self.done = min(done, work.duration)
         self.memory = self.peak = 0
         self.rate = 1.0
-        self.history: list[Sample] = []
+        self.history: list[UsageSample] = []
         # Within each part its use is even, and at its end its progress can be reported.
         counts = {len(work.memory), len(work.utilisation), REPORTS}
         self._bounds = sorted({Fraction(i, n) for n in counts for i in range(1, n + 1)})
@@ -263,7 +263,7 @@ class SimulatedGPU:
             jobs, slowdowns([job.load for job in jobs], self.sharing), strict=True
         ):
             job.rate = 1 / slow
-            sample = Sample(self.now, job.memory, job.demand * job.rate)
+            sample = UsageSample(self.now, job.memory, job.demand * job.rate)
             if not job.history or sample != job.history[-1]:
                 job.history.append(sample)
 

@@ -17,7 +17,7 @@ from partita.models.profile import (
     preferred,
 )
 from partita_testcluster.nodes.api import ApiError, APIServer
-from partita_testcluster.nodes.gpu import Ended, Sample
+from partita_testcluster.nodes.gpu import Ended, UsageSample
 
 __all__ = ["SimulatedProfiles", "uses"]
 
@@ -28,11 +28,11 @@ _SAMPLES: Final = 4 * PROFILE_STEPS
 
 
 def uses(ended: Ended) -> list[Use]:
-    """Sample a run as an agent does, and cut it into the equal steps of a profile."""
+    """UsageSample a run as an agent does, and cut it into the equal steps of a profile."""
     start = ended.history[0].time
     interval = max(ended.time - start, 1e-3) / _SAMPLES
     trace = Trace(interval=interval)
-    for now, following in pairwise([*ended.history, Sample(ended.time, 0, 0.0)]):
+    for now, following in pairwise([*ended.history, UsageSample(ended.time, 0, 0.0)]):
         for index in range(ceil((following.time - now.time) / interval)):
             trace.add(now.time + index * interval, Use(now.memory, now.utilisation))
     return trace.steps(start, ended.time)

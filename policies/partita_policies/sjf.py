@@ -1,4 +1,4 @@
-"""Shortest job first, one job per GPU: the single-placement baseline of the DqnGPU study.
+"""Shortest job first, by default one job per GPU: a baseline of the DqnGPU study.
 
 Source: J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
 (2019), section V.1: jobs are placed in the order of increasing run time. The order is optimal
@@ -22,25 +22,29 @@ from partita_policies.types import Job, Parameters, Placement, Snapshot
 __all__ = ["SJF", "SJFParameters"]
 
 
+_ONE_PER_GPU = "starts one job per GPU (its parameter exclusive is true)"
+
+
 class SJFParameters(Parameters):
     """Parameters of `SJF`."""
 
     exclusive: bool = Field(
         default=True,
         description=(
-            "Whether a job starts only on a GPU where nobody is, as in the study. Without it, "
-            "jobs share GPUs as far as there is room."
+            "Start a job only on a GPU without other jobs, as in the study: GPUs are never shared. "
+            "Set it to false to let jobs share a GPU whose free memory suffices."
         ),
     )
 
 
 class SJF:
-    """Shortest expected duration first, on the first GPU that has room."""
+    """Shortest job first; by default one job per GPU (`exclusive: true`): no sharing."""
 
     parameters: ClassVar[type[Parameters]] = SJFParameters
 
     def __init__(self, parameters: SJFParameters) -> None:
         self._exclusive = parameters.exclusive
+        self.waiting_reason = _ONE_PER_GPU if parameters.exclusive else ""
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs from the highest priority and the shortest duration on."""

@@ -245,6 +245,10 @@ class Policy(Protocol):
 
     A policy is built once from its parameters and asked once per cycle, in a worker thread
     under a time budget. It must not keep state that changes its answer to the same snapshot.
+
+    A policy that lets jobs wait although they fit may state its rule in an attribute
+    `waiting_reason`, a predicate such as "starts one job per GPU". The operator shows it in the
+    waiting reason of these jobs, after "policy NAME".
     """
 
     parameters: ClassVar[type[Parameters]]

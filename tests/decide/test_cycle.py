@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from decide.cycles import NOW, Decide, World, first_fit, reasons, runner, started
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import placements_of
-from partita.reconcile.reasons import Reason
+from partita.reconcile.reasons import Reason, Why
 from partita_policies import Placement, Snapshot
 from support.builders import (
     DELETING,
@@ -108,6 +108,35 @@ class TestPlacing:
         world.submit("one")
         result = await world.cycle()
         assert (result.answer, reasons(result)) == (None, {"one": Reason.NO_GPU_READY})
+
+
+class TestTheRuleOfAPolicy:
+    async def test_a_job_that_sjf_does_not_let_share_a_gpu_learns_the_rule(self):
+        world = World()
+        world.memory.runner = runner(name="sjf")
+        for name in ("one", "two"):
+            world.submit(name, duration=60.0)
+        result = await world.cycle()
+        assert started(result) == ["one"]
+        assert result.why["uid-two"] == Why(
+            Reason.POLICY_WAITS,
+            "it would fit, but policy sjf starts one job per GPU (its parameter exclusive is true)",
+        )
+
+    async def test_with_exclusive_false_sjf_lets_both_share_it(self):
+        world = World()
+        world.memory.runner = runner(name="sjf", parameters={"exclusive": False})
+        for name in ("one", "two"):
+            world.submit(name, duration=60.0)
+        assert started(await world.cycle()) == ["one", "two"]
+
+    async def test_the_fallback_s_rule_is_reported_where_it_decided(self):
+        world = World()
+        world.memory.runner = runner(lambda _: 1 / 0, fallback="sjf")
+        for name in ("one", "two"):
+            world.submit(name)
+        result = await world.cycle()
+        assert "policy sjf starts one job per GPU" in result.why["uid-two"].message
 
 
 class TestBadPolicies:
@@ -266,7 +295,9 @@ def test_no_sequence_of_events_breaks_an_invariant(events, data):
             server_body(memory="20Gi"), server_body("shared-1"), preemption="LowerPriority"
         )
         # Hypothesis draws in its own thread alone.
-        world.memory.runner._charge = SimpleNamespace(ask=direct(mad), problem="")
+        world.memory.runner._charge = SimpleNamespace(
+            ask=direct(mad), problem="", waiting_reason=""
+        )
         for step, (action, n) in enumerate(events):
             happen(world, action, n, f"job-{step}")
             ready = {

@@ -66,7 +66,7 @@ def play(decide: Decide, seed: int, *, gpus: int = 2, **spec: Any) -> Play:
     servers = [server_body(f"shared-{n}") for n in range(gpus)]
     world = World(*servers, policy={"maxBypasses": LIMIT}, **spec)
     # Hypothesis draws in its own thread alone.
-    world.memory.runner._charge = SimpleNamespace(ask=direct(decide), problem="")
+    world.memory.runner._charge = SimpleNamespace(ask=direct(decide), problem="", waiting_reason="")
     return Play(world, random.Random(seed))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from partita.decide.policy_runner import Answer
 from partita.decide.waiting_reasons import WaitingReasons
 from partita.reconcile.reasons import Reason, Why, gib, stalled
 from partita_policies import GPU, Job, RunningJob
@@ -25,7 +26,12 @@ def why(
     job: Job, *gpus: GPU, holds: dict[str, tuple[str, ...]] | None = None, wanted: int = 2
 ) -> Why:
     reasons = WaitingReasons(
-        FreeCapacity(gpus), gpus, holds=holds or {}, policy="sjf", partition="shared", wanted=wanted
+        FreeCapacity(gpus),
+        gpus,
+        holds=holds or {},
+        answer=Answer((), policy="sjf"),
+        partition="shared",
+        wanted=wanted,
     )
     return reasons.why(job)
 
@@ -140,7 +146,7 @@ def test_there_is_an_answer_for_every_job_and_it_is_the_same_for_its_twins(snaps
         FreeCapacity(snapshot.gpus),
         snapshot.gpus,
         holds={"job-0": [gpu.id for gpu in snapshot.gpus[:1]]},
-        policy="fifo",
+        answer=Answer((), "fifo"),
         partition="shared",
         wanted=len(snapshot.gpus),
     )

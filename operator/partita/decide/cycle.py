@@ -12,7 +12,7 @@ from partita.decide.cycle_result import CycleResult
 from partita.decide.guard import Guard
 from partita.decide.ledger import keeps, totals
 from partita.decide.node_resources import allocatable_of, left_on
-from partita.decide.policy_runner import PolicyRunner
+from partita.decide.policy_runner import Answer, PolicyRunner
 from partita.decide.preemption import Preemption, PreemptionOutlook, Victims, victims_for
 from partita.decide.queue_order import fair_order
 from partita.decide.reservations import Aging, fit_among, gpus_to_hold
@@ -382,7 +382,7 @@ class _Cycle:
             guard.capacity,
             guard.gpus,
             holds=self._holds,
-            policy=result.answer.policy if result.answer else partition.spec.policy.name,
+            answer=result.answer or Answer((), partition.spec.policy.name),
             partition=partition.metadata.name,
             wanted=partition.spec.gpus,
             totals=allocatable_of(guard.nodes, self._state),

@@ -43,8 +43,10 @@ class Answer:
     placements: Sequence[Placement]
     policy: str
     failure: str = ""
-    """Why the policy in charge did not decide."""
+    """Why the active policy did not decide."""
     seconds: float = 0.0
+    waiting_reason: str = ""
+    """The policy's own rule by which it lets jobs wait that fit; see `partita_policies.Policy`."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,12 @@ class _Candidate:
     built_at: float = 0.0
     thinking: "_Thought[list[Placement]] | None" = field(default=None, repr=False)
     building: "_Thought[None] | None" = field(default=None, repr=False)
+
+    @property
+    def waiting_reason(self) -> str:
+        """The rule by which it lets jobs wait that fit; empty if it states none."""
+        rule: object = getattr(self.policy, "waiting_reason", "")
+        return _cut(rule) if isinstance(rule, str) else ""
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
         """Return its decision.
@@ -247,23 +255,25 @@ class PolicyRunner:
         except PolicyFailure as failure:
             return await self.fall_back(snapshot, str(failure))
         self.failure, self.active = "", self.spec.name
-        return Answer(placements, self.spec.name, seconds=time.perf_counter() - began)
+        seconds, rule = time.perf_counter() - began, self._charge.waiting_reason
+        return Answer(placements, self.spec.name, seconds=seconds, waiting_reason=rule)
 
     async def fall_back(self, snapshot: Snapshot, failure: str) -> Answer:
         """Ask the fallback, because the policy in charge failed or broke a rule."""
         self.failure = failure
         self.fallbacks += 1
+        rule = ""
         began = time.perf_counter()
         try:
             placements = await self._fallback.ask(snapshot, self._budget)
-            self.active = self.spec.fallback
+            self.active, rule = self.spec.fallback, self._fallback.waiting_reason
         except PolicyFailure as second:
             # The last resort comes with us, so that no broken plug-in stops a partition.
             self.failure = f"{failure}; the fallback too: {second}; fifo decides"
             placements = list(FIFO(FIFOParameters()).decide(snapshot))
             self.active = "fifo"
         seconds = time.perf_counter() - began
-        return Answer(placements, self.active, failure=self.failure, seconds=seconds)
+        return Answer(placements, self.active, self.failure, seconds, rule)
 
     async def run_shadows(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
         """Let the shadow policies decide on the same snapshot; count, do nothing."""

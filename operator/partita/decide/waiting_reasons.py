@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from partita.decide.policy_runner import Answer
 from partita.decide.reservations import fit_among
 from partita.pods.requests import Requests
 from partita.reconcile.node_fit import told
@@ -47,8 +48,8 @@ class WaitingReasons:
         The GPUs that may take jobs.
     holds
         GPUs that are held for each job, by its UID.
-    policy
-        The policy that decided.
+    answer
+        The answer of the policy that decided.
     wanted
         How many GPUs the partition is to have.
     totals
@@ -61,7 +62,7 @@ class WaitingReasons:
         gpus: Sequence[GPU],
         *,
         holds: Mapping[str, Sequence[str]],
-        policy: str,
+        answer: Answer,
         partition: str,
         wanted: int,
         totals: Mapping[str, Requests] = MappingProxyType({}),
@@ -70,7 +71,7 @@ class WaitingReasons:
         self._gpus = gpus
         self._holds = holds
         self._held = {gpu for theirs in holds.values() for gpu in theirs}
-        self._policy = policy
+        self._answer = answer
         self._partition = partition
         self._wanted = wanted
         self._totals = totals
@@ -103,9 +104,9 @@ class WaitingReasons:
             if refusal is CapacityShortage.HOST:
                 self.short.add(gpu.node)
         if fit_among(job, self._capacity, [g for g in self._gpus if g.id not in self._held]):
+            rule = self._answer.waiting_reason or "does not start it yet"
             return Why(
-                Reason.POLICY_WAITS,
-                f"it would fit, but policy {self._policy} does not start it yet",
+                Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
             )
         # Of the nodes that it may not run on anyway nothing is to be expected.
         told_last: dict[CapacityShortage | str | None, int] = {

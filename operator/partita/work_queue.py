@@ -1,83 +1,165 @@
-"""What the loop has still to look at."""
+"""The work queues between the informer and those that act on its changes.
+
+As in client-go, a queue holds keys and not objects: a key that is added often is processed once,
+with the objects as they are by then.
+"""
 
 import asyncio
+import heapq
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
 
 from partita.models.profile import ApplicationKey
 
-__all__ = ["WorkQueue"]
+__all__ = ["WorkQueue", "WorkQueues", "utc_now", "wait_for_keys"]
+
+K = TypeVar("K", str, ApplicationKey)
+
+CHECK_CLOCK = 10.0
+"""Most seconds between two checks of the clock: it may have been set back meanwhile."""
 
 
-class WorkQueue:
-    """What has changed since it was looked at last."""
+def utc_now() -> datetime:
+    """Return the current time."""
+    return datetime.now(UTC)
 
-    def __init__(self) -> None:
-        self._jobs: set[str] = set()
-        self._partitions: set[str] = set()
-        self._glances: set[str] = set()
-        self._freed: set[str] = set()
-        self._applications: set[ApplicationKey] = set()
-        self.short: dict[str, frozenset[str]] = {}
-        """Nodes of whose own resources too little is free for some waiting job, by partition."""
-        self.event = asyncio.Event()
-        """Set while there is something."""
 
-    def jobs(self, *uids: str) -> None:
-        """Have these jobs looked at."""
-        if uids:
-            self._jobs.update(uids)
-            self.event.set()
+class WorkQueue(Generic[K]):
+    """Keys that wait to be processed, each once.
 
-    def partitions(self, *names: str) -> None:
-        """Have these partitions' GPUs and queues looked at."""
-        if names:
-            self._partitions.update(names)
-            self.event.set()
+    Parameters
+    ----------
+    now
+        The clock.
+    ready
+        Set when a key is added; queues with one consumer share it.
+    """
 
-    def glance(self, *names: str) -> None:
-        """Have these partitions' numbers looked at; their queues are not concerned."""
-        if names:
-            self._glances.update(names)
-            self.event.set()
+    def __init__(
+        self, now: Callable[[], datetime] = utc_now, ready: asyncio.Event | None = None
+    ) -> None:
+        self._now = now
+        self._keys: set[K] = set()
+        self._delayed: dict[K, datetime] = {}
+        self._heap: list[tuple[datetime, K]] = []
+        self._last_time = now()
+        self._ready = ready or asyncio.Event()
+        self.processing: set[K] = set()
+        """Keys that are withheld, because writes for them are under way."""
 
-    def freed(self, node: str) -> None:
-        """Note that something of a node is free again; most often nobody waits for that."""
-        waiting = [partition for partition, nodes in self.short.items() if node in nodes]
-        if waiting:
-            self._freed.update(waiting)
-            self.event.set()
+    def add(self, *keys: K) -> None:
+        """Add keys. A key that is being processed is added when it is done in any case."""
+        added = set(keys) - self.processing
+        if added:
+            self._keys |= added
+            self._ready.set()
 
-    def take_freed(self) -> set[str]:
-        """Return the partitions that wait for what was freed, and start anew."""
-        taken, self._freed = self._freed, set()
-        self._settle()
-        return taken
+    def add_after(self, key: K, seconds: float) -> None:
+        """Add a key after some time. Of several times for one key the earliest counts."""
+        due = self._now() + timedelta(seconds=seconds)
+        if key not in self._delayed or due < self._delayed[key]:
+            self._delayed[key] = due
+            heapq.heappush(self._heap, (due, key))
+            self._ready.set()
 
-    def applications(self, *keys: ApplicationKey) -> None:
-        """Note that more is known of these applications now, or less."""
-        if keys:
-            self._applications.update(keys)
-            self.event.set()
+    def take(self) -> set[K]:
+        """Return all keys that are due, and remove them."""
+        now = self._now()
+        # When the clock was set back, the times of all keys have to be computed anew.
+        was_set_back, self._last_time = now < self._last_time, now
+        taken, self._keys = self._keys, set()
+        while self._heap and (was_set_back or self._heap[0][0] <= now):
+            due, key = heapq.heappop(self._heap)
+            if self._delayed.get(key) == due:
+                del self._delayed[key]
+                taken.add(key)
+        return taken - self.processing
 
-    def take_applications(self) -> set[ApplicationKey]:
-        """Return the applications whose history has changed, and start anew."""
-        taken, self._applications = self._applications, set()
-        self._settle()
-        return taken
+    async def get(self) -> set[K]:
+        """Wait until a key is due; return all that are, and remove them."""
+        await wait_for_keys(self)
+        return self.take()
 
-    def take_jobs(self) -> set[str]:
-        """Return the UIDs of jobs to look at, and start anew."""
-        taken, self._jobs = self._jobs, set()
-        self._settle()
-        return taken
+    def start(self, *keys: K) -> None:
+        """Withhold keys until they are done."""
+        self.processing.update(keys)
 
-    def take_partitions(self) -> tuple[set[str], set[str]]:
-        """Return the partitions to decide, and those to glance at; start anew."""
-        taken = self._partitions, self._glances
-        self._partitions, self._glances = set(), set()
-        self._settle()
-        return taken
+    def done(self, key: K, after: float = 0.0) -> None:
+        """Add a key that was withheld, at once or after some seconds."""
+        if after:
+            asyncio.get_running_loop().call_later(after, self.done, key)
+            return
+        self.processing.discard(key)
+        self.add(key)
 
-    def _settle(self) -> None:
-        rest = self._jobs, self._partitions, self._glances, self._freed, self._applications
-        if not any(rest):
-            self.event.clear()
+    def due_in(self) -> float | None:
+        """Return the seconds until the next key is due; 0 for now, None if there is no key."""
+        now = self._now()
+        if self._keys or (self._heap and now < self._last_time):
+            return 0.0
+        return max(0.0, (self._heap[0][0] - now).total_seconds()) if self._heap else None
+
+    async def added(self) -> None:
+        """Wait until a key is added."""
+        self._ready.clear()
+        await self._ready.wait()
+
+
+async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
+    """Wait until a key is due in any of these queues, which share their `ready`."""
+    while True:
+        times = [due for due in (queue.due_in() for queue in queues) if due is not None]
+        if times and not min(times):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(*times, CHECK_CLOCK) if times else None):
+                await queues[0].added()
+
+
+class WorkQueues:
+    """One queue for each consumer; the first three have the operator's loop as consumer.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
+        ready = asyncio.Event()
+        self.jobs: WorkQueue[str] = WorkQueue(now, ready)
+        """UIDs of jobs to reconcile."""
+        self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
+        """Applications whose profile has changed."""
+        self.partitions: WorkQueue[str] = WorkQueue(now, ready)
+        """Names of partitions whose queue is to be scheduled."""
+        self.gpu_servers: WorkQueue[str] = WorkQueue(now)
+        """Names of partitions whose GPUServers are to be reconciled."""
+        self.job_statuses: WorkQueue[str] = WorkQueue(now)
+        """UIDs of jobs whose status may have changed."""
+        self.partition_statuses: WorkQueue[str] = WorkQueue(now)
+        """Names of partitions whose status may have changed."""
+
+    def partition_changed(self, *names: str) -> None:
+        """Have everything about these partitions processed."""
+        self.partitions.add(*names)
+        self.allocations_changed(*names)
+
+    def allocations_changed(self, *names: str) -> None:
+        """Have GPUServers and statuses of partitions processed, and their queues left alone."""
+        self.gpu_servers.add(*names)
+        self.partition_statuses.add(*names)
+
+    def clear(self) -> None:
+        """Remove all keys, where there is no consumer."""
+        for queue in (
+            self.jobs,
+            self.applications,
+            self.partitions,
+            self.gpu_servers,
+            self.job_statuses,
+            self.partition_statuses,
+        ):
+            queue.take()

@@ -86,12 +86,12 @@ class World:
             None,  # type: ignore[arg-type]
             now=lambda: START,
         )
-        self.committer.busy.add("uid-train")
+        self.state.queues.jobs.start("uid-train")
 
     def look(self, **spec: Any) -> Plan | None:
         """Have somebody edit the job, and look at it."""
         take(self.state, job_body(**spec))
-        return self.jobs.look("uid-train", START)
+        return self.jobs.reconcile("uid-train", START)
 
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""
@@ -109,7 +109,7 @@ class World:
 async def test_what_is_allocated_gets_its_pod():
     world = World()
     assert await world.finish() == ["train-1"]
-    assert not world.committer.busy
+    assert not world.state.queues.jobs.processing
 
 
 class TestOnePodAnAttempt:
@@ -179,7 +179,7 @@ class TestOnePodAnAttempt:
 async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
     world = World(status=gone)
     assert await world.finish() == []
-    assert world.committer.busy == {"uid-train"}
+    assert world.state.queues.jobs.processing == {"uid-train"}
 
 
 NEWS = {
@@ -215,7 +215,7 @@ async def test_it_is_left_alone_for_a_while_when_that_cannot_be_read():
 
     world.kube.get = down  # type: ignore[method-assign]
     assert await world.finish() == []
-    assert world.committer.busy == {"uid-train"}
+    assert world.state.queues.jobs.processing == {"uid-train"}
 
 
 @pytest.mark.parametrize("name", ["train", "shared-0"])
@@ -227,14 +227,14 @@ async def test_what_is_gone_gets_no_pod(name):
 
 async def test_what_is_given_back_is_left_alone_until_that_is_written():
     world = World()
-    world.committer.busy.clear()
+    world.state.queues.jobs.processing.clear()
     world.look(suspend=True)
     busy: list[set[str]] = []
-    world.kube.meanwhile = lambda: busy.append(set(world.committer.busy))
+    world.kube.meanwhile = lambda: busy.append(set(world.state.queues.jobs.processing))
     assert await world.give_back() == [{"uid-train": None}]
     assert busy == [{"uid-train"}]
-    assert not world.committer.busy
-    assert "uid-train" in world.state.dirty.take_jobs()
+    assert not world.state.queues.jobs.processing
+    assert "uid-train" in world.state.queues.jobs.take()
 
 
 async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
@@ -245,15 +245,15 @@ async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
     assert made is not None
     assert made.create_pod == 1
     assert await world.give_back() == []
-    assert world.committer.busy == {"uid-train"}
+    assert world.state.queues.jobs.processing == {"uid-train"}
 
 
 @pytest.fixture
 def untold() -> World:
     """A world whose operator has heard of the allocation, and not of the job."""
     world = World(told=False)
-    world.committer.busy.clear()
-    world.jobs.look("uid-train", START)
+    world.state.queues.jobs.processing.clear()
+    world.jobs.reconcile("uid-train", START)
     return world
 
 
@@ -275,8 +275,8 @@ async def test_what_cannot_be_looked_for_is_looked_for_again(untold, monkeypatch
 
     monkeypatch.setattr(commit_module, "RETRY_AFTER", 0.01)
     untold.kube.get = down
-    untold.state.dirty.take_partitions()
+    untold.state.queues.partitions.take()
     assert await untold.give_back() == []
     async with asyncio.timeout(10):
-        while "shared" not in untold.state.dirty.take_partitions()[0]:
+        while "shared" not in untold.state.queues.partitions.take():
             await asyncio.sleep(0.01)

@@ -83,7 +83,7 @@ REFUSED = [
 class TestPods:
     def pods(self, kube: Kube, notes: Notes | None = None) -> tuple[JobPods, State]:
         state = a_state(job_body())
-        state.dirty.take_jobs()
+        state.queues.jobs.take()
         return JobPods.of(kube, state, notes or Notes()), state  # type: ignore[arg-type]
 
     async def test_it_is_made_once_however_often_it_is_asked_for(self):
@@ -162,7 +162,7 @@ class TestPods:
         for error in (NotFoundError("delete", 404, "no"), ConflictError("delete", 409, "other")):
             kube.errors = [error]
             await pods.delete(a_pod(), grace=None)
-        assert state.dirty.take_jobs() == set()
+        assert state.queues.jobs.take() == set()
         kube.errors = [DOWN]
         await pods.delete(a_pod(), grace=None)
-        assert state.dirty.take_jobs() == {"uid-train"}
+        assert state.queues.jobs.take() == {"uid-train"}

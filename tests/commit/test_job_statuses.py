@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +34,30 @@ def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
     return SharedGPUJobStatus(attempts=attempts)
 
 
+class Jobs:
+    """Stands in for what computes the statuses."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self.outdated: list[str] = []
+
+    def status_refused(self, uid: str) -> None:
+        self.refused.append(uid)
+
+    def status_outdated(self, uid: str) -> None:
+        self.outdated.append(uid)
+
+
+def a_writer(
+    kube: Kube,
+    state: State,
+    jobs: Jobs | None = None,
+    on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+) -> StatusWriter:
+    computed: Any = jobs or Jobs()
+    return StatusWriter(kube, state, computed, Mock(), on_written=on_written)  # type: ignore[arg-type]
+
+
 class TestStatuses:
     @pytest.fixture
     def kube(self) -> Kube:
@@ -43,19 +68,13 @@ class TestStatuses:
         return a_state(job_body())
 
     @pytest.fixture
-    def refused(self) -> list[str]:
-        return []
+    def jobs(self) -> Jobs:
+        return Jobs()
 
     @pytest.fixture
-    def outdated(self) -> list[str]:
-        return []
-
-    @pytest.fixture
-    async def writer(
-        self, kube: Kube, state: State, refused: list[str], outdated: list[str]
-    ) -> AsyncIterator[StatusWriter]:
+    async def writer(self, kube: Kube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
-        made = StatusWriter(kube, state, refused.append, outdated.append)  # type: ignore[arg-type]
+        made = a_writer(kube, state, jobs)
         task = asyncio.create_task(made.run())
         yield made
         task.cancel()
@@ -74,23 +93,23 @@ class TestStatuses:
         assert patch["status"]["phase"] == "Running"
 
     async def test_what_somebody_else_has_written_meanwhile_is_not_overwritten(
-        self, kube, state, writer, outdated
+        self, kube, state, writer, jobs
     ):
         kube.bump("train", {"status": {"phase": "Succeeded"}})
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: outdated)
+        await self.until(lambda: jobs.outdated)
         assert kube.objects["train"]["status"]["phase"] == "Succeeded"
         assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
-        assert outdated == ["uid-train"]
+        assert jobs.outdated == ["uid-train"]
 
     @pytest.mark.parametrize("wish", [{}, {1: None}, {1: Outcome.SUCCEEDED}])
     async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
-        self, kube, state, writer, outdated, wish
+        self, kube, state, writer, jobs, wish
     ):
         stands = with_attempts({1: Outcome.PREEMPTED})
         state.apply_job(kube.bump("train", {"status": stands.dump()}))
         writer.want("uid-train", with_attempts(wish), 0.0)
-        await self.until(lambda: outdated)
+        await self.until(lambda: jobs.outdated)
         assert kube.writes == []
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
@@ -111,7 +130,7 @@ class TestStatuses:
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in (*names, "train")]
         kube = Kube(*bodies)
-        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        writer = a_writer(kube, a_state(*bodies))
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
@@ -126,7 +145,7 @@ class TestStatuses:
         bodies = [job_body(name) for name in (*names, "train")]
         kube = Kube(*bodies)
         kube.answers.clear()
-        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        writer = a_writer(kube, a_state(*bodies))
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         task = asyncio.create_task(writer.run())
@@ -144,7 +163,7 @@ class TestStatuses:
         bodies = [job_body(name) for name in ("train", *names)]
         kube = Kube(*bodies)
         kube.answers.clear()
-        writer = StatusWriter(kube, a_state(*bodies), lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        writer = a_writer(kube, a_state(*bodies))
         task = asyncio.create_task(writer.run())
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await self.until(lambda: kube.writes)
@@ -170,7 +189,7 @@ class TestStatuses:
             raise ValueError
 
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
-        writer = StatusWriter(kube, state, lambda _: None, lambda _: None, look_on)
+        writer = a_writer(kube, state, on_written=look_on)
         task = asyncio.create_task(writer.run())
         for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
             writer.want("uid-train", status(phase), 0.0)
@@ -194,7 +213,7 @@ class TestStatuses:
             return await patch(kind, name, body, **more)
 
         monkeypatch.setattr(kube, "patch", slow)
-        writer = StatusWriter(kube, state, lambda _: None, lambda _: None)  # type: ignore[arg-type]
+        writer = a_writer(kube, state)
         task = asyncio.create_task(writer.run())
         writer.want("uid-other", status(Phase.RUNNING), 0.0)
         await begun.wait()
@@ -227,10 +246,11 @@ class TestStatuses:
         await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
         assert [w[2]["status"]["phase"] for w in kube.writes] == ["Running", "Succeeded"]
 
-    async def test_what_is_never_taken_is_told(self, kube, refused, writer):
+    async def test_what_is_never_taken_is_told(self, kube, jobs, state, writer):
         kube.errors = [InvalidError("patch", 422, "too long")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: refused == ["uid-train"])
+        await self.until(lambda: jobs.refused == ["uid-train"])
+        assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
 
     async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.informer.node_usage import NodeUsage
+from partita.informer.state import FREED_AFTER
 from partita.pods.requests import Requests
-from support.builders import a_state, node_body, partition_body, server_body
+from support.builders import a_state, has_keys, node_body, partition_body, server_body
 
 NODES = ("", "node-1", "node-2")
 
@@ -115,49 +116,48 @@ def test_a_total_is_the_sum_of_the_pods_and_a_repeat_changes_nothing(events):
     assert len(usage) == len(there)
 
 
-class TestWhoIsToldOfIt:
+class TestWhichPartitionsAreScheduled:
     def state(self) -> Any:
         state = a_state(partition_body(), node_body(), server_body())
-        state.dirty.take_jobs()
-        state.dirty.take_partitions()
-        assert not state.dirty.event.is_set()
+        state.queues.jobs.take()
+        state.queues.partitions.take()
+        assert not has_keys(state)
         return state
 
-    def test_nobody_is_when_nobody_waits_for_the_node(self):
+    def test_none_is_when_no_job_waits_for_the_node(self):
         state = self.state()
         state.apply_pod(a_pod())
         state.apply_pod(a_pod(version=2, phase="Succeeded"))
-        assert not state.dirty.event.is_set()
+        assert not has_keys(state)
 
-    def test_who_waits_for_the_node_is_when_something_is_given_back(self):
+    def test_one_whose_jobs_wait_for_the_node_is_when_a_pod_ends(self):
         state = self.state()
-        state.dirty.short["shared"] = frozenset({"node-1"})
+        state.scarce_nodes["shared"] = frozenset({"node-1"})
         state.apply_pod(a_pod())
         state.apply_pod(a_pod("other", node="node-2"))
         state.apply_pod(a_pod("other", node="node-2"), deleted=True)
-        assert not state.dirty.event.is_set()
+        assert not has_keys(state)
         state.apply_pod(a_pod(version=2), deleted=True)
-        assert state.dirty.take_freed() == {"shared"}
-        assert not state.dirty.event.is_set()
+        assert 0 < (state.queues.partitions.due_in() or 0) <= FREED_AFTER
 
     def test_pods_that_went_without_an_event_are_forgotten(self):
         state = self.state()
-        state.dirty.short["shared"] = frozenset({"node-1"})
+        state.scarce_nodes["shared"] = frozenset({"node-1"})
         state.apply_pod(a_pod("a", 3))
         state.apply_pod(a_pod("b", 4))
         state.apply_pod(a_pod("c", 9))
         assert state.forget_missing("pods", {"b"}, 8) == 1
         assert state.usage.on("node-1") == used(2)
-        assert state.dirty.take_freed() == {"shared"}
+        assert 0 < (state.queues.partitions.due_in() or 0) <= FREED_AFTER
 
 
-def test_heartbeats_of_nodes_dirty_nothing():
+def test_heartbeats_of_nodes_add_no_key():
     state = a_state(partition_body(), node_body(), server_body())
-    state.dirty.take_jobs()
-    state.dirty.take_partitions()
+    state.queues.jobs.take()
+    state.queues.partitions.take()
     beat = node_body()
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T12:00:10Z"
     state.apply_node(beat)
-    assert not state.dirty.event.is_set()
+    assert not has_keys(state)
     state.apply_node(node_body(allocatable={"cpu": "8"}))
-    assert state.dirty.take_partitions()[0] == {"shared"}
+    assert state.queues.partitions.take() == {"shared"}

@@ -15,6 +15,7 @@ from support.builders import (
     GIB,
     a_state,
     allocation,
+    has_keys,
     job_body,
     namespace_body,
     node_body,
@@ -36,9 +37,9 @@ def versioned(body: dict[str, Any], version: int, uid: str | None = None) -> dic
     return body
 
 
-def dirty(state: State) -> tuple[set[str], set[str]]:
-    jobs = state.dirty.take_jobs()
-    return jobs, state.dirty.take_partitions()[0]
+def added(state: State) -> tuple[set[str], set[str]]:
+    jobs = state.queues.jobs.take()
+    return jobs, state.queues.partitions.take()
 
 
 class TestVersions:
@@ -49,10 +50,10 @@ class TestVersions:
     def test_the_same_version_again_is_no_news(self):
         body = versioned(job_body(), 10)
         state = a_state(body)
-        dirty(state)
+        added(state)
         take(state, body)
-        assert dirty(state) == (set(), set())
-        assert not state.dirty.event.is_set()
+        assert added(state) == (set(), set())
+        assert not has_keys(state)
 
     def test_a_late_answer_does_not_revive_what_was_deleted(self):
         bodies = [
@@ -237,24 +238,24 @@ class TestIdentity:
         stripped = pod_body(metadata={"labels": labels})
         state.apply_pod(stripped)
         assert [pod.name for pod in state.pods_of("uid-train")] == ["train-1"]
-        state.dirty.take_jobs()
+        state.queues.jobs.take()
         state.apply_pod(stripped, deleted=True)
         assert state.pods_of("uid-train") == []
-        assert state.dirty.take_jobs() == {"uid-train"}
+        assert state.queues.jobs.take() == {"uid-train"}
 
     def test_a_pod_without_its_owner_belongs_to_the_allocation_of_its_name(self):
         state = a_state(server_body(allocations={"uid-train": allocation()}))
         for name, namespace in (("train-2", "team-a"), ("train-1", "team-b")):
             state.apply_pod(orphan(name, namespace))
         assert state.pods_of("uid-train") == []
-        assert state.dirty.take_jobs() == {"uid-train"}  # of the allocation
+        assert state.queues.jobs.take() == {"uid-train"}  # of the allocation
         pod = orphan("train-1", "team-a")
         state.apply_pod(pod)
         assert [found.uid for found in state.pods_of("uid-train")] == ["orphan"]
-        assert state.dirty.take_jobs() == {"uid-train"}
+        assert state.queues.jobs.take() == {"uid-train"}
         state.apply_pod(pod, deleted=True)
         assert state.pods_of("uid-train") == []
-        assert state.dirty.take_jobs() == {"uid-train"}
+        assert state.queues.jobs.take() == {"uid-train"}
 
     @pytest.mark.parametrize(
         "metadata",
@@ -319,52 +320,52 @@ class TestNews:
     def test_a_node_that_goes_concerns_the_gpus_and_jobs_on_it(self):
         server = server_body(allocations={"uid-train": allocation()})
         state = a_state(node_body(), server)
-        dirty(state)
+        added(state)
         take(state, node_body())
-        assert dirty(state) == (set(), set())
+        assert added(state) == (set(), set())
         take(state, node_body(ready=False))
-        assert dirty(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
         take(state, node_body(), deleted=True)
-        assert dirty(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_a_node_that_goes_concerns_server_pods_that_have_not_reported(self):
         server = server_body(node="", conditions={}, status={"uuid": ""})
         state = a_state(node_body(), server, server_pod_body("shared-0"))
-        dirty(state)
+        added(state)
         take(state, node_body(), deleted=True)
-        assert dirty(state)[1] == {"shared"}
+        assert added(state)[1] == {"shared"}
 
     def test_a_server_pod_that_goes_concerns_the_jobs_on_its_gpu(self):
         server = server_body(allocations={"uid-train": allocation()})
         state = a_state(server, server_pod_body("shared-0"))
-        dirty(state)
+        added(state)
         take(state, server_pod_body("shared-0"), deleted=True)
-        assert dirty(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_a_partition_whose_status_alone_changed_is_no_news(self):
         state = a_state(partition_body(), job_body())
-        dirty(state)
+        added(state)
         take(state, partition_body())
-        assert dirty(state) == (set(), set())
+        assert added(state) == (set(), set())
         take(state, partition_body(metadata={"generation": 2}))
-        assert dirty(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_labels_of_a_namespace_concern_partitions_that_choose(self):
         choosy = partition_body("choosy", allowedNamespaces={"matchLabels": {"gpus": "yes"}})
         state = a_state(choosy, partition_body())
-        dirty(state)
+        added(state)
         take(state, namespace_body("team-a"))
-        assert dirty(state)[1] == {"choosy"}
+        assert added(state)[1] == {"choosy"}
         take(state, namespace_body("team-a"))
-        assert dirty(state)[1] == set()
+        assert added(state)[1] == set()
 
     def test_history_concerns_its_application_and_its_jobs_are_not_looked_at(self):
         state = a_state(job_body(application="resnet"), job_body("other"))
-        dirty(state)
+        added(state)
         take(state, profile_body())
-        assert state.dirty.take_applications() == {("team-a", "resnet")}
-        assert state.dirty.take_applications() == set()
-        assert not state.dirty.event.is_set()
+        assert state.queues.applications.take() == {("team-a", "resnet")}
+        assert state.queues.applications.take() == set()
+        assert not has_keys(state)
         assert state.profiles.profile("team-a", "resnet") is not None
 
     def test_of_several_profiles_of_an_application_that_with_the_most_runs_counts(self):
@@ -385,10 +386,10 @@ class TestNews:
 
     def test_a_profile_that_changes_its_application_leaves_the_old_one(self):
         state = a_state(profile_body(name="p"))
-        state.dirty.take_applications()
+        state.queues.applications.take()
         take(state, profile_body("vgg", name="p"))
         concerned = {("team-a", "resnet"), ("team-a", "vgg")}
-        assert state.dirty.take_applications() == concerned
+        assert state.queues.applications.take() == concerned
         assert state.profiles.profile("team-a", "resnet") is None
         assert state.profiles.profile("team-a", "vgg") is not None
 
@@ -440,7 +441,7 @@ class TestMissing:
         state.forget_missing("sharedgpujobs", set(), 20)
         state.forget_missing("pods", set(), 20)
         assert (list(state.jobs_of("shared")), state.pods_of("uid-train")) == ([], [])
-        assert "uid-train" in dirty(state)[0]
+        assert "uid-train" in added(state)[0]
 
 
 # The history of a small cluster: who is when created, changed and deleted.

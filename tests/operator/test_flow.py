@@ -94,7 +94,7 @@ async def test_a_decision_is_one_line_of_the_log_with_job_partition_gpu_and_reas
         await system.ready(partition)
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.succeeds()
-        (line,) = [entry for entry in system.logs if entry["event"] == "placing"]
+        (line,) = [entry for entry in system.logs if entry["event"] == "placed"]
         assert line["job"] == f"{system.namespace}/train"
         assert line["partition"] == partition
         assert line["gpu"] == f"{partition}-0"

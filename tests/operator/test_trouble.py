@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from partita import work_queue
 from partita.commit import committer as commit_module
 from partita.kube import client as client_module
-from partita.operator import loop as loop_module
 from partita.reconcile import attempts
+from partita.work_queue import utc_now
 from support.clusters import ApiServer
 from support.operator import System
 from support.proxy import (
@@ -405,22 +406,16 @@ async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
 async def test_a_clock_that_is_set_back_holds_up_no_retry(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Clock(datetime):
-        back = timedelta(0)
-
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
-            return datetime.now(tz) - cls.back
-
-    monkeypatch.setattr(loop_module, "datetime", Clock)
-    monkeypatch.setattr(loop_module, "LOOK_AT_CLOCK", 0.5)
+    back = timedelta(0)
+    monkeypatch.setattr(work_queue, "CHECK_CLOCK", 0.5)
     monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 2.0)
-    async with system.running(1):
+    async with system.nodes(1), system.operator(now=lambda: utc_now() - back):
         partition = await system.partition()
         job = await system.job(
             "train", partition, gpuMemory="4Gi", sim={"exit_code": "1"}, retry={"limit": 1}
         )
         await job.until(lambda status: status.get("reason") == "BackOff")
-        Clock.back = timedelta(hours=1)
+        back = timedelta(hours=1)
         await job.fails()
         assert job.outcomes == ["Failed", "Failed"]
+        await system.settle()

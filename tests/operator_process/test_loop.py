@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from partita.commit import job_statuses as statuses_module
 from partita.decide.cycle_result import CycleResult
 from partita.informer.state import State
 from partita.operator import loop as loop_module
@@ -46,8 +47,8 @@ class World:
         self.loop = Loop(AsyncMock(), self.state, Mock(), now=lambda: START)
         self.looked: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self._look = self.loop.jobs.look
-        self.loop.jobs.look = self._note  # type: ignore[method-assign]
+        self._look = self.loop.jobs.reconcile
+        self.loop.jobs.reconcile = self._note  # type: ignore[method-assign]
 
     def _note(self, uid: str, now: datetime) -> Plan | None:
         if not self.looked:
@@ -74,6 +75,7 @@ class World:
 @pytest.fixture(autouse=True)
 def a_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(statuses_module, "TURN_SECONDS", 0.0)
 
 
 async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
@@ -132,7 +134,7 @@ async def test_it_has_begun_once_what_was_there_is_decided_on(
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
     async with world.running(), asyncio.timeout(10):
-        await world.loop.begun()
+        await world.loop.started()
         assert decided.is_set()
         assert len(world.looked) == JOBS
 
@@ -151,7 +153,7 @@ async def test_where_jobs_wait_it_has_begun_once_there_is_a_gpu_to_decide_on(
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
     async with world.running(), asyncio.timeout(10):
-        begun = asyncio.create_task(world.loop.begun())
+        begun = asyncio.create_task(world.loop.started())
         await cycled.wait()
         world.has_a_gpu()
         await begun
@@ -163,7 +165,7 @@ async def test_it_has_begun_where_there_is_nothing() -> None:
     loop = Loop(AsyncMock(), State(), Mock(), now=lambda: START)
     running = asyncio.create_task(loop.run())
     async with asyncio.timeout(10):
-        await loop.begun()
+        await loop.started()
     running.cancel()
     await asyncio.wait({running})
 
@@ -179,10 +181,14 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
         async with asyncio.timeout(5):
-            while world.loop.runner("shared") is not None:
+            while (
+                world.loop.runner("shared")
+                or jobs.largest
+                or "shared" in jobs.waiting
+                or jobs.releases
+                or state.scarce_nodes
+            ):
                 await asyncio.sleep(0.01)
-    assert (jobs.largest, jobs.waiting.get("shared"), dict(jobs.releases)) == ({}, None, {})
-    assert state.dirty.short == {}
 
 
 async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
@@ -197,5 +203,5 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
         take(world.state, profile_body())
         while any(job.profile is None for job in waiting.values()):
             await asyncio.sleep(0)
-        assert not world.state.dirty.take_jobs()
+        assert not world.state.queues.jobs.take()
     assert len(world.looked) == looks

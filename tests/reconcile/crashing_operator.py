@@ -208,13 +208,13 @@ class Operator:
             *self._state.allocated_jobs(),
             *(p.owner_uid for p in self._state.pods.values()),
         }
-        known |= self._state.dirty.take_jobs()
+        known |= self._state.queues.jobs.take()
         for uid in sorted(known):
             yield from self._look_at(uid)
         yield from self._cycle()
 
     def _look_at(self, uid: str) -> Writes:
-        made = self._jobs.look(uid, self._now)
+        made = self._jobs.reconcile(uid, self._now)
         if made is None:
             return
         for pod in made.delete_pods:

@@ -37,10 +37,10 @@ def world(
 
 
 def look_at_all(state: State, jobs: JobReconciler) -> None:
-    for uid in state.dirty.take_jobs():
-        jobs.look(uid, START)
-    state.dirty.take_applications()
-    state.dirty.take_partitions()
+    for uid in state.queues.jobs.take():
+        jobs.reconcile(uid, START)
+    state.queues.applications.take()
+    state.queues.partitions.take()
 
 
 def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
 
 def renew(state: State, jobs: JobReconciler) -> set[str]:
     """Return what is to be looked at."""
-    return renew_requests(state.dirty.take_applications(), state, jobs.waiting)
+    return renew_requests(state.queues.applications.take(), state, jobs.waiting)
 
 
 def test_jobs_of_one_application_and_its_allocations_share_one_profile():
@@ -67,8 +67,8 @@ def test_jobs_that_name_their_memory_get_the_new_profile_without_a_look():
     before = dict(jobs.waiting["shared"])
     take(state, profile_body(duration="90s", peak="36Gi", runs=2))
     assert renew(state, jobs) == set()
-    assert state.dirty.take_jobs() == set()
-    assert state.dirty.take_partitions()[0] == {"shared"}
+    assert state.queues.jobs.take() == set()
+    assert state.queues.partitions.take() == {"shared"}
     renewed = {uid for uid, job in jobs.waiting["shared"].items() if job is not before[uid]}
     assert renewed == {f"uid-job-{n}" for n in range(20)}
     (profile,) = {id(jobs.waiting["shared"][uid].profile) for uid in renewed}
@@ -82,7 +82,7 @@ def test_a_look_would_have_found_the_same(fields: dict[str, Any]):
     take(state, profile_body(duration="90s", runs=2))
     renew(state, jobs)
     renewed = jobs.waiting["shared"]["uid-train"]
-    jobs.look("uid-train", START)
+    jobs.reconcile("uid-train", START)
     assert jobs.waiting["shared"]["uid-train"] == renewed
 
 
@@ -90,7 +90,7 @@ def test_jobs_that_take_their_memory_from_it_are_looked_at():
     state, jobs = world(a_job("named"), a_job(**HISTORY))
     take(state, profile_body(peak="10Gi", runs=2))
     assert renew(state, jobs) == {"uid-train"}
-    jobs.look("uid-train", START)
+    jobs.reconcile("uid-train", START)
     assert jobs.waiting["shared"]["uid-train"].memory == 11 * GIB
 
 
@@ -98,7 +98,7 @@ def test_so_are_those_that_the_history_kept_out_of_the_queue():
     state, jobs = world(a_job(**HISTORY))
     take(state, profile_body(peak="60Gi", runs=2))
     for uid in renew(state, jobs):
-        jobs.look(uid, START)
+        jobs.reconcile(uid, START)
     assert jobs.waiting["shared"] == {}
     take(state, profile_body(peak="10Gi", runs=3))
     assert renew(state, jobs) == {"uid-train"}
@@ -120,4 +120,4 @@ def test_jobs_that_are_over_or_of_other_namespaces_are_left_alone(spec: dict[str
     take(state, profile_body(duration="90s", runs=2))
     assert renew(state, jobs) == set()
     assert jobs.waiting["shared"] == before
-    assert state.dirty.take_partitions()[0] == set()
+    assert state.queues.partitions.take() == set()

@@ -278,3 +278,9 @@ def profile_body(
         "metadata": meta(name or application, namespace=namespace),
         "spec": {"application": application, "measurements": [measured]},
     }
+
+
+def has_keys(state: State) -> bool:
+    """Tell whether the operator's loop has a key to process, now or later."""
+    queues = (state.queues.jobs, state.queues.applications, state.queues.partitions)
+    return any(queue.due_in() is not None for queue in queues)

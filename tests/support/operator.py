@@ -12,12 +12,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
+from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
 from support.clusters import ApiServer
@@ -221,13 +223,16 @@ class System:
 
     @contextlib.asynccontextmanager
     async def operator(
-        self, kubeconfig: Path | None = None, **settings: Any
+        self,
+        kubeconfig: Path | None = None,
+        now: Callable[[], datetime] = utc_now,
+        **settings: Any,
     ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
         defaults = {"identity": "suite", "server_namespace": SERVER_NAMESPACE}
         options = OperatorSettings(**{**defaults, **settings})
         kubeconfig = kubeconfig or self._server.kubeconfig_of("partita-operator")
-        work = asyncio.create_task(run_operator(options, str(kubeconfig)))
+        work = asyncio.create_task(run_operator(options, str(kubeconfig), now=now))
         try:
             yield
             assert not work.done(), work

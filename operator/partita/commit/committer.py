@@ -1,8 +1,7 @@
-"""Commits a cycle: allocates on every GPU at the same time, then makes the Pods."""
+"""Commits a cycle: writes the ledgers of all GPUs at the same time, then creates the Pods."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +24,7 @@ from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import PodCreation
-from partita.reconcile.reasons import Why
+from partita.reconcile.reasons import Why, gib
 from partita_policies.types import Job
 
 __all__ = ["Committer"]
@@ -64,10 +63,10 @@ class Committer:
         self._events = events
         self._now = now
         self._spawn = spawn
+        self._queue = state.queues.jobs
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
-        self.busy: set[str] = set()
-        """Jobs whose allocations or Pods are being written: they are not planned meanwhile."""
+        """Jobs for which a request failed: they are processed again after a moment."""
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
@@ -78,59 +77,58 @@ class Committer:
         Parameters
         ----------
         changes
-            What was to be given back when the cycle began; the allocations are added, so that each
+            What was to be released when the cycle began. The allocations are added, so that each
             GPU is written once.
         """
         since = self._now()
         placed = {job.id for job, _ in result.placed}
-        whole: set[str] = set()
-        self.busy |= placed
+        started: set[str] = set()
+        self._queue.start(*placed)
         try:
-            giving_back = await self._still_given_back(changes) - placed
+            releasing = await self._still_released(changes) - placed
             for job, gpus in result.placed:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job))
                 self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
-                self._log_placed(job, gpus, result)
                 for gpu in gpus:
                     changes.allocate(
                         job.id, gpu, self._allocation(job, result.allocated[gpu].memory, since)
                     )
-            with self._busy_with(giving_back):
-                allocated = await self._write(changes, partition)
-            whole = {job.id for job, gpus in result.placed if all(allocated.get(g) for g in gpus)}
+            self._queue.start(*releasing)
+            try:
+                names = changes.by_server
+                writes = (self._write_ledger(n, c, partition) for n, c in names.items())
+                written = dict(zip(names, await asyncio.gather(*writes), strict=True))
+            finally:
+                for uid in releasing:
+                    self._done(uid)
+            for job, gpus in result.placed:
+                if all(written[gpu] for gpu in gpus):
+                    started.add(job.id)
+                    self._report_scheduled(job, gpus, result)
         finally:
-            # What is allocated in part the next look gives back.
-            for uid in placed - whole:
+            # What is allocated in part is released when the job is reconciled next.
+            for uid in placed - started:
                 self._done(uid)
-        starting = [self._spawn(self._start(uid)) for uid in whole]
-        if starting:
-            await asyncio.wait(starting, timeout=PODS_WITHIN)
+        tasks = [self._spawn(self._start(uid)) for uid in started]
+        if tasks:
+            await asyncio.wait(tasks, timeout=PODS_WITHIN)
 
-    @contextmanager
-    def _busy_with(self, uids: set[str]) -> Iterator[None]:
-        self.busy |= uids
-        try:
-            yield
-        finally:
-            for uid in uids:
-                self._done(uid)
+    async def _still_released(self, changes: LedgerChanges) -> set[str]:
+        """Leave out what is needed after all; return the UIDs of the jobs that release something.
 
-    async def _still_given_back(self, changes: LedgerChanges) -> set[str]:
-        """Leave out what is wanted after all; return the UIDs of who gives back what he has.
-
-        While the policy thought jobs were looked at anew, and may have got their Pods.
+        While the policy ran, jobs were reconciled and may have got their Pods.
         """
         every = changes.by_server
         unknown = {u for c in every.values() for u in c.release} - self._state.jobs.keys()
-        there = set(await asyncio.gather(*(self._found(uid) for uid in unknown)))
+        there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
         for name, change in every.items():
             change.release &= self._jobs.releases[name] - there
         return {uid for change in every.values() for uid in change.release}
 
-    async def _found(self, uid: str) -> str:
-        """Look for a job that no watch has told of; return its UID unless it is surely gone.
+    async def _read_unknown(self, uid: str) -> str:
+        """Read a job that the informer does not have; return its UID unless it is surely gone.
 
-        Who led until just now may have allocated for it.
+        The operator that led before may have allocated for it.
         """
         for server, allocated in self._state.allocated(uid).items():
             try:
@@ -139,80 +137,69 @@ class Committer:
                 return ""
             except KubernetesError as error:
                 self._log.warning("job not read", job=allocated.name, error=str(error))
-                self._again(server)
+                self._retry_partition(server)
                 return uid
             if body["metadata"]["uid"] == uid:
                 self._state.apply_job(body)
         return uid if uid in self._state.jobs else ""
 
     async def finish(self, job: SharedGPUJob, attempt: int) -> None:
-        """Create or find the Pod of an attempt that is allocated; the caller made the job busy.
+        """Create or find the Pod of an allocated attempt; the caller has started the job's key.
 
-        Who allocated it may have led after us, and ended it, of which no watch has told us yet.
+        Another operator may have led since it was allocated, and ended it.
         """
+        uid = job.metadata.uid
         try:
-            if not await self._read_afresh(job):
+            if not await self._read_again(job):
                 return
-            if self._creation(job.metadata.uid) is PodCreation.NOT_CREATED:
-                await self._make_pod(job, attempt)
-            else:
-                await self._find_pod(job, attempt)
+            if self._creation(uid) is PodCreation.NOT_CREATED:
+                await self._create_pod(job, attempt)
+            elif not await self.pods.find(job, attempt) and self._is_due(
+                uid, attempt, self._state.allocated(uid)
+            ):
+                self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
+        except KubernetesError as error:
+            self._log.warning("pod not read", job=job.key, attempt=attempt, error=str(error))
+            self._postponed.add(uid)
         finally:
-            self._done(job.metadata.uid)
+            self._done(uid)
 
     def _creation(self, uid: str) -> PodCreation:
         return self._jobs.creations.of(uid, self._state.allocated(uid).values())
 
-    async def _find_pod(self, job: SharedGPUJob, attempt: int) -> None:
-        """Look for the Pod of an attempt, whose creation somebody may have requested."""
-        uid = job.metadata.uid
-        try:
-            there = await self.pods.find(job, attempt)
-        except KubernetesError as error:
-            self._log.warning("pod not read", job=job.key, attempt=attempt, error=str(error))
-            self._postponed.add(uid)
-            return
-        if not there and self._is_due(uid, attempt, self._state.allocated(uid)):
-            self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
-
-    async def _read_afresh(self, job: SharedGPUJob) -> bool:
-        """Read a job and its allocations; tell whether they are there."""
+    async def _read_again(self, job: SharedGPUJob) -> bool:
+        """Read a job and its GPUs; tell whether they exist."""
         meta = job.metadata
         try:
             self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
             for name in self._state.allocated(meta.uid):
                 self._state.apply_server(await self._kube.get(SERVERS, name))
         except KubernetesError as error:
-            self._log.warning("not read afresh", job=job.key, error=str(error))
+            self._log.warning("job not read again", job=job.key, error=str(error))
             self._postponed.add(meta.uid)
             return False
         return True
 
     def _done(self, uid: str) -> None:
-        if uid in self._postponed:
-            # The API server could not be had: left alone for a moment.
-            self._postponed.discard(uid)
-            asyncio.get_running_loop().call_later(RETRY_AFTER, self._done, uid)
-            return
-        self.busy.discard(uid)
-        self._state.dirty.jobs(uid)
+        self._queue.done(uid, RETRY_AFTER if uid in self._postponed else 0.0)
+        self._postponed.discard(uid)
 
     async def _start(self, uid: str) -> None:
         try:
             job = self._state.jobs.get(uid)
             if job is not None:  # else it was deleted meanwhile
-                await self._make_pod(job, self._jobs.attempt_of(uid))
+                await self._create_pod(job, self._jobs.attempt_of(uid))
         except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
-            self._log.exception("pod not made", uid=uid)
+            self._log.exception("pod not created", uid=uid)
             self._postponed.add(uid)
         finally:
             self._done(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
-        """Tell whether the API server would take a job's Pod if it got these GPUs.
+        """Tell whether the API server would accept a job's Pod if the job got these GPUs.
 
-        Nobody is ended for a job whose Pod a quota or an admission policy refuses: the job is
-        told so, and waits as if its Pod had been refused when it was created.
+        No job is ended for one whose Pod a quota or an admission policy rejects. That job waits as
+        if its Pod had been rejected on creation.
         """
         found, since = self._state.jobs.get(job.id), self._now()
         servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
@@ -221,19 +208,18 @@ class Committer:
             return False
         free = {s.metadata.name: allocatable(s.status.memory, partition) for s in servers}
         asked = {name: self._allocation(job, memory, since) for name, memory in free.items()}
-        grant = _grant(found, self._jobs.attempt_of(job.id), asked, servers, partition)
-        match await self.pods.would_be_refused(found, grant):
+        wanted = _job_allocation(found, self._jobs.attempt_of(job.id), asked, servers, partition)
+        match await self.pods.would_be_refused(found, wanted):
             case None:
                 return True
             case Later() as later:
                 self._log.warning("pod not tried", job=job.name, error=later.why)
             case Why() as why:
-                self._jobs.refuse(found, why, self._now())
-                self._events.warn(found, why.reason.value, why.message)
-                self._state.dirty.jobs(job.id)
+                self._refuse(found, why)
+                self._queue.add(job.id)
         return False
 
-    async def _make_pod(self, job: SharedGPUJob, attempt: int) -> None:
+    async def _create_pod(self, job: SharedGPUJob, attempt: int) -> None:
         uid = job.metadata.uid
         allocated = self._state.allocated(uid)
         servers = [self._state.servers[name] for name in allocated]
@@ -241,15 +227,15 @@ class Committer:
         if partition is None or not servers or not self._is_due(uid, attempt, allocated):
             return
         if self._creation(uid) is not PodCreation.NOT_CREATED:
-            return  # who looks next finds it, or ends the attempt
+            return  # the next reconciliation finds it, or ends the attempt
         if not all(server.status.uuid and server.status.memory for server in servers):
-            self._postponed.add(uid)  # somebody emptied its status: the agent will tell again
+            self._postponed.add(uid)  # the status was emptied: the agent will report again
             return
-        grant = _grant(job, attempt, allocated, servers, partition)
+        wanted = _job_allocation(job, attempt, allocated, servers, partition)
         self._jobs.creations.requesting(uid)
-        # One that ended meanwhile, by whoever leads now, must not be started again.
+        # An attempt that another leader ended meanwhile must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, allocated)):
-            created = await self.pods.create(job, grant)
+            created = await self.pods.create(job, wanted)
         if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
             self._jobs.creations.had_no_effect(uid)
         match created:
@@ -261,12 +247,14 @@ class Committer:
             case Created.NAME_TAKEN:
                 self._jobs.name_taken(uid, attempt)
             case Why() as why:
-                # The next look gives the allocation back.
-                self._jobs.refuse(job, why, self._now())
-                self._events.warn(job, why.reason.value, why.message)
+                self._refuse(job, why)  # the allocation is released when it is reconciled next
+
+    def _refuse(self, job: SharedGPUJob, why: Why) -> None:
+        self._jobs.refuse(job, why, self._now())
+        self._events.warn(job, why.reason.value, why.message)
 
     def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
-        """Return whether an attempt is allocated on all its GPUs and not over, as far as known."""
+        """Tell whether an attempt is allocated on all its GPUs, and has not ended."""
         job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
         return (
             job is not None
@@ -274,49 +262,39 @@ class Committer:
             and all(name in allocated and allocated[name].attempt == attempt for name in servers)
         )
 
-    async def _write(
-        self, changes: LedgerChanges, partition: GPUPartition | None
-    ) -> dict[str, bool]:
-        """Write the ledgers at the same time, in no order: each is one object."""
-        written = await asyncio.gather(
-            *(self._write_one(n, c, partition) for n, c in changes.by_server.items())
-        )
-        return dict(zip(changes.by_server, written, strict=True))
-
-    async def _write_one(
+    async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
         def sound(server: GPUServer, change: ServerChange) -> bool:
             return not change.allocate or self._sound(server, change, partition)
 
-        done = given_back = False
+        done = released = False
         try:
-            done = given_back = await write_ledger(self._kube, self._state, name, change, sound)
+            done = released = await write_ledger(self._kube, self._state, name, change, sound)
             if not done and change.release and name in self._state.servers:
-                # What is given back does not depend on what could not be allocated.
+                # A release does not depend on allocations that could not be made.
                 only = ServerChange(release=change.release)
-                given_back = await write_ledger(self._kube, self._state, name, only, sound)
+                released = await write_ledger(self._kube, self._state, name, only, sound)
         except KubernetesError as error:
             self._log.warning("ledger not written", server=name, error=str(error))
-            # Else they would be placed again at once, and again.
+            # Else the jobs would be placed again at once.
             self._postponed |= change.allocate.keys()
-        if given_back:
+        if released:
             self._jobs.releases[name] -= change.release
         elif change.release:
-            self._again(name)
+            self._retry_partition(name)
         return done
 
-    def _again(self, server: str) -> None:
-        """Have a GPU's partition looked at in a while: perhaps nothing else ever happens to it."""
+    def _retry_partition(self, server: str) -> None:
+        """Have a GPU's partition scheduled after a while: perhaps nothing else changes there."""
         found = self._state.servers.get(server)
         if found is not None:
-            again, partition = self._state.dirty.partitions, found.spec.partition
-            asyncio.get_running_loop().call_later(RETRY_AFTER, again, partition)
+            self._state.queues.partitions.add_after(found.spec.partition, RETRY_AFTER)
 
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
-        """Tell whether a GPU may take these allocations, with what is known by now."""
+        """Tell whether a GPU can take these allocations as it is by now."""
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
@@ -355,20 +333,31 @@ class Committer:
             )
         )
 
-    def _log_placed(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
+    def _report_scheduled(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
         answer = result.answer
+        policy = answer.policy if answer else "aging"
         self._log.info(
-            "placing",
+            "placed",
             job=job.name,
             partition=self._jobs.partition_of(job.id),
             gpu=",".join(gpus),
             memory=job.memory,
-            policy=answer.policy if answer else "aging",
+            policy=policy,
             reason=(answer.failure if answer else "") or "it fits",
+        )
+        found = self._state.jobs.get(job.id)
+        if found is None:
+            return
+        node = result.allocated[gpus[0]].node
+        self._events.inform(
+            found,
+            "Scheduled",
+            f"attempt {self._jobs.attempt_of(job.id)} gets {gib(job.memory)} on "
+            f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
         )
 
 
-def _grant(
+def _job_allocation(
     job: SharedGPUJob,
     attempt: int,
     allocated: dict[str, Allocation],

@@ -171,7 +171,7 @@ class JobPods:
                 pass  # it is gone, or another has its name
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
-                self.state.dirty.jobs(self.state.job_of(pod))
+                self.state.queues.jobs.add(self.state.job_of(pod))
 
 
 def _refused(error: KubernetesError) -> Why | None:

@@ -1,16 +1,16 @@
 """Writes the jobs' statuses: few writes, soon enough.
 
-What is wanted is kept by job, so several changes within a moment become one write. Urgent ones
-(a start, an end, a job that can never start) go at once and, where there are more than can be
-written, before all others, which wait for a short delay in which more may come. Those others have
-two connections, each of which rests as long as its last write took: under thousands of jobs they
-would be most of all writes, and allocations and Pods wait for the same API server. The slower it
-answers, the fewer they are.
+The status to write is kept by job, so several changes within a moment become one write. Urgent
+statuses (a start, an end, a job that can never start) are written at once and before all others.
+The others wait for a short delay, in which more changes may come. They have two connections, each
+of which pauses for as long as its last write took: with thousands of jobs they would otherwise be
+most of all writes, and allocations and Pods need the same API server.
 """
 
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -18,8 +18,12 @@ import structlog
 from partita.informer.state import State
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, InvalidError, KubernetesError, NotFoundError
-from partita.models import SharedGPUJob, SharedGPUJobStatus
+from partita.kube.events import Events
+from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.pods.startup import UNDERWAY
+from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_status import merge_diff, takes_back
+from partita.work_queue import utc_now
 
 __all__ = ["StatusWriter"]
 
@@ -27,6 +31,8 @@ _CONCURRENT = 32
 """Writes under way at a time."""
 _LEISURELY = 2
 """Of these, those that may wait. An assumption: one core of an API server is kept busy by two."""
+TURN_SECONDS = 0.02
+"""Most seconds for which statuses are computed without a break."""
 _RETRY_AFTER = 2.0
 """Seconds before a status that could not be written is tried again."""
 
@@ -36,27 +42,32 @@ class StatusWriter:
 
     Parameters
     ----------
-    on_refused
-        Told the UID of a job whose status the API server will never take.
-    on_outdated
-        Told the UID of a job that was another by now: its status is to be decided anew.
+    jobs
+        Computes the statuses.
     on_written
-        Told of each status once it is written, and of the job as it was before.
+        Called with each job as it was before its status was written, and with that status.
+    now
+        The clock.
     """
 
     def __init__(
         self,
         kube: Kube,
         state: State,
-        on_refused: Callable[[str], None],
-        on_outdated: Callable[[str], None],
+        jobs: JobReconciler,
+        events: Events,
+        *,
         on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._kube = kube
         self._state = state
-        self._on_refused = on_refused
-        self._on_outdated = on_outdated
+        self._jobs = jobs
+        self._events = events
         self._on_written = on_written
+        self._now = now
+        self._logged: dict[str, tuple[Phase | None, str]] = {}
+        """Phase and reason in the last log line about each job."""
         self._wanted: dict[str, SharedGPUJobStatus] = {}
         self._due: dict[str, tuple[bool, float]] = {}
         """Whether it may wait, and until when."""
@@ -68,8 +79,28 @@ class StatusWriter:
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
 
+    def update(self, uid: str) -> None:
+        """Compute the status of a job, and have it written if it has changed."""
+        found = self._jobs.status(uid, self._now())
+        if found is None:
+            return
+        status, within = found
+        job = self._state.jobs[uid]
+        line = status.phase, "" if status.reason in UNDERWAY else status.reason
+        if line != self._logged.get(uid, (job.status.phase, job.status.reason)):
+            self._logged[uid] = line
+            self._log.info(
+                "job",
+                job=job.key,
+                partition=job.spec.partition,
+                phase=status.phase,
+                reason=status.reason,
+                message=status.message,
+            )
+        self.want(uid, status, within)
+
     def want(self, uid: str, status: SharedGPUJobStatus, within: float) -> None:
-        """Have a status written within so many seconds; an earlier time that stands is kept."""
+        """Have a status written within some seconds. Of several times the earliest counts."""
         now = asyncio.get_running_loop().time()
         self._wanted[uid] = status
         due = min(self._due.get(uid, (True, now + within)), (within > 0, now + within))
@@ -82,10 +113,12 @@ class StatusWriter:
         """Forget a job."""
         self._wanted.pop(uid, None)
         self._due.pop(uid, None)
+        self._logged.pop(uid, None)
 
     async def run(self) -> None:
         """Write for ever."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._update_changed())
             while True:
                 # First: what is wanted may change while there is no slot.
                 await self._slots.acquire()
@@ -94,6 +127,23 @@ class StatusWriter:
                 self._leisurely += may_wait
                 work = self._write(uid, self._wanted.pop(uid))
                 group.create_task(self._take_turn(uid, work, may_wait=may_wait))
+
+    async def _update_changed(self) -> None:
+        """Update the statuses of jobs that were reconciled, with a break now and then."""
+        loop, queues = asyncio.get_running_loop(), self._state.queues
+        while True:
+            uids = await queues.job_statuses.get()
+            began = loop.time()
+            for uid in uids:
+                try:
+                    if uid not in queues.jobs.processing:  # else it is reconciled once it is done
+                        self.update(uid)
+                except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+                    self._log.exception("status not computed", uid=uid)
+                    queues.jobs.add_after(uid, _RETRY_AFTER)
+                if loop.time() - began >= TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    began = loop.time()
 
     async def _next(self) -> tuple[str, bool]:
         """Wait until a status is due; return whose it is, and whether it could have waited."""
@@ -142,7 +192,7 @@ class StatusWriter:
             if job is None:
                 return
             if takes_back(job.status, status):
-                self._on_outdated(uid)
+                self._recompute(uid)
                 return
             patch = merge_diff(job.status.dump(), status.dump())
             if not patch:
@@ -157,14 +207,15 @@ class StatusWriter:
                 resource_version=meta.resource_version,
             )
             self._state.apply_job(body)
-            self._tell(job, status)
+            self._report(job, status)
         except NotFoundError:
             self.drop(uid)
         except ConflictError:
             await self._read_again(job)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
-            self._on_refused(uid)
+            self._jobs.status_refused(uid)
+            self._state.queues.jobs.add(uid)
         except KubernetesError as error:
             # Or the lease was renewed late: nobody would ask for this status once more.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
@@ -180,10 +231,18 @@ class StatusWriter:
             self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
         except KubernetesError as error:
             self._log.warning("job not read again", job=job.key, error=str(error))
-        self._on_outdated(meta.uid)
+        self._recompute(meta.uid)
 
-    def _tell(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+    def _recompute(self, uid: str) -> None:
+        self._jobs.status_outdated(uid)
+        self._state.queues.jobs.add(uid)
+
+    def _report(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        capped = next((c for c in status.conditions if c.type == "PriorityCapped"), None)
+        changed = job.status.effective_priority != status.effective_priority
+        if capped is not None and capped.status == "True" and changed:
+            self._events.warn(job, "PriorityCapped", capped.message)
         try:
             self._on_written(job, status)
-        except Exception:  # noqa: BLE001 - who only looks on must not end who works
-            self._log.exception("not told of a status", job=job.key)
+        except Exception:  # noqa: BLE001 - an observer must not end the writer
+            self._log.exception("status not reported", job=job.key)

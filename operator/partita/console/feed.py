@@ -80,9 +80,7 @@ class Feed:
                 tasks.create_task(informer.run())
 
     def _changed(self) -> None:
-        # The operator's loop would take what is dirty; nobody does here.
-        self.state.dirty.take_jobs()
-        self.state.dirty.take_partitions()
+        self.state.queues.clear()  # the operator has consumers for them, the console has none
         if self._timer is None and not self.closed:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._announced_at + LEAST_PAUSE)

@@ -5,7 +5,8 @@ one, so the answer to a write and the watch event of the same write may come in 
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -25,7 +26,7 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
-from partita.work_queue import WorkQueue
+from partita.work_queue import WorkQueues, utc_now
 
 __all__ = ["State"]
 
@@ -33,6 +34,9 @@ Json = dict[str, Any]
 
 _TOMBSTONES = 10_000
 """UIDs of deleted objects that are remembered, so that a late answer cannot revive one."""
+
+FREED_AFTER = 1.0
+"""Seconds until a partition is scheduled after resources of a node were freed."""
 
 
 class _Versioned(Protocol):
@@ -47,17 +51,21 @@ R = TypeVar("R", bound=Resource)
 
 
 class State:
-    """The cache. `apply_*` takes what the API server says and notes what became dirty.
+    """The cache. `apply_*` takes an object from the API server and adds what changed to the queues.
 
     Parameters
     ----------
     server_namespace
         Where the operator makes server Pods. Empty for a reader that makes none: then a server
         Pod counts only once its GPUServer has its UID.
+    now
+        The clock of the queues.
     """
 
-    def __init__(self, server_namespace: str = "") -> None:
-        self.dirty = WorkQueue()
+    def __init__(self, server_namespace: str = "", now: Callable[[], datetime] = utc_now) -> None:
+        self.queues = WorkQueues(now)
+        self.scarce_nodes: dict[str, frozenset[str]] = {}
+        """Nodes that lack CPU or memory of their own for some waiting job, by partition."""
         self._server_namespace = server_namespace
         self.partitions: dict[str, GPUPartition] = {}
         self.servers: dict[str, GPUServer] = {}
@@ -65,7 +73,7 @@ class State:
         """By UID."""
         self.profiles = ApplicationProfiles()
         self.nodes: dict[str, NodeView] = {}
-        self.usage = NodeUsage(self.dirty.freed)
+        self.usage = NodeUsage(self._resources_freed)
         """What all Pods request of their nodes."""
         self.namespaces: dict[str, NamespaceView] = {}
         self._owned = OwnedPods()
@@ -160,7 +168,7 @@ class State:
         if old is None or new is None:
             # Jobs that name none that is there are told which there are.
             for absent in self._partition_jobs.keys() - self.partitions.keys():
-                self.dirty.jobs(*self._partition_jobs.of(absent))
+                self.queues.jobs.add(*self._partition_jobs.of(absent))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Take a GPUServer and with it its ledger.
@@ -187,15 +195,15 @@ class State:
         partitions = {s.spec.partition for s in (old, new) if s is not None}
         if old is None or new is None or old.outlook != new.outlook:
             # It came, went, or may take jobs now, or no longer: all its jobs may be concerned.
-            self.dirty.partitions(*partitions)
-            self.dirty.jobs(*before, *after)
+            self.queues.partition_changed(*partitions)
+            self.queues.jobs.add(*before, *after)
         elif before != after:
             changed = {uid for uid in before | after if before.get(uid) != after.get(uid)}
-            self.dirty.jobs(*changed)
+            self.queues.jobs.add(*changed)
             if ours:
-                self.dirty.glance(*partitions)
+                self.queues.allocations_changed(*partitions)
             else:
-                self.dirty.partitions(*partitions)
+                self.queues.partition_changed(*partitions)
 
     def _index_server(self, name: str, old: GPUServer | None, new: GPUServer | None) -> None:
         before = old.status.allocations.keys() if old else set()
@@ -207,7 +215,7 @@ class State:
         if old is not None:
             self._partition_servers.discard(old.spec.partition, name)
             if before - after:
-                self.dirty.freed(old.status.node)
+                self._resources_freed(old.status.node)
         if new is not None:
             self._partition_servers.add(new.spec.partition, name)
 
@@ -221,20 +229,26 @@ class State:
             return
         if old is not None and (new is None or new.spec.partition != old.spec.partition):
             self._partition_jobs.discard(old.spec.partition, uid)
-            self.dirty.partitions(old.spec.partition)
+            self.queues.partition_changed(old.spec.partition)
         if new is not None:
             self._partition_jobs.add(new.spec.partition, uid)
             if old is None or old.status.phase is not new.status.phase:
-                self.dirty.glance(new.spec.partition)
+                self.queues.partition_statuses.add(new.spec.partition)
         if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
-        self.dirty.jobs(uid)
+        self.queues.jobs.add(uid)
+
+    def _resources_freed(self, node: str) -> None:
+        """Have the partitions scheduled whose jobs wait for CPU or memory of a node."""
+        for partition, nodes in self.scarce_nodes.items():
+            if node in nodes:
+                self.queues.partitions.add_after(partition, FREED_AFTER)
 
     def _all_of(self, *partitions: str) -> None:
-        """Have partitions and all their jobs looked at."""
-        self.dirty.partitions(*partitions)
+        """Have partitions and all their jobs processed."""
+        self.queues.partition_changed(*partitions)
         for name in partitions:
-            self.dirty.jobs(*self._partition_jobs.of(name))
+            self.queues.jobs.add(*self._partition_jobs.of(name))
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Take an ApplicationProfile."""
@@ -244,7 +258,7 @@ class State:
         new = known.get(uid)
         if new is old:
             return
-        self.dirty.applications(*self.profiles.changed(old, new))
+        self.queues.applications.add(*self.profiles.changed(old, new))
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Pod of the cluster; one that is not ours is passed over."""
@@ -263,10 +277,10 @@ class State:
             if job and self._is_of_job(known, job):
                 self._keep_removed(job, [known.removed()])
         if job:
-            self.dirty.jobs(job)
+            self.queues.jobs.add(job)
         elif (server := self.servers.get(pod.owner)) is not None:
-            self.dirty.partitions(server.spec.partition)
-            self.dirty.jobs(*server.status.allocations)
+            self.queues.partition_changed(server.spec.partition)
+            self.queues.jobs.add(*server.status.allocations)
 
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
         """Keep what a job's status does not tell, else its attempt would be made once more."""
@@ -287,8 +301,8 @@ class State:
         for name, server in self.servers.items():
             pod = self.server_pod(name)
             if node.name in {server.status.node, pod.node if pod else ""}:
-                self.dirty.partitions(server.spec.partition)
-                self.dirty.jobs(*server.status.allocations)
+                self.queues.partition_changed(server.spec.partition)
+                self.queues.jobs.add(*server.status.allocations)
 
     def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
         """Take a Namespace."""
@@ -297,7 +311,7 @@ class State:
         self._apply_view(self.namespaces, view.name, view, deleted=deleted)
         if old is None or old.labels != view.labels or deleted:
             choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
-            self.dirty.partitions(*choosy)
+            self.queues.partition_changed(*choosy)
 
     def forget_missing(self, plural: str, uids: Collection[str], version: int) -> int:
         """Forget objects that a list does not have; return how many.

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -44,6 +44,7 @@ from partita.partitions.partition_reconciler import Partitions
 from partita.partitions.partition_status import partition_status
 from partita.partitions.status_writer import PartitionStatuses
 from partita.pods.server_pod import ServerPodSettings
+from partita.work_queue import utc_now
 from partita_policies.recordings import Decision
 
 __all__ = ["run_operator"]
@@ -59,6 +60,7 @@ async def run_operator(
     settings: OperatorSettings,
     kubeconfig: str | None = None,
     on_status: OnStatus = lambda *_: None,
+    now: Callable[[], datetime] = utc_now,
 ) -> None:
     """Run until SIGTERM or SIGINT, or until the lease is lost.
 
@@ -67,7 +69,9 @@ async def run_operator(
     kubeconfig
         Path of a kubeconfig; None takes the Pod's service account, or the usual file.
     on_status
-        Told of each job's status once it is written, and of the job as it was before.
+        Called with each job as it was before its status was written, and with that status.
+    now
+        The clock by which jobs are processed.
 
     Raises
     ------
@@ -88,7 +92,7 @@ async def run_operator(
             duration=settings.lease_duration,
         )
         kube = Kube(api, may_write=lease.held)
-        state = State(settings.server_namespace or settings.namespace)
+        state = State(settings.server_namespace or settings.namespace, now)
         readiness = Readiness()
         metrics = Metrics(
             state,
@@ -130,6 +134,7 @@ async def run_operator(
                     on_status=told,
                     access=partial(access_of, api),
                     stop=stop,
+                    now=now,
                 )
             finally:
                 readiness.set_not_ready("the operator is being stopped")
@@ -150,6 +155,7 @@ async def _lead(
     on_status: OnStatus,
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
+    now: Callable[[], datetime],
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
@@ -160,16 +166,12 @@ async def _lead(
         priority_class=settings.server_priority_class,
     )
 
-    def on_partition(name: str) -> None:
-        partitions.changed(name)
-        statuses.changed(name)
-
     def overview(name: str) -> GPUPartitionStatus | None:
         found = state.partitions.get(name)
         if found is None:
             return None
         problem = partitions.problems.get(name, "")
-        return partition_status(found, state, loop.runner(name), datetime.now(UTC), problem)
+        return partition_status(found, state, loop.runner(name), now(), problem)
 
     def on_decision(result: CycleResult) -> None:
         metrics.tally.decided(result)
@@ -180,12 +182,12 @@ async def _lead(
         kube,
         state,
         events,
-        on_partition=on_partition,
         on_decision=on_decision,
         on_status=on_status,
+        now=now,
     )
     statuses = PartitionStatuses(kube, state, overview)
-    partitions = Partitions(kube, state, events, pods, on_problem=statuses.changed)
+    partitions = Partitions(kube, state, events, pods)
     resync = Resync(kube, state)
     early = feeds(state)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
@@ -193,7 +195,7 @@ async def _lead(
     async def watch_late() -> None:
         # kopf begins by reading and telling of everything once more. Of thousands that takes
         # seconds, for which neither the first of them nor news of the GPUs is to wait.
-        if not await _stopped_before(_begun(loop), stop):
+        if not await _stopped_before(_started(loop), stop):
             await _watch(kube, late, resync, access, stop)
 
     collect_rarely()
@@ -221,10 +223,10 @@ async def _lead(
             task.cancel()
 
 
-async def _begun(loop: Loop) -> None:
+async def _started(loop: Loop) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(WATCH_WITHIN):
-            await loop.begun()
+            await loop.started()
 
 
 async def _watch(

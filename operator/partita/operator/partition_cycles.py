@@ -1,12 +1,12 @@
-"""The cycles of partitions: each decides who starts, and has it allocated and said.
+"""The cycles of partitions: each decides which jobs start, and has that committed.
 
 A partition's cycles run one after another in a task of their own, and all writes to its ledgers are
-made there; so a policy that hangs holds up nobody else's jobs, and no two of our own writes ever
-race for one GPU.
+made there. So a policy that hangs delays only its own partition, and no two of our own writes
+compete for one GPU.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,8 +44,8 @@ class _Partition:
 
     memory: PartitionState
     task: asyncio.Task[None] | None = None
-    again: bool = False
-    ask_again: asyncio.TimerHandle | None = None
+    changed: bool = False
+    """Something has changed since its cycle began."""
     shadows: asyncio.Task[None] | None = None
 
 
@@ -56,12 +56,8 @@ class Cycles:
     ----------
     tasks
         Where they run.
-    on_cycle
-        Told of each partition after each of its cycles.
     on_decision
-        Told of each cycle in which a policy was asked.
-    on_explained
-        Told the UIDs of jobs that wait for another reason than before.
+        Called with the result of each cycle in which a policy was asked.
     now
         The clock.
     """
@@ -74,19 +70,16 @@ class Cycles:
         events: Events,
         tasks: asyncio.TaskGroup,
         *,
-        on_cycle: Callable[[str], None],
         on_decision: Callable[[CycleResult], None],
-        on_explained: Callable[[Iterable[str]], None],
         now: Callable[[], datetime],
     ) -> None:
         self._state = state
+        self._queue = state.queues.partitions
         self._jobs = jobs
         self._committer = committer
         self._events = events
         self._tasks = tasks
-        self._on_cycle = on_cycle
         self._on_decision = on_decision
-        self._on_explained = on_explained
         self._now = now
         self._partitions: dict[str, _Partition] = {}
         self._log = structlog.get_logger().bind(part="loop")
@@ -97,7 +90,7 @@ class Cycles:
         return kept.memory.runner if kept else None
 
     def start(self, name: str) -> None:
-        """Have a partition decide anew; if it does just now, then once more after that."""
+        """Start a cycle of a partition; while one runs, the next one follows it."""
         partition = self._state.partitions.get(name)
         kept = self._partitions.get(name)
         if kept is None:
@@ -107,18 +100,12 @@ class Cycles:
             memory = PartitionState(PolicyRunner(spec), Aging(counted))
             kept = self._partitions[name] = _Partition(memory)
         if kept.task is not None and not kept.task.done():
-            kept.again = True
+            kept.changed = True
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
-    def start_later(self, name: str) -> None:
-        """Have a partition decide anew within a second, however often this is asked for."""
-        kept = self._partitions.get(name)
-        if kept is not None:
-            self._ask_again(name, kept, ASK_AGAIN)
-
-    async def rest(self) -> None:
-        """Wait until the cycles that run now are over."""
+    async def finish(self) -> None:
+        """Wait until the cycles that run now have finished."""
         running = [kept.task for kept in self._partitions.values() if kept.task is not None]
         if running:
             await asyncio.wait(running)
@@ -126,44 +113,28 @@ class Cycles:
     async def _run(self, name: str, kept: _Partition) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            kept.again = False
+            kept.changed = False
             began = loop.time()
             try:
                 await self._cycle(name, kept)
             except Exception:  # noqa: BLE001 - a fault of ours; the next change tries again
                 self._log.exception("cycle failed", partition=name)
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
-                self._state.dirty.partitions(name)
-            self._on_cycle(name)
-            # The slower the API server takes the allocations, the more of them go into one write.
+                self._queue.add(name)
+            self._state.queues.allocations_changed(name)
+            # The slower the API server answers, the more allocations go into one write.
             await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
-            if not kept.again:
-                self._forget_if_gone(name, kept)
+            if not kept.changed:
+                self._forget_if_gone(name)
                 return
 
-    def _forget_if_gone(self, name: str, kept: _Partition) -> None:
+    def _forget_if_gone(self, name: str) -> None:
         state = self._state
         if name in state.partitions or state.servers_of(name) or state.unknown_of(name):
             return
-        if kept.ask_again is not None:
-            kept.ask_again.cancel()
         del self._partitions[name]
-        state.dirty.short.pop(name, None)
+        state.scarce_nodes.pop(name, None)
         self._jobs.forget_partition(name)
-
-    def _ask_again(self, name: str, kept: _Partition, seconds: float) -> None:
-        """Have a partition decide anew in a while, though nothing happens."""
-        loop = asyncio.get_running_loop()
-        if kept.ask_again is not None:
-            if kept.ask_again.when() <= loop.time() + seconds:
-                return
-            kept.ask_again.cancel()
-
-        def ask() -> None:
-            kept.ask_again = None
-            self._state.dirty.partitions(name)
-
-        kept.ask_again = loop.call_later(seconds, ask)
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         partition = self._state.partitions.get(name)
@@ -192,17 +163,18 @@ class Cycles:
                     memory=kept.memory,
                     now=now,
                 )
-            self._state.dirty.short[name] = result.short
+            self._state.scarce_nodes[name] = result.short
             if result.snapshot is not None:
                 self._on_decision(result)
             for preemption in result.preemptions:
                 self._tasks.create_task(self._preempt(name, kept, preemption))
             await self._committer.commit(partition, result, changes)
-            self._on_explained(self._explain(result, partition.metadata.generation))
+            explained = self._explain(result, partition.metadata.generation)
+            self._state.queues.job_statuses.add(*explained)
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
-                self._ask_again(name, kept, ASK_AGAIN)
+                self._queue.add_after(name, ASK_AGAIN)
             if result.again is not None:
-                self._ask_again(name, kept, result.again)
+                self._queue.add_after(name, result.again)
             self._run_shadows(kept, result)
         elif changes.by_server:
             await self._committer.commit(None, result, changes)
@@ -221,13 +193,13 @@ class Cycles:
                 del kept.memory.nominated[job.id]
             for victim in preemption.victims:
                 kept.memory.victims.discard(victim.job)
-            asyncio.get_running_loop().call_later(PREEMPT_AGAIN, self._state.dirty.partitions, name)
+            self._queue.add_after(name, PREEMPT_AGAIN)
             return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             said = f"{job.name} of priority {job.priority} needs room"
             self._jobs.end(victim.job, Outcome.PREEMPTED, said)
-            self._state.dirty.jobs(victim.job)
+            self._state.queues.jobs.add(victim.job)
             found = self._state.jobs.get(victim.job)
             if found is not None:
                 self._events.inform(

@@ -1,7 +1,6 @@
 """Carries out what `carving` and `maintenance` find, for each partition that changed."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -20,7 +19,6 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
 from partita.models.base import format_time
-from partita.partitions.changes import Changes
 from partita.partitions.gpu_servers import Carving, carve
 from partita.partitions.maintenance import is_protected, maintain
 from partita.pods.disruption_budget import budget_name, build_budget
@@ -35,10 +33,7 @@ RETRY_AFTER = 2.0
 class Partitions:
     """Sees to it that each partition has its GPUs.
 
-    Parameters
-    ----------
-    on_problem
-        Told of each partition whose entry in `problems` came, changed or went.
+    It processes the partitions in `state.queues.gpu_servers`.
     """
 
     def __init__(
@@ -47,14 +42,12 @@ class Partitions:
         state: State,
         events: Events,
         settings: ServerPodSettings,
-        on_problem: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._state = state
         self._events = events
         self._settings = settings
-        self._on_problem = on_problem
-        self._changes = Changes()
+        self._queue = state.queues.gpu_servers
         self._budgets: dict[str, tuple[str, bool]] = {}
         """For each GPUServer the UID for which its budget was last written, and whether it is
         there."""
@@ -62,21 +55,17 @@ class Partitions:
         """Why a partition's GPUs could not be set up, by its name."""
         self._log = structlog.get_logger().bind(part="partitions")
 
-    def changed(self, name: str) -> None:
-        """Have a partition looked at."""
-        self._changes.add(name)
-
     async def run(self) -> None:
         """Work for ever."""
         while True:
-            for name in await self._changes.take():
+            for name in sorted(await self._queue.get()):
                 problem = ""
                 try:
                     await self._reconcile(name)
                 except KubernetesError as error:
                     problem = str(error)
                     self._log.warning("partition not set up", partition=name, error=problem)
-                    asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, name)
+                    self._queue.add_after(name, RETRY_AFTER)
                 self._note(name, problem)
 
     def _note(self, name: str, problem: str) -> None:
@@ -86,7 +75,7 @@ class Partitions:
             self.problems[name] = problem
         else:
             del self.problems[name]
-        self._on_problem(name)
+        self._state.queues.partition_statuses.add(name)
 
     async def _reconcile(self, name: str) -> None:
         partition = self._state.partitions.get(name)
@@ -146,7 +135,7 @@ class Partitions:
                 SERVERS, meta.name, {"spec": spec}, resource_version=meta.resource_version
             )
         except (NotFoundError, ConflictError):
-            self.changed(server.spec.partition)
+            self._queue.add(server.spec.partition)
             return
         self._state.apply_server(body)
 
@@ -199,7 +188,7 @@ class Partitions:
             "ServerPodNameTaken",
             f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
         )
-        asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+        self._queue.add_after(server.spec.partition, RETRY_AFTER)
 
     async def _record(self, server: GPUServer, pod: PodView) -> None:
         """Write the UID of a server Pod to its GPUServer: no other Pod counts from now on."""
@@ -213,7 +202,7 @@ class Partitions:
             )
         except (NotFoundError, ConflictError):
             # Its agent reported meanwhile, or it goes: the watch tells, or this look.
-            asyncio.get_running_loop().call_later(RETRY_AFTER, self.changed, server.spec.partition)
+            self._queue.add_after(server.spec.partition, RETRY_AFTER)
             return
         self._state.apply_server(body)
 
@@ -321,4 +310,4 @@ class Partitions:
                 resource_version=meta.resource_version,
             )
         except (NotFoundError, ConflictError):
-            self.changed(server.spec.partition)
+            self._queue.add(server.spec.partition)

@@ -9,14 +9,13 @@ from partita.informer.state import State
 from partita.kube.client import PARTITIONS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUPartitionStatus
-from partita.partitions.changes import Changes
 from partita.reconcile.job_status import merge_diff
 
 __all__ = ["PartitionStatuses"]
 
 _PERIOD = 1.0
-"""Least seconds between two writes about one partition: every allocation changes its numbers. Where
-all writes take longer than that, they rest as long: the API server has more to do."""
+"""Least seconds between two writes about one partition: every allocation changes its numbers. If
+all writes take longer, the pause is as long as they took."""
 
 
 class PartitionStatuses:
@@ -34,18 +33,14 @@ class PartitionStatuses:
         self._kube = kube
         self._state = state
         self._compute = compute
-        self._changes = Changes()
+        self._queue = state.queues.partition_statuses
         self._log = structlog.get_logger().bind(part="status")
-
-    def changed(self, name: str) -> None:
-        """Have a partition's status renewed."""
-        self._changes.add(name)
 
     async def run(self) -> None:
         """Write for ever."""
         loop = asyncio.get_running_loop()
         while True:
-            names = await self._changes.take()
+            names = sorted(await self._queue.get())
             began = loop.time()
             for name in names:
                 await self._write(name)
@@ -65,6 +60,6 @@ class PartitionStatuses:
             return
         except KubernetesError as error:
             self._log.warning("status not written", partition=name, error=str(error))
-            self.changed(name)
+            self._queue.add(name)
             return
         self._state.apply_partition(body)

@@ -50,7 +50,7 @@ class JobReconciler:
     Parameters
     ----------
     state
-        What the watches feed; `look` reads it afresh for one job.
+        What the watches feed; `reconcile` reads it afresh for one job.
     """
 
     def __init__(self, state: State) -> None:
@@ -141,41 +141,41 @@ class JobReconciler:
         return known.home if known is not None else ""
 
     def attempt_of(self, uid: str) -> int:
-        """Return the number of the attempt that an allocation made now is for."""
+        """Return the number of the attempt that a allocation made now is for."""
         known = self._known[uid]
         return max(known.plan.next_attempt if known.plan else 1, known.first_attempt)
 
     # The work.
 
-    def look(self, uid: str, now: datetime) -> Plan | None:
-        """Look at one job anew: plan it, and put it into the queue or take it out.
+    def reconcile(self, uid: str, now: datetime) -> Plan | None:
+        """Plan one job anew, and put it into the queue or take it out.
 
         Returns
         -------
         Plan or None
             What is to be done; None if the job is gone.
         """
-        before = self._stake(uid)
-        made = self._look(uid, now)
-        after = self._stake(uid)
-        if before != after:
-            self._state.dirty.partitions(*{p for p, *_ in (*before, *after)})
-        return made
-
-    def _stake(self, uid: str) -> list[tuple[str, object]]:
-        """Return what the job wants or gives back, by partition: news to its queue."""
-        home = self.partition_of(uid)
-        stake: list[tuple[str, object]] = []
-        if uid in self.waiting[home]:
-            stake.append((home, self.waiting[home][uid]))
-        servers = [self._state.servers[s] for s in self._state.allocated(uid)]
-        names = [(s.spec.partition, s.metadata.name) for s in servers]
-        return stake + [(p, name) for p, name in names if uid in self.releases[name]]
-
-    def _look(self, uid: str, now: datetime) -> Plan | None:
+        before = self._demand(uid)
         self.waiting[self.partition_of(uid)].pop(uid, None)
         for server in self._state.allocated(uid):
             self.releases[server].discard(uid)
+        plan = self._plan(uid, now)
+        after = self._demand(uid)
+        if before != after:
+            self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
+        return plan
+
+    def _demand(self, uid: str) -> list[tuple[str, object]]:
+        """Return, by partition, what the job requests and which GPUs it releases."""
+        name = self.partition_of(uid)
+        demand: list[tuple[str, object]] = []
+        if uid in self.waiting[name]:
+            demand.append((name, self.waiting[name][uid]))
+        servers = [self._state.servers[s] for s in self._state.allocated(uid)]
+        names = [(s.spec.partition, s.metadata.name) for s in servers]
+        return demand + [(p, name) for p, name in names if uid in self.releases[name]]
+
+    def _plan(self, uid: str, now: datetime) -> Plan | None:
         job = self._state.jobs.get(uid)
         if job is None and not self._state.unknown(uid):
             self._forget(uid)
@@ -334,8 +334,8 @@ class JobReconciler:
             return None  # how long it is to wait is not known
         return later(since, self._times(name).drain_timeout)
 
-    def wake_at(self, uid: str, now: datetime) -> datetime | None:
-        """When the job is to be looked at again though nothing has changed."""
+    def requeue_at(self, uid: str, now: datetime) -> datetime | None:
+        """When the job is to be reconciled again though nothing has changed."""
         known = self._known[uid]
         times = [self.drain_deadline(server) for server in self._state.allocated(uid)]
         if known.plan:

@@ -44,5 +44,5 @@ def renew_requests(
         requests = waiting.get(job.spec.partition, {})
         if uid in requests:
             requests[uid] = with_profile(requests[uid], job, profiles[key])
-            state.dirty.partitions(job.spec.partition)
+            state.queues.partitions.add(job.spec.partition)
     return to_look

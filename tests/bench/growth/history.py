@@ -94,10 +94,10 @@ def a_profile(runs: int) -> dict[str, Any]:
 
 def look_at_what_changed(state: State, jobs: JobReconciler) -> int:
     """Do what the loop does before its cycles; return how many jobs were looked at."""
-    uids = state.dirty.take_jobs()
-    uids |= renew_requests(state.dirty.take_applications(), state, jobs.waiting)
+    uids = state.queues.jobs.take()
+    uids |= renew_requests(state.queues.applications.take(), state, jobs.waiting)
     for uid in uids:
-        jobs.look(uid, NOW)
+        jobs.reconcile(uid, NOW)
     return len(uids)
 
 

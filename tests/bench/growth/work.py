@@ -88,8 +88,8 @@ def measure(count: int, gpus: int) -> Work:
 
     def plan() -> None:
         jobs.refresh_largest("shared")
-        for uid in state.dirty.take_jobs():
-            jobs.look(uid, NOW)
+        for uid in state.queues.jobs.take():
+            jobs.reconcile(uid, NOW)
         memory.append(PartitionState(PolicyRunner(state.partitions["shared"].spec.policy)))
 
     def cycle() -> CycleResult:
@@ -114,7 +114,7 @@ def measure(count: int, gpus: int) -> Work:
 
     def never_fits() -> None:
         take(state, a_body(count, gpuMemory="400Gi"))
-        jobs.look(f"uid-job-{count}", NOW)
+        jobs.reconcile(f"uid-job-{count}", NOW)
         said = jobs.status(f"uid-job-{count}", NOW)
         assert said is not None
         assert said[0].reason == Reason.NEVER_FITS

@@ -92,7 +92,7 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
     jobs = JobReconciler(state)
     jobs.refresh_largest(name)
     for job in list(state.jobs_of(name)):
-        jobs.look(job.metadata.uid, now)
+        jobs.reconcile(job.metadata.uid, now)
     waiting = dict(jobs.waiting[name])
     if uid not in waiting:
         return []

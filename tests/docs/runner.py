@@ -52,8 +52,8 @@ async def run_page(page: Page, folder: Path, kubeconfig: Path) -> None:
 async def _check(page: Page, command: Command, folder: Path, kubeconfig: Path) -> None:
     text = command.text
     for word, value in page.words.items():
-        text = re.sub(rf"\b{word}\b", value, text)
-    again = bool(READS.match(text)) and not command.until
+        text = re.sub(rf"(?<![\w.]){word}(?!\w)", value, text)
+    again = command.output is not None and READS.match(text)
     async with asyncio.timeout(DEADLINE_SECONDS) as deadline:
         while True:
             code, printed = await shell(text, folder, kubeconfig, until=command.until)
@@ -89,7 +89,7 @@ async def shell(text: str, folder: Path, kubeconfig: Path, *, until: str = "") -
         env={
             **os.environ,
             "COLUMNS": "100",
-            "HOME": str(folder),
+            "HOME": str(kubeconfig.parent),
             "KUBECONFIG": str(kubeconfig),
             "NO_COLOR": "1",
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

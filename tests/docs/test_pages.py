@@ -10,9 +10,11 @@ from docs.conftest import new_cluster
 from docs.pages import PAGES, ROOT, Page, read_page
 from docs.runner import run_page
 
-WITH_COMMANDS = [page for page in map(read_page, PAGES) if page.cluster]
+WITH_COMMANDS = [
+    page for page in map(read_page, PAGES) if page.commands and "runbooks" in str(page.path)
+]
 OFFLINE = [page for page in WITH_COMMANDS if not page.cluster]
-RUNBOOKS = [page for page in WITH_COMMANDS if page.path.parent.name == "runbooks"]
+RUNBOOKS = [page for page in WITH_COMMANDS if page.path.parent.name == "runbooks" and page.cluster]
 ON_CLUSTER = [page for page in WITH_COMMANDS if page not in OFFLINE + RUNBOOKS]
 
 

@@ -14,36 +14,37 @@ HEAD = """\
      pytest tests/metrics/test_document.py --update-golden -->
 # Metrics
 
-`partita run --health-port PORT` serves `/metrics` beside `/healthz` and `/readyz`, in Prometheus'
-text format or OpenMetrics. Scrape every replica: the one that leads tells everything, the others
-only `partita_leader 0` and of their own process, so no queue is counted twice. Figures of the state
-are read from it at the scrape; counters and histograms begin at zero when a process begins to lead,
-as Prometheus expects of a restart.
+`partita run --health-port PORT` serves `/metrics` next to `/healthz` and `/readyz`, in the Prometheus
+text format or OpenMetrics. Scrape every replica. Only the leader exports the metrics below; the other
+replicas export `partita_leader 0` and the metrics of their own process, so nothing is counted twice.
+Gauges are read from the operator's state at each scrape. Counters and histograms start at 0 when a
+process becomes the leader.
 
-[`manifests/monitoring`](../manifests/monitoring) holds a PodMonitor, rules and a Grafana dashboard;
-each alert has a page in [`runbooks`](runbooks).
+[`manifests/monitoring`](../manifests/monitoring) has a PodMonitor, alert rules and a Grafana dashboard.
+Each alert has a runbook in [`runbooks`](runbooks/README.md).
 
-No label holds the name of a job, a Pod or a namespace: labels are partitions, GPUs, nodes and
-policies that exist, and words of fixed lists. A job's own story is in its status, and in
-[traces](#traces).
+No label contains the name of a job, a Pod or a namespace. Labels are partitions, GPUs, nodes, policies
+and values of fixed lists. The history of a single job is in its status and in its [trace](#traces).
 """
 
 TAIL = """\
 ## Traces
 
-`partita run --trace` sends the life of each job, once it has come to its end, as OpenTelemetry
-spans over OTLP/HTTP (`pip install 'partita[trace]'`). It is off by default. Where to, with which
-headers and which sampler is said by OpenTelemetry's own variables, such as
-`OTEL_EXPORTER_OTLP_ENDPOINT`. The NetworkPolicy of [`manifests`](../manifests) lets the operator reach
-nothing but the API server: add the collector, and DNS, to its egress.
+`partita run --trace` exports each finished job as OpenTelemetry spans over OTLP/HTTP. It needs the
+extra `trace` of the Python package and is off by default. OpenTelemetry's own environment variables,
+such as `OTEL_EXPORTER_OTLP_ENDPOINT`, set the endpoint, the headers and the sampler. The NetworkPolicy in
+[`manifests`](../manifests) allows the operator to connect to the API server only: add the collector
+and DNS to its egress rules.
 
-The span `job` reaches from submission to the end and has the job's UID as `partita.job.uid`; below
-it is one span `attempt` for each start, and below that its steps: `queued`, `starting`, `loading`
-(until the first use of the GPU, where that was seen) and `running`. All times are those of the
-job's status, so a restart of the operator in between loses nothing. A job that is deleted before
-its end leaves no trace, one that is retried after its end leaves another, and of very many attempts
-those are left out that the status does not keep. What a collector does not take in time is dropped;
-it holds nothing up.
+The span `job` lasts from the submission to the end of the job and has the job's UID as
+`partita.job.uid`. It has one child span `attempt` for each start. The children of `attempt` are its
+steps: `queued`, `starting`, `loading` (until the first use of the GPU, if it was observed) and `running`.
+All times come from the job's status, so a restart of the operator loses nothing.
+
+- A job that is deleted before it finishes has no trace.
+- A job that is retried after it finished has another trace.
+- Attempts that the status no longer holds are missing.
+- Spans that the collector does not accept in time are dropped. They never delay the operator.
 """
 
 

@@ -134,7 +134,7 @@ def test_jobs_are_counted_by_phase_and_what_waits_by_reason():
     assert {reason: n for (reason,), n in reasons.items() if n} == waiting
     assert ("uid-4711",) not in reasons
     assert set(values(made, d.QUEUE, partition="empty").values()) == {0}
-    assert values(made, d.HOMELESS) == {(): 1}
+    assert values(made, d.WITHOUT_PARTITION) == {(): 1}
     assert ("nowhere", "Queued") not in values(made, d.JOBS)
 
 
@@ -163,7 +163,7 @@ def test_since_when_the_oldest_waits_that_time_can_help():
 # GPUs.
 
 
-def test_a_gpu_with_allocations_use_and_mps():
+def test_a_gpu_with_allocations_usage_and_mps():
     usage = {"memory": "3Gi", "gpuUtilization": 42}
     told = {"usage": usage, "mps": {"state": "Faulted", "clients": 3}}
     ledger = {"uid-a": allocation("a"), "uid-b": allocation("b", memory=GIB)}

@@ -50,7 +50,7 @@ CASES = [
         {'partita_leader{pod="a"}': "1 0x20", 'partita_leader{pod="b"}': "0 1x20"},
         minutes=5,
         early=3,
-        says="No operator leads, so no job starts and no GPU is given back.",
+        says="No operator is the leader, so no job starts and no allocation is released.",
     ),
     Case(
         "PartitaUnreadableObjects",
@@ -58,7 +58,7 @@ CASES = [
         {'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': "2x10 0x50"},
         minutes=20,
         early=10,
-        says="2 sharedgpujobs cannot be read: spec.slice is wrong.",
+        says="2 sharedgpujobs cannot be read: spec.slice is invalid.",
         labels={"resource": "sharedgpujobs", "field": "spec.slice"},
     ),
     Case(
@@ -75,7 +75,7 @@ CASES = [
         {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0 1 0x20"},
         minutes=4,
         early=2,
-        says="GPU shared-0 has faulted and does not come back by itself.",
+        says="GPU shared-0 has faulted and does not recover by itself.",
         labels=GPU,
     ),
     Case(
@@ -84,7 +84,7 @@ CASES = [
         {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0x5 1 0x60"},
         minutes=20,
         early=8,
-        says="GPU shared-0 has faulted and come back more than once in an hour.",
+        says="GPU shared-0 has faulted and recovered more than once in an hour.",
         labels=GPU,
     ),
     Case(
@@ -93,7 +93,7 @@ CASES = [
         {f'partita_gpu_state{{{LABELS},state="Draining"}}': "1x60"},
         minutes=12,
         early=8,
-        says="GPU shared-0 is Unready and takes no jobs.",
+        says="GPU shared-0 is Unready and accepts no jobs.",
         labels={**GPU, "state": "Unready"},
     ),
     Case(
@@ -130,7 +130,7 @@ CASES = [
         },
         minutes=35,
         early=20,
-        says="Partition shared lacks 2 GPUs of those it asks for.",
+        says="Partition shared has 2 fewer ready GPUs than it requests.",
         labels={"partition": "shared"},
     ),
     Case(
@@ -160,7 +160,7 @@ CASES = [
         },
         minutes=130,
         early=30,
-        says="GPU shared-0 is allocated, and has hardly been used for two hours.",
+        says="GPU shared-0 is allocated but has been almost idle for two hours.",
         labels=GPU,
     ),
     Case(
@@ -181,7 +181,7 @@ CASES = [
         },
         minutes=70,
         early=50,
-        says="3 jobs wait for a change of their YAML: NeverFits.",
+        says="3 jobs cannot run until their YAML changes: NeverFits.",
         labels={"partition": "shared", "reason": "NeverFits"},
     ),
     Case(
@@ -190,7 +190,7 @@ CASES = [
         {"partita_jobs_without_partition": "1x30 0x70"},
         minutes=70,
         early=50,
-        says="1 jobs wait for a change of their YAML: PartitionNotFound.",
+        says="1 jobs cannot run until their YAML changes: PartitionNotFound.",
     ),
     Case(
         "PartitaOutOfMemoryOften",
@@ -221,7 +221,7 @@ CASES = [
         },
         minutes=100,
         early=20,
-        says="Allocated GPU memory of partition shared lies idle until its Pods run: 4m 36s (p90).",
+        says="GPU memory of partition shared is allocated but unused while Pods start: 4m 36s (p90).",
         labels={"partition": "shared"},
     ),
     Case(
@@ -230,7 +230,7 @@ CASES = [
         {f"partita_policy_healthy{{{CHARGE}}}": "0x10 1x50"},
         minutes=20,
         early=10,
-        says="Policy dqn of partition shared does not decide.",
+        says="Policy dqn of partition shared failed; the fallback decides.",
         labels=POLICY,
     ),
     Case(
@@ -245,7 +245,7 @@ CASES = [
         },
         minutes=40,
         early=10,
-        says="25% of the decisions of dqn were left to its fallback.",
+        says="The fallback made 25% of the decisions of dqn.",
         labels=POLICY,
     ),
     Case(
@@ -254,7 +254,7 @@ CASES = [
         {f"partita_guard_rejections_total{{{CHARGE}}}": "5x60"},
         minutes=40,
         early=10,
-        says="Policy dqn goes on to propose what breaks a rule.",
+        says="The guard keeps rejecting placements of policy dqn.",
         labels=POLICY,
     ),
     Case(
@@ -271,7 +271,7 @@ CASES = [
         },
         minutes=40,
         early=10,
-        says="Policy dqn takes 1.99s (p99) of the 2 s it has.",
+        says="Policy dqn takes 1.99s (p99) for a decision; the limit is 2 s.",
         labels=POLICY,
     ),
 ]

@@ -52,8 +52,8 @@ def partition_samples(state: State) -> Iterator[Sample]:
         yield Sample(d.WANTED, partition.spec.gpus, (name,))
         yield from _jobs(name, state)
     there = {*state.partitions, *(one.name for one in state.unreadable.of("gpupartitions"))}
-    homeless = sum(job.spec.partition not in there for job in state.jobs.values())
-    yield Sample(d.HOMELESS, homeless)
+    without_partition = sum(job.spec.partition not in there for job in state.jobs.values())
+    yield Sample(d.WITHOUT_PARTITION, without_partition)
     unreadable = Counter((one.plural, one.field) for one in state.unreadable)
     for kind, count in unreadable.items():
         yield Sample(d.UNREADABLE, count, kind)
@@ -103,7 +103,7 @@ def policy_samples(partition: str, runner: PolicyRunner) -> Iterator[Sample]:
 
 
 def gpu_samples(state: State) -> Iterator[Sample]:
-    """Yield how the GPUs stand, and what is allocated and used on them."""
+    """Yield the state of the GPUs, and what is allocated and used on them."""
     for server in state.servers.values():
         yield from _gpu(server, state.partitions.get(server.spec.partition), state)
 

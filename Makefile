@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -130,6 +130,9 @@ image: ## Build Partita's image, and say how a cluster gets it (needs docker, po
 
 release: $(DEV) ## Build wheel, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
 	@$(PY) tools/release.py dist $(ARGS)
+
+docs: $(DEV) ## Build the documentation site in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 reference: $(RUNTIME) ## Generate docs/reference/ from the models and from --help
 	@$(PY) tools/reference.py

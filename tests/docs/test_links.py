@@ -1,4 +1,7 @@
-"""Pages that lead somewhere, and commands that exist."""
+"""Links of the pages at the root of the repository, and make targets of all pages.
+
+Links of the pages in docs/ are checked by `test_site.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,11 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 
-from partita.cli import main
-
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted(ROOT.glob("*.md"))
+ALL_PAGES = [*PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
@@ -41,18 +42,8 @@ def test_links_lead_to_something(page: Path) -> None:
             assert anchor in anchors(found), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_partita_command_of_a_page_is_understood(page: Path) -> None:
-    """Names and options are parsed as the command would; nothing is run."""
-    for name, *args in commands(page, "partita"):
-        command = main.get_command(click.Context(main), name)
-        assert command is not None, name
-        parser = command.make_parser(click.Context(command, info_name=name))
-        parser.parse_args(args)  # raises where an option is unknown
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_make_target_of_a_page_is_there(page: Path) -> None:
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target, *_ in commands(page, "make"):
         assert f"\n{target}:" in makefile, target

@@ -1,0 +1,33 @@
+"""A hook of MkDocs: links that leave docs/ lead to the file in the repository.
+
+Pages link to source files by relative paths, which work on GitHub and in an editor. The site has no
+such files, so there each of these links becomes one to `repo_url`. A link to a file that does not
+exist stays as it is, and `mkdocs build --strict` fails on it.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+from mkdocs.structure.pages import Page
+
+__all__ = ["on_page_markdown"]
+
+_LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Return a page's text with the links that leave docs/ rewritten."""
+    docs = Path(config.docs_dir)
+    folder = (docs / page.file.src_uri).parent
+
+    def rewrite(link: re.Match[str]) -> str:
+        target = (folder / link[2]).resolve()
+        if target.is_relative_to(docs) or not target.exists():
+            return link[0]
+        kind = "tree" if target.is_dir() else "blob"
+        path = target.relative_to(docs.parent).as_posix()
+        return f"{link[1]}{config.repo_url}/{kind}/main/{path}{link[3]}"
+
+    return _LINK.sub(rewrite, markdown)

@@ -41,7 +41,9 @@ _LONG = (5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY)
 LEADER = Metric(
     "partita_leader", "gauge", "1 if this process is the leader, 0 if it waits for the Lease."
 )
-BUILD = Metric("partita_build_info", "gauge", "Always 1; the label is the version that runs.", ("version",))
+BUILD = Metric(
+    "partita_build_info", "gauge", "Always 1; the label is the version that runs.", ("version",)
+)
 API_WRITES = Metric(
     "partita_api_writes_total",
     "counter",
@@ -75,7 +77,9 @@ OLDEST = Metric(
     "Absent if no job waits.",
     ("partition",),
 )
-WITHOUT_PARTITION = Metric("partita_jobs_without_partition", "gauge", "Jobs whose partition does not exist.")
+WITHOUT_PARTITION = Metric(
+    "partita_jobs_without_partition", "gauge", "Jobs whose partition does not exist."
+)
 FINISHED = Metric(
     "partita_jobs_finished_total",
     "counter",
@@ -84,7 +88,10 @@ FINISHED = Metric(
 )
 
 ATTEMPTS = Metric(
-    "partita_attempts_total", "counter", "Attempts that ended, by outcome.", ("partition", "outcome")
+    "partita_attempts_total",
+    "counter",
+    "Attempts that ended, by outcome.",
+    ("partition", "outcome"),
 )
 RESIZES = Metric(
     "partita_out_of_memory_resizes_total",
@@ -109,8 +116,7 @@ START_TIME = Metric(
 FIRST_USE_TIME = Metric(
     "partita_attempt_first_use_seconds",
     "histogram",
-    "Time from the start of the container until the program used the GPU, if an agent "
-    "observed it.",
+    "Time from the start of the container until the program used the GPU, if an agent observed it.",
     ("partition",),
     (1.0, 2.5, 5.0, 10.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR),
 )
@@ -174,7 +180,10 @@ SHADOW_FAILURES = Metric(
 )
 
 WANTED = Metric(
-    "partita_partition_wanted_gpus", "gauge", "GPUs that the partition requests (`spec.gpus`).", ("partition",)
+    "partita_partition_wanted_gpus",
+    "gauge",
+    "GPUs that the partition requests (`spec.gpus`).",
+    ("partition",),
 )
 _GPU = ("partition", "gpu")
 GPU_INFO = Metric(
@@ -193,7 +202,9 @@ GPU_MEMORY = Metric("partita_gpu_memory_bytes", "gauge", "Memory of the GPU.", _
 GPU_ALLOCATABLE = Metric(
     "partita_gpu_allocatable_memory_bytes", "gauge", "Memory that can be allocated to jobs.", _GPU
 )
-GPU_ALLOCATED = Metric("partita_gpu_allocated_memory_bytes", "gauge", "Memory that is allocated to jobs.", _GPU)
+GPU_ALLOCATED = Metric(
+    "partita_gpu_allocated_memory_bytes", "gauge", "Memory that is allocated to jobs.", _GPU
+)
 GPU_USED = Metric(
     "partita_gpu_used_memory_bytes",
     "gauge",
@@ -206,7 +217,9 @@ GPU_UTILIZATION = Metric(
     "GPU utilization from 0 to 1, measured by the agent. Absent before its first report.",
     _GPU,
 )
-GPU_JOBS = Metric("partita_gpu_allocated_jobs", "gauge", "Jobs with an allocation on the GPU.", _GPU)
+GPU_JOBS = Metric(
+    "partita_gpu_allocated_jobs", "gauge", "Jobs with an allocation on the GPU.", _GPU
+)
 GPU_UNKNOWN = Metric(
     "partita_gpu_unknown_processes",
     "gauge",
@@ -238,8 +251,8 @@ SECTIONS = (
     ),
     Section(
         "Attempts",
-        "The overhead of an attempt, by step: queued, allocated, container running, first use of the "
-        "GPU. A step is counted when it is written to the job's status. The first use is reported "
+        "The overhead of an attempt, by step: queued, allocated, container running, first use of "
+        "the GPU. A step is counted when it is written to the job's status. The first use is reported "
         "by the agent with a resolution of one second and written when the attempt ends.",
         (ATTEMPTS, RESIZES, QUEUED_TIME, START_TIME, FIRST_USE_TIME, RUN_TIME),
     ),
@@ -260,8 +273,8 @@ SECTIONS = (
     ),
     Section(
         "GPUs",
-        "The label `gpu` is the name of the GPUServer. Usage comes from the reports of the agent in "
-        "the status of the GPUServer. Agents have no metrics endpoint of their own.",
+        "The label `gpu` is the name of the GPUServer. Usage comes from the reports of the agent "
+        "in the status of the GPUServer. Agents have no metrics endpoint of their own.",
         (
             WANTED,
             GPU_INFO,

@@ -15,7 +15,7 @@ from typing import TypeVar
 from acceptance.children import alive, end, start
 from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
-from partita.agent.mps_control import CONTROL, ControlDaemon, ServerState
+from partita.agent.mps_control import CONTROL, MPSControl, ServerState
 
 __all__ = ["SERVER", "Daemon", "client_environment", "plain_environment"]
 
@@ -103,11 +103,11 @@ class Daemon:
             self.stop()
             raise
 
-    def ask(self, question: Callable[[ControlDaemon], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[MPSControl], Awaitable[T]]) -> T:
         """Ask it something."""
 
         async def asking() -> T:
-            return await question(ControlDaemon(str(self.pipes), asyncio.Lock()))
+            return await question(MPSControl(str(self.pipes), asyncio.Lock()))
 
         return asyncio.run(asking())
 

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from partita.agent.sampling import SAMPLE_INTERVAL, GPUReading, Trace, Use, attribute
+from partita.agent.sampling import SAMPLE_INTERVAL, GPUSample
+from partita.agent.usage import UsageSample, UsageTrace, attribute
 
 if TYPE_CHECKING:
     from partita.agent.nvml import NVMLDevice
@@ -28,7 +29,7 @@ class Sampler:
 
     gpu: NVMLDevice
     pid: int
-    trace: Trace = field(default_factory=Trace)
+    trace: UsageTrace = field(default_factory=UsageTrace)
     begin: float = field(default_factory=time.time)
     seen: bool = False
     """Whether NVML ever named the program; otherwise the figures are the whole GPU's."""
@@ -48,7 +49,7 @@ class Sampler:
         if self.pid not in memory:
             # In a container the driver may name PIDs of the machine beneath.
             memory = {self.pid: used}
-        reading = GPUReading(
+        reading = GPUSample(
             at=now,
             memory={self.pid: memory[self.pid]},
             used=used,
@@ -65,6 +66,6 @@ class Sampler:
         while time.time() < end:
             self()
 
-    def steps(self) -> list[Use]:
+    def steps(self) -> list[UsageSample]:
         """Return the profile so far."""
         return self.trace.steps(self.begin, time.time())

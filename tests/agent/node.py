@@ -17,7 +17,7 @@ from uuid import uuid4
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.main import Agent
-from partita.agent.mps_daemon import Wrapper
+from partita.agent.mps_daemon import MPSDaemon
 from partita.agent.paths import Paths
 from partita.agent.settings import AgentSettings
 from partita.kube.client import Kube
@@ -134,7 +134,7 @@ class Node:
         """Start the Pod's other container."""
         self._stop_mps = asyncio.Event()
         self._tasks.append(
-            asyncio.create_task(Wrapper(self.paths, self._stop_mps).run(), name="mps")
+            asyncio.create_task(MPSDaemon(self.paths, self._stop_mps).run(), name="mps")
         )
 
     def start_agent(self, **more: Any) -> asyncio.Task[None]:

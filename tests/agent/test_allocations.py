@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import structlog
 
+from partita.agent.allocations import AllocationReader
+from partita.agent.enforcement import Enforcement
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.running_jobs import RunningJobs
 from partita.kube.client import PODS, Kind, Kube
@@ -39,27 +41,28 @@ class Server:
 
 async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     server = Server()
+    events = cast("Events", None)
     jobs = RunningJobs(
-        cast("Kube", server),
-        "p-0",
-        cast("Events", None),
-        SharingMode.MPS,
-        cast("Any", None),
-        cast("PodsOfProcesses", None),
+        ledger=AllocationReader(cast("Kube", server), "p-0"),
+        events=events,
+        mode=SharingMode.MPS,
+        enforcement=Enforcement(events, cast("Any", None)),
+        processes=cast("PodsOfProcesses", None),
+        mps_servers=set,
     )
     with structlog.testing.capture_logs() as logs:
-        await jobs.poll()
-        assert await jobs.alone()
+        await jobs.read_ledger()
+        assert await jobs.has_single_job()
         server.allocations = "none"
-        await jobs.poll()
-        await jobs.poll()
-        assert list(jobs.allocations) == [("uid", 1)]
+        await jobs.read_ledger()
+        await jobs.read_ledger()
+        assert list(jobs.ledger.allocations) == [("uid", 1)]
         assert jobs.finished.empty()
-        assert not jobs.released()
-        assert not await jobs.alone(), "what cannot be told is no"
+        assert not jobs.ledger.released()
+        assert not await jobs.has_single_job(), "what cannot be told is no"
         server.allocations = {}
-        await jobs.poll()
-    assert jobs.released()
+        await jobs.read_ledger()
+    assert jobs.ledger.released()
     (said,) = [entry for entry in logs if entry["event"] == "GPUServer unreadable"]
     assert said["server"] == "p-0"
     assert said["problem"].startswith("status.allocations: ")

@@ -79,10 +79,10 @@ async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_n
         watch = kubelet.watch(asked.endpoint)
         ids = {f"00000001-{n}" for n in range(3)}
         assert health_of(await watch.read()) == dict.fromkeys(ids, "Unhealthy")
-        await plugin.tell(healthy=True)
+        await plugin.set_healthy(healthy=True)
         assert health_of(await watch.read()) == dict.fromkeys(ids, "Healthy")
-        await plugin.tell(healthy=True)
-        await plugin.tell(healthy=False)
+        await plugin.set_healthy(healthy=True)
+        await plugin.set_healthy(healthy=False)
         assert health_of(await watch.read()) == dict.fromkeys(ids, "Unhealthy")
         watch.cancel()
 
@@ -90,7 +90,7 @@ async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_n
 async def test_a_container_gets_the_pipes_and_keeps_its_own_shared_memory(kubelet: Kubelet):
     async with serving(kubelet, slots()) as (plugin,):
         asked = await kubelet.registered()
-        await plugin.tell(healthy=True)
+        await plugin.set_healthy(healthy=True)
         answer = await kubelet.allocate(asked.endpoint, ["00000001-0"], ["00000001-1"])
         assert len(answer.container_responses) == 2
         for container in answer.container_responses:
@@ -124,7 +124,7 @@ async def test_an_unhealthy_gpu_is_given_to_nobody(kubelet: Kubelet):
 async def test_it_registers_again_when_kubelet_has_restarted(kubelet: Kubelet):
     async with serving(kubelet, slots()) as (plugin,):
         await kubelet.registered()
-        await plugin.tell(healthy=True)
+        await plugin.set_healthy(healthy=True)
         await kubelet.stop()
         await kubelet.start()
         asked = await kubelet.registered(2)
@@ -163,7 +163,7 @@ async def test_several_gpus_of_a_node_have_a_plugin_each(kubelet: Kubelet):
             "gpu.partita.dev/00000001": "partita-00000001.sock",
             "gpu.partita.dev/00000002": "partita-00000002.sock",
         }
-        await first.tell(healthy=True)
+        await first.set_healthy(healthy=True)
         with pytest.raises(grpc.aio.AioRpcError):
             await kubelet.allocate("partita-00000002.sock", ["00000002-0"])
         await kubelet.allocate("partita-00000001.sock", ["00000001-0"])

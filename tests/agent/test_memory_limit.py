@@ -1,4 +1,4 @@
-"""The second line: who is above the allocation, and which process goes."""
+"""Which process is terminated when a job exceeds its memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, Contexts, offences
+from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, ContextSize, memory_violations
 
 MIB = 1 << 20
 
@@ -16,50 +16,51 @@ def allocation(name: str = "train", memory: int = 1000) -> AttemptAllocation:
 
 
 def test_a_process_within_its_allocation_and_a_context_stays():
-    assert offences({1: 1300 * MIB}, {1: allocation()}, 300 * MIB) == []
+    assert memory_violations({1: 1300 * MIB}, {1: allocation()}, 300 * MIB) == []
 
 
 def test_a_process_above_it_goes_and_its_neighbour_does_not():
     mine, other = allocation(), allocation("other", 500)
-    (found,) = offences({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
-    assert (found.pid, found.allocation, found.used) == (1, mine, 2000 * MIB)
+    (found,) = memory_violations({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
+    assert (found.pid, found.allocation) == (1, mine)
+    assert found.used == "2000Mi of GPU memory with 1000Mi allocated"
 
 
 def test_of_a_jobs_processes_the_largest_goes_first():
     mine = allocation()
-    (found,) = offences(
+    (found,) = memory_violations(
         {1: 900 * MIB, 2: 800 * MIB, 3: 10 * MIB}, dict.fromkeys((1, 2, 3), mine), 0
     )
-    assert (found.pid, found.used) == (1, 1710 * MIB)
+    assert (found.pid, found.used) == (1, "1710Mi of GPU memory with 1000Mi allocated")
 
 
 def test_each_process_may_have_a_context():
     mine = allocation()
     memory = {1: 800 * MIB, 2: 800 * MIB}
-    assert offences(memory, dict.fromkeys(memory, mine), 300 * MIB) == []
-    assert len(offences(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
+    assert memory_violations(memory, dict.fromkeys(memory, mine), 300 * MIB) == []
+    assert len(memory_violations(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
 
 
 def test_nobodys_processes_are_left_alone():
-    assert offences({1: 9000 * MIB}, {}, 0) == []
+    assert memory_violations({1: 9000 * MIB}, {}, 0) == []
 
 
 def test_the_context_is_the_smallest_that_was_seen_of_a_settled_process():
-    contexts = Contexts()
-    assert contexts.size == LARGEST_CONTEXT
-    contexts.see(0.0, {1: 20 * MIB})  # it is still being made
-    assert contexts.size == LARGEST_CONTEXT
-    contexts.see(SETTLED_AFTER, {1: 300 * MIB, 2: 10 * MIB})
-    assert contexts.size == 300 * MIB
-    contexts.see(SETTLED_AFTER + 1, {1: 5000 * MIB})
-    assert contexts.size == 300 * MIB
+    contexts = ContextSize()
+    assert contexts.bytes == LARGEST_CONTEXT
+    contexts.add(0.0, {1: 20 * MIB})  # it is still being made
+    assert contexts.bytes == LARGEST_CONTEXT
+    contexts.add(SETTLED_AFTER, {1: 300 * MIB, 2: 10 * MIB})
+    assert contexts.bytes == 300 * MIB
+    contexts.add(SETTLED_AFTER + 1, {1: 5000 * MIB})
+    assert contexts.bytes == 300 * MIB
 
 
 def test_a_process_with_nothing_yet_tells_nothing_of_contexts():
-    contexts = Contexts()
-    contexts.see(0.0, {1: 0})
-    contexts.see(10.0, {1: 0})
-    assert contexts.size == LARGEST_CONTEXT
+    contexts = ContextSize()
+    contexts.add(0.0, {1: 0})
+    contexts.add(10.0, {1: 0})
+    assert contexts.bytes == LARGEST_CONTEXT
 
 
 @given(
@@ -72,7 +73,7 @@ def test_ending_one_after_the_other_comes_to_an_end_within_the_allocation(
 ):
     memory = {pid: size * MIB for pid, size in sizes.items()}
     mine = allocation(memory=allocated)
-    while found := offences(memory, dict.fromkeys(memory, mine), context * MIB):
+    while found := memory_violations(memory, dict.fromkeys(memory, mine), context * MIB):
         (one,) = found
         assert memory[one.pid] == max(memory.values())
         del memory[one.pid]

@@ -11,7 +11,8 @@ import pytest
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import mps_control
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps_control import ControlDaemon, ServerState, parse_pids, parse_state
+from partita.agent.mps_control import MPSControl, ServerState, parse_pids, parse_state
+from support.polling import until
 
 GPU = uuid_of(0)
 
@@ -27,7 +28,7 @@ class FakeDaemon:
             "CUDA_MPS_LOG_DIRECTORY": str(gpus.folder / "log"),
             "CUDA_VISIBLE_DEVICES": GPU,
         }
-        self.control = ControlDaemon(str(self.pipes), asyncio.Lock())
+        self.control = MPSControl(str(self.pipes), asyncio.Lock())
         self.daemon: subprocess.Popen[str] | None = None
 
     def start(self, *options: str) -> None:
@@ -43,12 +44,6 @@ class FakeDaemon:
         await self.control.start_server(0)
         (pid,) = await self.control.servers()
         return pid
-
-    async def until(self, holds) -> None:
-        """Wait for a question to be answered with yes."""
-        async with asyncio.timeout(10):
-            while not await holds():
-                await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -84,7 +79,7 @@ async def test_a_server_is_started_seen_and_ended(daemon: FakeDaemon):
     assert await daemon.control.servers() == []
     server = await daemon.server()
     assert await daemon.control.state(server) is ServerState.ACTIVE
-    assert await daemon.control.look(server) == (ServerState.ACTIVE, [])
+    assert await daemon.control.status(server) == (ServerState.ACTIVE, [])
     await daemon.control.quit()
     assert daemon.daemon is not None
     assert daemon.daemon.wait(10) == 0
@@ -99,13 +94,13 @@ async def test_clients_are_listed_while_they_live(daemon: FakeDaemon):
     async def connected() -> bool:
         return await daemon.control.clients(server) == [program.pid]
 
-    await daemon.until(connected)
+    await until(connected)
     program.kill()
 
     async def gone() -> bool:
         return await daemon.control.clients(server) == []
 
-    await daemon.until(gone)
+    await until(gone)
 
 
 async def test_a_client_is_terminated_alone(daemon: FakeDaemon):
@@ -115,7 +110,7 @@ async def test_a_client_is_terminated_alone(daemon: FakeDaemon):
     async def connected() -> bool:
         return len(await daemon.control.clients(server)) == 2
 
-    await daemon.until(connected)
+    await until(connected)
     assert await daemon.control.terminate(server, victim.pid) == ""
     code, said = ended(victim)
     assert (code, "terminated by the server" in said) == (1, True)
@@ -132,36 +127,46 @@ async def test_what_is_no_client_is_not_terminated_and_it_is_said_why(daemon: Fa
 async def test_no_answer_is_an_error_within_the_deadline(daemon: FakeDaemon):
     await daemon.server()
     daemon.gpus.mps(hang=1)
-    control = ControlDaemon(str(daemon.pipes), asyncio.Lock(), deadline=0.2)
+    control = MPSControl(str(daemon.pipes), asyncio.Lock(), deadline=0.2)
     started = time.monotonic()
     with pytest.raises(MPSUnansweredError):
         await control.servers()
     assert time.monotonic() - started < 5
 
 
-async def test_a_busy_daemon_turns_a_second_command_away_and_ours_waits_for_its_turn(
-    daemon: FakeDaemon,
+async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ):
-    hung = daemon.gpus.start(
-        daemon.gpus.built.control, **daemon.environment
-    )  # it reads from a pipe
+    rejections: list[str] = []
+    run = MPSControl._run
+
+    async def recorded(control: MPSControl, text: str) -> tuple[int, str, str]:
+        code, out, error = await run(control, text)
+        if "Cannot send command" in error:
+            rejections.append(text)
+        return code, out, error
+
+    monkeypatch.setattr(MPSControl, "_run", recorded)
+    control = MPSControl(str(daemon.pipes), asyncio.Lock(), deadline=30)
+    # A client that holds the daemon's only connection: it waits for its standard input.
+    hung = daemon.gpus.start(daemon.gpus.built.control, **daemon.environment)
     try:
-        control = ControlDaemon(str(daemon.pipes), asyncio.Lock(), deadline=10)
 
-        async def turned_away() -> bool:
-            code, _, said = await control._run("get_server_list")
-            return code == 1 and "Cannot send command" in said
+        async def is_busy() -> bool:
+            await control._run("get_server_list")
+            return bool(rejections)
 
-        await daemon.until(turned_away)
+        await until(is_busy)
+        rejections.clear()
         waiting = asyncio.create_task(control.servers())
-        await asyncio.sleep(0)
+        await until(lambda: rejections)
         hung.kill()
         assert await waiting == []
     finally:
         hung.kill()
 
 
-async def test_commands_of_ours_do_not_turn_each_other_away(
+async def test_commands_of_one_client_do_not_reject_each_other(
     daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(mps_control, "_RETRY", 1000.0)
@@ -182,7 +187,7 @@ async def test_without_the_program_there_is_no_daemon(
 ):
     monkeypatch.setenv("PATH", str(fake_gpus.folder))
     with pytest.raises(MPSGoneError, match="compute"):
-        await ControlDaemon(str(fake_gpus.folder), asyncio.Lock()).servers()
+        await MPSControl(str(fake_gpus.folder), asyncio.Lock()).servers()
 
 
 async def test_a_limit_refuses_what_is_above_it_and_only_there(daemon: FakeDaemon):
@@ -238,7 +243,7 @@ async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(daemon: 
     async def connected() -> bool:
         return await daemon.control.clients(server) == [neighbour.pid]
 
-    await daemon.until(connected)
+    await until(connected)
     neighbour.send_signal(19)
     assert ended(daemon.run("alloc:10", "fault"))[0] == 1
     assert await daemon.control.state(server) is ServerState.FAULT
@@ -251,7 +256,7 @@ async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(daemon: 
     async def active() -> bool:
         return await daemon.control.state(server) is ServerState.ACTIVE
 
-    await daemon.until(active)
+    await until(active)
     assert ended(daemon.run("alloc:1"))[0] == 0
 
 

@@ -1,71 +1,86 @@
-"""`partita agent mps`: the control daemon's whole life, its bad days included."""
+"""`partita agent mps`: start, restart, faults and end of the control daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import mps_daemon as daemon_module
 from partita.agent.errors import MPSError, SetupError
-from partita.agent.mps_control import ControlDaemon, ServerState
-from partita.agent.mps_daemon import Wrapper, clear_directory
-from partita.agent.paths import Handover, Lock, Paths
+from partita.agent.file_lock import FileLock
+from partita.agent.mps_config import MPSConfig
+from partita.agent.mps_control import MPSControl, ServerState
+from partita.agent.mps_daemon import MPSDaemon, clear_directory
+from partita.agent.paths import Paths
+from support.polling import until
 
 UUID = uuid_of(0)
 
 
 class MPSDaemonRun:
-    """A wrapper, and the agent's side of it."""
+    """`partita agent mps` with the test in the place of the agent."""
 
-    def __init__(self, gpus: FakeGPUs) -> None:
+    def __init__(self, gpus: FakeGPUs, logs: list[Any]) -> None:
+        self.logs = logs
+        self.reads = 0
+        """How often the configuration was read."""
         self.gpus = gpus
         self.paths = Paths("gpus-0", gpus.folder / "run")
-        self.lock = Lock(self.paths.agent_lock)
+        self.lock = FileLock(self.paths.agent_lock)
         self.stop = asyncio.Event()
-        self.wrapper = Wrapper(self.paths, self.stop)
+        self.daemon = MPSDaemon(self.paths, self.stop)
         self.task: asyncio.Task[None] | None = None
         self.pipes = self.paths.pipes(UUID)
-        self.control = ControlDaemon(str(self.pipes), asyncio.Lock())
+        self.control = MPSControl(str(self.pipes), asyncio.Lock())
 
     def start(self) -> None:
-        self.task = asyncio.create_task(self.wrapper.run())
+        self.task = asyncio.create_task(self.daemon.run())
 
-    def hand_over(self, *, restarts: int = 0, memory: int = 40960, agent: int = 0) -> None:
-        """Say what the agent says."""
-        handover = Handover(UUID, memory, agent or os.getpid(), restarts)
-        handover.write(self.paths.handover)
+    def configure(self, *, restarts: int = 0, memory: int = 40960, agent: int = 0) -> None:
+        """Write the configuration as the agent does."""
+        config = MPSConfig(UUID, memory, agent or os.getpid(), restarts)
+        config.write(self.paths.mps_config)
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not holds():
-                await asyncio.sleep(0.01)
+    async def read_again(self) -> None:
+        """Wait until the configuration was read, and what follows from it was begun."""
+        before = self.reads
+        await until(lambda: self.reads >= before + 2)
+
+    async def logged(self, event: str) -> Any:
+        """Wait for an entry of the log."""
+        return await until(
+            lambda: next((e for e in self.logs if e["event"] == event), None), what=self.logs
+        )
 
     async def active(self, not_server: int = 0) -> int:
-        """Wait for an ACTIVE server, which is not this one; return its PID."""
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    for server in await self.control.servers():
-                        state = await self.control.state(server)
-                        if server != not_server and state is ServerState.ACTIVE:
-                            return server
-                except MPSError:
-                    pass
-                await asyncio.sleep(0.02)
+        """Wait for an ACTIVE server other than this one; return its PID."""
+
+        async def found() -> int:
+            with suppress(MPSError):
+                for server in await self.control.servers():
+                    state = await self.control.state(server)
+                    if server != not_server and state is ServerState.ACTIVE:
+                        return server
+            return 0
+
+        return int(await until(found))
 
     def pid(self) -> int:
         """PID of the control daemon."""
         return int(self._pid_file.read_text())
 
     def has_pid(self) -> bool:
-        """Whether a control daemon has said which process it is."""
+        """Whether a control daemon has written its PID."""
         return self._pid_file.exists() and self._pid_file.read_text() != ""
 
     @property
@@ -82,44 +97,52 @@ async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     monkeypatch.setattr(daemon_module, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(daemon_module, "_END_DEADLINE", 1.0)
     fake_gpus.start_driver()
-    made = MPSDaemonRun(fake_gpus)
-    yield made
-    made.stop.set()
-    if made.task is not None:
-        await asyncio.wait_for(made.task, 20)
-    made.lock.release()
+    with structlog.testing.capture_logs() as logs:
+        made = MPSDaemonRun(fake_gpus, logs)
+        read = MPSConfig.read
+
+        def counted(path: Path) -> MPSConfig | None:
+            made.reads += 1
+            return read(path)
+
+        monkeypatch.setattr(MPSConfig, "read", counted)
+        yield made
+        made.stop.set()
+        if made.task is not None:
+            await asyncio.wait_for(made.task, 20)
+        made.lock.release()
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
 
-async def test_it_waits_for_a_living_agents_word(mps: MPSDaemonRun):
-    mps.hand_over()  # left behind: nobody holds the lock
+async def test_the_configuration_of_an_agent_that_does_not_run_is_ignored(mps: MPSDaemonRun):
+    mps.configure()  # nobody holds the lock
     mps.start()
-    await asyncio.sleep(0.1)
-    assert not (mps.pipes / "control").exists()
-    assert mps.lock.take()
+    await mps.logged("waiting for the agent")
+    assert not mps.pipes.exists()
+    assert mps.lock.acquire()
     await mps.active()
 
 
-async def test_a_word_that_another_agent_left_is_not_believed(mps: MPSDaemonRun):
-    mps.hand_over(agent=os.getpid() + 1)
-    assert mps.lock.take()
+async def test_the_configuration_of_an_earlier_agent_is_ignored(mps: MPSDaemonRun):
+    mps.configure(agent=os.getpid() + 1)
+    assert mps.lock.acquire()
     mps.start()
-    await asyncio.sleep(0.1)
-    assert not (mps.pipes / "control").exists()
-    mps.hand_over()
+    await mps.logged("waiting for the agent")
+    assert not mps.pipes.exists()
+    mps.configure()
     await mps.active()
 
 
 async def test_limits_are_set_before_the_first_client(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over(memory=100)
+    assert mps.lock.acquire()
+    mps.configure(memory=100)
     mps.start()
     server = await mps.active()
     assert "100" in await mps.control.command(f"get_device_pinned_mem_limit {server} 0")
@@ -129,8 +152,8 @@ async def test_limits_are_set_before_the_first_client(mps: MPSDaemonRun):
 
 async def test_the_server_sees_this_gpu_alone(mps: MPSDaemonRun):
     mps.gpus.add(1)
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     await mps.active()
     assert (mps.gpus.folder / "gpu-0.processes").read_text().endswith("S\n")
@@ -138,107 +161,108 @@ async def test_the_server_sees_this_gpu_alone(mps: MPSDaemonRun):
 
 
 async def test_clients_of_several_users_share_one_server(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     program = mps.run("alloc:10", "forever")
-    await mps.until(lambda: program.pid in mps.gpus.pids())
+    await until(lambda: program.pid in mps.gpus.pids())
     assert await mps.control.clients(server) == [program.pid]
     log = mps.paths.logs(UUID) / "control.log"
     assert f"Starting new server {server} for user 0" in log.read_text()
 
 
 async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     old = mps.pid()
     os.kill(old, signal.SIGKILL)
     await mps.active(not_server=server)
     assert mps.pid() != old
-    await mps.until(lambda: not alive(server))
+    await until(lambda: not alive(server))
 
 
 async def test_another_daemon_is_started_when_the_agent_asks_for_it(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
-    mps.hand_over(restarts=1)
+    mps.configure(restarts=1)
     await mps.active(not_server=server)
 
 
 async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     old = mps.pid()
     os.kill(old, signal.SIGSTOP)
-    mps.hand_over(restarts=1)
-    await mps.until(lambda: not alive(old))
+    mps.configure(restarts=1)
+    await until(lambda: not alive(old))
     await mps.active(not_server=server)
 
 
 async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_asks(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(daemon_module, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    monkeypatch.setattr(daemon_module, "MPSControl", partial(MPSControl, deadline=0.3))
     mps.gpus.mps(hang=1)
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
-    await mps.until(mps.has_pid)
+    await until(mps.has_pid)
     old = mps.pid()
-    mps.hand_over(restarts=1)
-    await mps.until(lambda: not alive(old))
+    mps.configure(restarts=1)
+    await until(lambda: not alive(old))
     mps.gpus.mps()
     await mps.active()
 
 
 async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     program = mps.run("alloc:10", "forever")
-    await mps.until(lambda: program.pid in mps.gpus.pids())
+    await until(lambda: program.pid in mps.gpus.pids())
     mps.lock.release()  # it was killed
-    await asyncio.sleep(0.1)
-    assert mps.lock.take()  # and is back
-    mps.hand_over()
-    await asyncio.sleep(0.1)
+    await mps.read_again()
+    assert mps.lock.acquire()  # it runs again
+    mps.configure()
+    await mps.read_again()
     assert await mps.control.servers() == [server]
     assert program.poll() is None
 
 
-async def test_clients_outlive_an_agent_whose_word_is_gone(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+async def test_clients_outlive_an_agent_whose_configuration_is_missing(mps: MPSDaemonRun):
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     mps.lock.release()
-    mps.paths.handover.unlink()
-    await asyncio.sleep(0.1)
+    mps.paths.mps_config.unlink()
+    await mps.read_again()
     assert await mps.control.servers() == [server]
 
 
-async def test_it_ends_when_the_agent_gives_the_gpu_back_and_leaves_no_pipes(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps: MPSDaemonRun):
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
-    Handover("", 0, os.getpid()).write(mps.paths.handover)
-    await mps.until(lambda: not alive(server) and not mps.pipes.exists())
-    await asyncio.sleep(0.1)
-    assert not mps.pipes.exists()  # and no other is started
+    MPSConfig("", 0, os.getpid()).write(mps.paths.mps_config)
+    await until(lambda: not alive(server) and not mps.pipes.exists())
+    await mps.logged("waiting for the agent")
+    await mps.read_again()
+    assert not mps.pipes.exists(), "no other daemon is started"
 
 
 async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     server = await mps.active()
     control = mps.pid()
@@ -255,8 +279,8 @@ async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSD
         directory.mkdir(parents=True)
         (directory / name).write_text("of an earlier daemon")
     (mps.pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     await mps.active()  # and this process, whose PID stood in the file, lives
     old = mps.paths.logs(UUID) / "control.log.old"
@@ -271,14 +295,14 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
         CUDA_MPS_LOG_DIRECTORY=str(mps.paths.logs(UUID)),
         CUDA_VISIBLE_DEVICES=UUID,
     )
-    await mps.until((mps.pipes / "clients").exists)
+    await until((mps.pipes / "clients").exists)
     old.send_signal(signal.SIGSTOP)  # it does not even answer
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
     await mps.active()
     assert mps.pid() != old.pid
-    await mps.until(lambda: old.poll() is not None)
+    await until(lambda: old.poll() is not None)
 
 
 async def test_a_daemon_without_a_server_is_tried_again(
@@ -286,12 +310,12 @@ async def test_a_daemon_without_a_server_is_tried_again(
 ):
     monkeypatch.setattr(daemon_module, "_START_DEADLINE", 0.3)
     mps.gpus.mps(refuse_server=1)
-    assert mps.lock.take()
-    mps.hand_over()
+    assert mps.lock.acquire()
+    mps.configure()
     mps.start()
-    await mps.until(mps.has_pid)
+    await until(mps.has_pid)
     first = mps.pid()
-    await mps.until(lambda: not alive(first))
+    await until(lambda: not alive(first))
     mps.gpus.mps()
     await mps.active()
 
@@ -303,38 +327,38 @@ async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
     assert raised.value.reason == "DirectoryNotWritable"
 
 
-async def test_a_missing_program_is_told_and_tried_again(
+async def test_a_missing_program_is_reported_and_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as missing:
         missing.setattr(daemon_module, "CONTROL", "no-such-program")
-        assert mps.lock.take()
-        mps.hand_over()
+        assert mps.lock.acquire()
+        mps.configure()
         mps.start()
-        await asyncio.sleep(0.1)
-        assert not (mps.pipes / "control").exists()
+        entry = await mps.logged("MPS did not start")
+        assert "not on PATH" in entry["error"]
     await mps.active()
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path):
-    first, second = Lock(tmp_path / "a" / "lock"), Lock(tmp_path / "a" / "lock")
+    first, second = FileLock(tmp_path / "a" / "lock"), FileLock(tmp_path / "a" / "lock")
     assert first.holder() is None
-    assert first.take()
-    assert first.take()
-    assert not second.take()
+    assert first.acquire()
+    assert first.acquire()
+    assert not second.acquire()
     assert second.holder() == os.getpid()
     first.release()
     assert second.holder() is None
-    assert second.take()
+    assert second.acquire()
     second.release()
 
 
-def test_a_handover_is_read_as_it_was_written_and_garbage_is_none(tmp_path: Path):
+def test_a_config_is_read_as_it_was_written_and_garbage_is_none(tmp_path: Path):
     path = tmp_path / "servers" / "gpus-0.json"
-    assert Handover.read(path) is None
-    handover = Handover(UUID, 4096, 7, 2)
-    handover.write(path)
-    assert Handover.read(path) == handover
+    assert MPSConfig.read(path) is None
+    config = MPSConfig(UUID, 4096, 7, 2)
+    config.write(path)
+    assert MPSConfig.read(path) == config
     for noise in ("", "{", "[]", '{"uuid": "x"}', '{"uuid": "x", "no": 1}'):
         path.write_text(noise)
-        assert Handover.read(path) is None
+        assert MPSConfig.read(path) is None

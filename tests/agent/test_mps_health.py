@@ -10,11 +10,11 @@ from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUna
 from partita.agent.health import Health
 from partita.agent.mps_control import ServerState
 from partita.agent.mps_health import (
+    FAULT_SHOWN_FOR,
     RELEASED_WITHIN,
     RESTART_AFTER,
     START_WITHIN,
-    TOLD_FOR,
-    MPSWatch,
+    MPSHealth,
 )
 
 ACTIVE, FAULT, INITIALIZING = ServerState.ACTIVE, ServerState.FAULT, ServerState.INITIALIZING
@@ -34,7 +34,7 @@ class Control:
             raise self.error
         return [self.server] if self.server else []
 
-    async def look(self, server: int) -> tuple[ServerState, list[int]]:
+    async def status(self, server: int) -> tuple[ServerState, list[int]]:
         if self.error is not None:
             raise self.error
         if server != self.server:
@@ -51,32 +51,32 @@ class WatchedDaemon:
         self.single = False
         self.logged: list[str] = []
         self.now = 0.0
-        self.watch = MPSWatch(
+        self.watch = MPSHealth(
             self.control,  # type: ignore[arg-type]
             self.health,
             lambda: self.restarts.append(self.now),
             lambda: not self.allocated,
-            self.alone,
+            self.has_single_job,
             self.read,
         )
 
-    async def alone(self) -> bool:
+    async def has_single_job(self) -> bool:
         return self.single
 
     def read(self) -> list[str]:
         read, self.logged = self.logged, []
         return read
 
-    async def look(self, at: float | None = None) -> tuple[str, bool]:
+    async def check(self, at: float | None = None) -> tuple[str, bool]:
         """State, and whether all clients are lost."""
         self.now = self.now + 1 if at is None else at
-        await self.watch.look(self.now)
+        await self.watch.check(self.now)
         return self.watch.state, self.health.faulted
 
     async def up(self, *pids: int) -> None:
         self.control.server, self.control.pids = 100, list(pids)
-        assert await self.look() == ("Ready", False)
-        assert self.health.verdict().ready
+        assert await self.check() == ("Ready", False)
+        assert self.health.conditions().ready
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def daemon() -> WatchedDaemon:
 
 async def test_a_daemon_that_comes_up_faults_nobody(daemon: WatchedDaemon):
     daemon.control.error = MPSGoneError("none yet")
-    assert await daemon.look() == ("Starting", False)
+    assert await daemon.check() == ("Starting", False)
     daemon.control.error = None
-    assert await daemon.look() == ("Starting", False)  # it has no server yet
+    assert await daemon.check() == ("Starting", False)  # it has no server yet
     daemon.control.server, daemon.control.state = 100, INITIALIZING
-    assert await daemon.look() == ("Starting", False)
+    assert await daemon.check() == ("Starting", False)
     daemon.control.state = ACTIVE
-    assert await daemon.look() == ("Ready", False)
-    assert daemon.health.verdict().ready
+    assert await daemon.check() == ("Ready", False)
+    assert daemon.health.conditions().ready
     assert daemon.restarts == []
 
 
@@ -106,13 +106,13 @@ async def test_a_fault_takes_all_and_is_over_when_the_jobs_are_released(daemon: 
     await daemon.up(7)
     daemon.allocated = True
     daemon.control.state = FAULT
-    assert await daemon.look() == ("Faulted", True)
-    assert daemon.health.verdict().reason == "MPSFault"
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSFault"
     daemon.control.state, daemon.control.pids = ACTIVE, []
-    assert await daemon.look() == ("Faulted", True)
+    assert await daemon.check() == ("Faulted", True)
     daemon.allocated = False
-    assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
-    assert daemon.health.verdict().reason == "Recovered"
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert daemon.health.conditions().reason == "Recovered"
     assert daemon.restarts == []
 
 
@@ -120,47 +120,47 @@ async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(daemon: Watc
     await daemon.up(7)
     daemon.allocated = True
     daemon.logged = ["fatal fault"]
-    assert await daemon.look() == ("Faulted", True)
-    verdict = daemon.health.verdict()
-    assert verdict.reason == "MPSFault"
-    assert "fatal fault" in verdict.message
+    assert await daemon.check() == ("Faulted", True)
+    conditions = daemon.health.conditions()
+    assert conditions.reason == "MPSFault"
+    assert "fatal fault" in conditions.message
 
 
 async def test_a_fault_that_is_told_of_between_two_looks_asks_for_one(daemon: WatchedDaemon):
     await daemon.up(7)
-    assert not daemon.watch.listen()
+    assert not daemon.watch.read_log()
     daemon.logged = ["fatal fault"]
-    assert daemon.watch.listen()
-    daemon.watch.hear("Xid 31")  # of the same one
-    assert await daemon.look() == ("Faulted", True)
-    assert "fatal fault" in daemon.health.verdict().message
-    assert not daemon.watch.listen(), "it is told of once"
+    assert daemon.watch.read_log()
+    daemon.watch.report_fault("Xid 31")  # of the same one
+    assert await daemon.check() == ("Faulted", True)
+    assert "fatal fault" in daemon.health.conditions().message
+    assert not daemon.watch.read_log(), "it is told of once"
 
 
-@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("reported", [True, False])
 async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     daemon: WatchedDaemon,
-    heard: bool,  # noqa: FBT001
+    reported: bool,  # noqa: FBT001
 ):
     await daemon.up(7)
     daemon.allocated = daemon.single = True
-    if heard:
-        daemon.watch.hear("Xid 31")
+    if reported:
+        daemon.watch.report_fault("Xid 31")
     else:
         daemon.control.state = FAULT
-    assert await daemon.look() == ("Faulted", False)
-    assert daemon.health.verdict().reason == "MPSFault", "and nobody is placed there meanwhile"
+    assert await daemon.check() == ("Faulted", False)
+    assert daemon.health.conditions().reason == "MPSFault", "and nobody is placed there meanwhile"
     daemon.control.state, daemon.control.pids = ACTIVE, []
-    assert await daemon.look() == ("Faulted", False)
+    assert await daemon.check() == ("Faulted", False)
     daemon.allocated = daemon.single = False
-    assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
 async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.allocated = daemon.single = True
     daemon.control.error = MPSGoneError("gone")
-    assert await daemon.look() == ("Faulted", True)
+    assert await daemon.check() == ("Faulted", True)
 
 
 async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_allocated(
@@ -168,20 +168,20 @@ async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_allocated
 ):
     await daemon.up(7)
     daemon.now = 10
-    daemon.watch.hear("Xid 31")
-    assert await daemon.look(10) == ("Faulted", True)
-    assert await daemon.look(10 + TOLD_FOR - 0.1) == ("Faulted", True)
-    assert await daemon.look(10 + TOLD_FOR) == ("Ready", False)
+    daemon.watch.report_fault("Xid 31")
+    assert await daemon.check(10) == ("Faulted", True)
+    assert await daemon.check(10 + FAULT_SHOWN_FOR - 0.1) == ("Faulted", True)
+    assert await daemon.check(10 + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
 async def test_an_operator_that_never_releases_is_not_waited_for_without_end(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.allocated = True
     daemon.control.state = FAULT
-    await daemon.look(10)
+    await daemon.check(10)
     daemon.control.state = ACTIVE
-    assert await daemon.look(10 + RELEASED_WITHIN - 1) == ("Faulted", True)
-    assert await daemon.look(10 + RELEASED_WITHIN) == ("Ready", False)
+    assert await daemon.check(10 + RELEASED_WITHIN - 1) == ("Faulted", True)
+    assert await daemon.check(10 + RELEASED_WITHIN) == ("Ready", False)
 
 
 async def test_a_fault_that_lasts_has_the_daemon_restarted_once_and_later_again(
@@ -189,46 +189,46 @@ async def test_a_fault_that_lasts_has_the_daemon_restarted_once_and_later_again(
 ):
     await daemon.up(7)
     daemon.control.state = FAULT
-    await daemon.look(10)
-    await daemon.look(10 + RESTART_AFTER - 1)
+    await daemon.check(10)
+    await daemon.check(10 + RESTART_AFTER - 1)
     assert daemon.restarts == []
-    await daemon.look(10 + RESTART_AFTER)
-    await daemon.look(11 + RESTART_AFTER)
+    await daemon.check(10 + RESTART_AFTER)
+    await daemon.check(11 + RESTART_AFTER)
     assert daemon.restarts == [10 + RESTART_AFTER]
-    await daemon.look(10 + RESTART_AFTER + START_WITHIN)
+    await daemon.check(10 + RESTART_AFTER + START_WITHIN)
     assert len(daemon.restarts) == 2
 
 
 async def test_a_daemon_that_exits_with_clients_has_lost_them(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.control.error = MPSGoneError("Cannot find MPS control daemon process")
-    assert await daemon.look() == ("Faulted", True)
-    assert daemon.health.verdict().reason == "MPSExited"
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSExited"
     daemon.control.error, daemon.control.server, daemon.control.pids = None, 200, []
-    assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
 async def test_a_daemon_that_exits_without_clients_has_lost_nobody(daemon: WatchedDaemon):
     await daemon.up()
     daemon.control.error = MPSGoneError("none")
-    assert await daemon.look() == ("Starting", False)
-    assert not daemon.health.verdict().ready
+    assert await daemon.check() == ("Starting", False)
+    assert not daemon.health.conditions().ready
 
 
 async def test_a_server_that_was_replaced_has_lost_its_clients(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.allocated = True
     daemon.control.server, daemon.control.pids = 200, []
-    assert await daemon.look() == ("Faulted", True)
-    assert daemon.health.verdict().reason == "MPSServerLost"
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSServerLost"
     daemon.allocated = False
-    assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
 async def test_a_server_without_clients_may_be_replaced(daemon: WatchedDaemon):
     await daemon.up()
     daemon.control.server = 200
-    assert await daemon.look() == ("Ready", False)
+    assert await daemon.check() == ("Ready", False)
 
 
 @pytest.mark.parametrize("error", [MPSUnansweredError("late"), MPSGarbledError("noise")])
@@ -237,32 +237,32 @@ async def test_one_missing_answer_keeps_new_jobs_away_and_a_second_is_a_hung_dae
 ):
     await daemon.up(7)
     daemon.control.error = error
-    assert await daemon.look() == ("Starting", False)
-    assert not daemon.health.verdict().ready
+    assert await daemon.check() == ("Starting", False)
+    assert not daemon.health.conditions().ready
     assert daemon.restarts == []
-    assert await daemon.look() == ("Faulted", True)
-    assert daemon.health.verdict().reason == "MPSHung"
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSHung"
     assert len(daemon.restarts) == 1
     daemon.control.error = None
     daemon.control.server, daemon.control.pids = 200, []
-    assert await daemon.look(daemon.now + TOLD_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
 async def test_a_single_missing_answer_is_forgiven(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.control.error = MPSUnansweredError("late")
-    await daemon.look()
+    await daemon.check()
     daemon.control.error = None
-    assert await daemon.look() == ("Ready", False)
+    assert await daemon.check() == ("Ready", False)
     daemon.control.error = MPSUnansweredError("late")
-    assert await daemon.look() == ("Starting", False)
+    assert await daemon.check() == ("Starting", False)
 
 
 async def test_a_server_that_never_comes_up_is_asked_for_again(daemon: WatchedDaemon):
     daemon.control.server, daemon.control.state = 100, INITIALIZING
-    await daemon.look(1)
-    await daemon.look(START_WITHIN)
+    await daemon.check(1)
+    await daemon.check(START_WITHIN)
     assert daemon.restarts == []
-    await daemon.look(1 + START_WITHIN)
+    await daemon.check(1 + START_WITHIN)
     assert len(daemon.restarts) == 1
     assert not daemon.health.faulted

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from partita.agent import mps_server_log
-from partita.agent.mps_server_log import ServerLog
+from partita.agent.mps_server_log import MPSServerLog
 
 FAULT = "[2026-11-21 20:00:00.000 Server    17] Server encountered a fatal exception"
 
@@ -23,7 +23,7 @@ def add(path: Path, text: str) -> None:
 
 
 def test_a_fault_is_told_of_once(path: Path):
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     assert log.faults() == []
     add(path, f"Server has started\n{FAULT}\nClient 4 disconnected\n")
     assert log.faults() == [FAULT]
@@ -32,7 +32,7 @@ def test_a_fault_is_told_of_once(path: Path):
 
 def test_what_was_there_before_is_history(path: Path):
     add(path, f"{FAULT}\n")
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     assert log.faults() == []
     add(path, f"{FAULT} again\n")
     assert log.faults() == [f"{FAULT} again"]
@@ -49,13 +49,13 @@ def test_what_was_there_before_is_history(path: Path):
     ],
 )
 def test_only_fatal_faults_count(path: Path, line: str, tells: bool):  # noqa: FBT001
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     add(path, f"{line}\n")
     assert log.faults() == ([line] if tells else [])
 
 
 def test_a_line_counts_once_it_is_whole(path: Path):
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     add(path, "a fatal ")
     assert log.faults() == []
     add(path, "exception\n")
@@ -64,7 +64,7 @@ def test_a_line_counts_once_it_is_whole(path: Path):
 
 def test_the_log_of_the_next_daemon_is_read_from_its_start(path: Path):
     add(path, "a long log of the daemon before\n" * 9)
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     path.replace(path.with_suffix(".log.old"))
     assert log.faults() == []
     add(path, f"{FAULT}\n")
@@ -73,20 +73,20 @@ def test_the_log_of_the_next_daemon_is_read_from_its_start(path: Path):
 
 def test_a_log_that_was_cut_is_read_from_its_start(path: Path):
     add(path, "a long log\n" * 99)
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     path.write_text(f"{FAULT}\n")
     assert log.faults() == [FAULT]
 
 
 def test_a_long_log_is_read_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mps_server_log, "_AT_ONCE", 16)
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     add(path, f"{FAULT}\n")
     found = [line for _ in range(len(FAULT)) for line in log.faults()]
     assert [line[-16:] for line in found] == [FAULT[-16:]]
 
 
 def test_what_is_no_text_is_passed_over(path: Path):
-    log = ServerLog(path.parent)
+    log = MPSServerLog(path.parent)
     path.write_bytes(b"\xff\xfe\x00 fatal\n")
     assert len(log.faults()) == 1

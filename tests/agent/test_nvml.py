@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from gpu.fake import MIB, FakeGPUs, uuid_of
-from partita.agent.compute_mode import claim, restore
+from partita.agent.compute_mode import restore, set_for
 from partita.agent.errors import (
     GPULostError,
     NoDriverError,
@@ -158,29 +158,23 @@ def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):
 def test_the_compute_mode_is_exclusive_under_mps_alone_and_default_afterwards(
     fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):
-    claim(gpu, SharingMode.MPS, keep=False)
+    set_for(gpu, SharingMode.MPS)
     assert fake_gpus.mode() == EXCLUSIVE
-    claim(gpu, SharingMode.TIME_SLICING, keep=False)
+    set_for(gpu, SharingMode.TIME_SLICING)
     assert fake_gpus.mode() == 0
-    claim(gpu, SharingMode.MPS, keep=False)
-    restore(gpu, keep=False)
+    set_for(gpu, SharingMode.MPS)
+    restore(gpu)
     assert fake_gpus.mode() == 0
-
-
-def test_the_compute_mode_is_kept_when_told_so(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    claim(gpu, SharingMode.MPS, keep=True)
-    restore(gpu, keep=True)
-    assert not (fake_gpus.folder / "gpu-0.mode").exists()
 
 
 def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, denied=1)
     with pytest.raises(SetupError, match="SYS_ADMIN") as raised:
-        claim(gpu, SharingMode.MPS, keep=False)
+        set_for(gpu, SharingMode.MPS)
     assert raised.value.reason == "ComputeModeRefused"
-    claim(gpu, SharingMode.EXCLUSIVE, keep=False)  # it is DEFAULT already: nothing is written
+    set_for(gpu, SharingMode.EXCLUSIVE)  # it is DEFAULT already: nothing is written
 
 
 def test_a_gpu_without_compute_modes_is_served_all_the_same(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetComputeMode nvmlDeviceSetComputeMode")
-    claim(gpu, SharingMode.MPS, keep=False)
+    set_for(gpu, SharingMode.MPS)

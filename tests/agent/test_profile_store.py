@@ -11,8 +11,8 @@ import structlog
 from partita.agent import profile_store
 from partita.agent.allocations import AllocatedPod, AttemptAllocation
 from partita.agent.profile_store import ProfileStore
-from partita.agent.running_jobs import FinishedJob
-from partita.agent.sampling import Trace, Use
+from partita.agent.running_jobs import FinishedAttempt
+from partita.agent.usage import UsageSample, UsageTrace
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment
@@ -73,12 +73,12 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
     }
 
 
-def finished(application: str = "resnet", *devices: str) -> FinishedJob:
-    trace = Trace()
+def finished(application: str = "resnet", *devices: str) -> FinishedAttempt:
+    trace = UsageTrace()
     for n in range(100):
-        trace.add(START + n / 10, Use(500 * MIB, 50.0))
+        trace.add(START + n / 10, UsageSample(500 * MIB, 50.0))
     run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
-    return FinishedJob(ALLOCATION, run, trace)
+    return FinishedAttempt(BOOKING, run, trace)
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    idle = FinishedJob(
-        ALLOCATION, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), Trace()
+    idle = FinishedAttempt(
+        BOOKING, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), UsageTrace()
     )
     assert not await store(kube).keep(idle)
 
@@ -179,7 +179,7 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
         "spec": {"application": "resnet", "measurements": "none"},
     }
     kube.profiles.append(unreadable)
-    queue: asyncio.Queue[FinishedJob] = asyncio.Queue()
+    queue: asyncio.Queue[FinishedAttempt] = asyncio.Queue()
     queue.put_nowait(finished())
     queue.put_nowait(finished("bert"))
     with structlog.testing.capture_logs() as logs:

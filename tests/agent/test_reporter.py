@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from partita.agent.health import ServerConditions, Trouble
+from partita.agent.health import HealthProblem, ServerConditions
 from partita.agent.reporter import (
     NUMBERS_EVERY,
     PEAKS_EVERY,
     GPUReport,
-    JobUse,
+    JobReport,
     Reporter,
     status_patch,
 )
@@ -28,18 +28,18 @@ LOST = ServerConditions(
     ready=False,
     reason="MPSFault",
     message="lost",
-    fault=Trouble("MPSFault", "lost", faulted=True),
+    fault=HealthProblem("MPSFault", "lost", faulted=True),
 )
 
 
-def picture(**more: Any) -> GPUReport:
+def report(**more: Any) -> GPUReport:
     facts: dict[str, Any] = {
         "facts": {"node": "a", "uuid": "GPU-1", "memory": "40960Mi", "smCount": 108},
-        "verdict": READY,
+        "conditions": READY,
         "total": 40 * GIB,
         "memory": GIB,
         "utilization": 50,
-        "jobs": {"u1": JobUse(100 * MIB, 200 * MIB, 12.0)},
+        "jobs": {"u1": JobReport(100 * MIB, 200 * MIB, 12.0)},
         "mps": {"state": "Ready", "clients": 1},
     }
     return GPUReport(**{**facts, **more})
@@ -85,7 +85,7 @@ def reporter(kube: Kube) -> Reporter:
 
 
 def test_a_first_report_says_everything_and_is_a_valid_status():
-    patch = status_patch(picture(), {}, NOW)
+    patch = status_patch(report(), {}, NOW)
     assert patch["uuid"] == "GPU-1"
     assert patch["usage"]["jobs"]["u1"] == {
         "memory": "100Mi",
@@ -100,85 +100,85 @@ def test_a_first_report_says_everything_and_is_a_valid_status():
 
 
 def test_what_stands_there_already_is_not_written_again():
-    known = status_patch(picture(), {}, NOW)
-    assert status_patch(picture(), known, NOW) == {}
+    known = status_patch(report(), {}, NOW)
+    assert status_patch(report(), known, NOW) == {}
 
 
 def test_a_job_that_has_left_is_taken_out():
-    known = status_patch(picture(), {}, NOW)
-    patch = status_patch(picture(jobs={}), known, NOW)
+    known = status_patch(report(), {}, NOW)
+    patch = status_patch(report(jobs={}), known, NOW)
     assert patch == {"usage": {"memory": "1024Mi", "gpuUtilization": 50, "jobs": {"u1": None}}}
 
 
 def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
-    known = status_patch(picture(), {}, NOW)
+    known = status_patch(report(), {}, NOW)
     known["conditions"].append({"type": "Other", "status": "True"})
     later = datetime(2026, 1, 3, tzinfo=UTC)
-    conditions = status_patch(picture(verdict=LOST), known, later)["conditions"]
+    conditions = status_patch(report(conditions=LOST), known, later)["conditions"]
     by_type = {c["type"]: c for c in conditions}
     assert set(by_type) == {"Ready", "Faulted", "Other"}
     assert by_type["Ready"]["reason"] == by_type["Faulted"]["reason"] == "MPSFault"
     assert by_type["Ready"]["lastTransitionTime"].startswith("2026-01-03")
     hotter = replace(LOST, reason="TooHot")
-    again = status_patch(picture(verdict=hotter), {"conditions": conditions}, NOW)["conditions"]
+    again = status_patch(report(conditions=hotter), {"conditions": conditions}, NOW)["conditions"]
     assert {c["type"]: c for c in again}["Ready"]["lastTransitionTime"].startswith("2026-01-03")
 
 
 async def test_conditions_are_written_at_once(reporter: Reporter, kube: Kube):
-    assert await reporter.report(picture(), 0.0)
-    assert not await reporter.report(picture(), 0.1)
-    assert await reporter.report(picture(verdict=LOST), 0.2)
+    assert await reporter.report(report(), 0.0)
+    assert not await reporter.report(report(), 0.1)
+    assert await reporter.report(report(conditions=LOST), 0.2)
     assert "conditions" in kube.patches[-1]
 
 
 async def test_numbers_are_written_seldom_and_only_when_they_moved(reporter: Reporter, kube: Kube):
-    await reporter.report(picture(), 0.0)
-    assert not await reporter.report(picture(utilization=90), NUMBERS_EVERY - 1)
-    assert not await reporter.report(picture(utilization=53), NUMBERS_EVERY)
-    assert await reporter.report(picture(utilization=90), NUMBERS_EVERY)
-    assert not await reporter.report(picture(utilization=90, memory=GIB + MIB), 100.0)
-    assert await reporter.report(picture(utilization=90, memory=2 * GIB), 100.0)
+    await reporter.report(report(), 0.0)
+    assert not await reporter.report(report(utilization=90), NUMBERS_EVERY - 1)
+    assert not await reporter.report(report(utilization=53), NUMBERS_EVERY)
+    assert await reporter.report(report(utilization=90), NUMBERS_EVERY)
+    assert not await reporter.report(report(utilization=90, memory=GIB + MIB), 100.0)
+    assert await reporter.report(report(utilization=90, memory=2 * GIB), 100.0)
     assert len(kube.patches) == 3
 
 
 async def test_peaks_and_new_jobs_are_written_soon(reporter: Reporter, kube: Kube):
-    await reporter.report(picture(), 0.0)
-    higher = picture(jobs={"u1": JobUse(100 * MIB, 300 * MIB, 12.0)})
+    await reporter.report(report(), 0.0)
+    higher = report(jobs={"u1": JobReport(100 * MIB, 300 * MIB, 12.0)})
     assert not await reporter.report(higher, PEAKS_EVERY / 2)
     assert await reporter.report(higher, PEAKS_EVERY)
-    assert await reporter.report(picture(jobs={}), 2 * PEAKS_EVERY)
+    assert await reporter.report(report(jobs={}), 2 * PEAKS_EVERY)
     assert kube.status["usage"]["jobs"] == {}
 
 
 async def test_mps_states_are_written_at_once_and_client_counts_are_not(
     reporter: Reporter, kube: Kube
 ):
-    await reporter.report(picture(), 0.0)
-    assert not await reporter.report(picture(mps={"state": "Ready", "clients": 2}), 0.1)
-    assert await reporter.report(picture(mps={"state": "Faulted", "clients": 0}), 0.2)
-    assert await reporter.report(picture(mps={"state": "Faulted", "clients": 2}), 10.0)
+    await reporter.report(report(), 0.0)
+    assert not await reporter.report(report(mps={"state": "Ready", "clients": 2}), 0.1)
+    assert await reporter.report(report(mps={"state": "Faulted", "clients": 0}), 0.2)
+    assert await reporter.report(report(mps={"state": "Faulted", "clients": 2}), 10.0)
 
 
 async def test_an_idle_gpu_is_not_written_about(reporter: Reporter, kube: Kube):
-    idle = picture(jobs={}, utilization=0, memory=0)
+    idle = report(jobs={}, utilization=0, memory=0)
     await reporter.report(idle, 0.0)
     for second in range(1, 100):
         assert not await reporter.report(idle, float(second))
 
 
 async def test_the_end_of_all_use_is_worth_a_write(reporter: Reporter, kube: Kube):
-    await reporter.report(picture(utilization=2), 0.0)
-    assert await reporter.report(picture(utilization=0), NUMBERS_EVERY)
+    await reporter.report(report(utilization=2), 0.0)
+    assert await reporter.report(report(utilization=0), NUMBERS_EVERY)
 
 
 async def test_what_could_not_be_written_is_tried_again(reporter: Reporter, kube: Kube):
     kube.down = True
-    assert not await reporter.report(picture(), 0.0)
+    assert not await reporter.report(report(), 0.0)
     kube.down = False
-    assert await reporter.report(picture(), 0.5)
+    assert await reporter.report(report(), 0.5)
 
 
 async def test_the_status_of_the_api_server_counts(reporter: Reporter, kube: Kube):
-    await reporter.report(picture(), 0.0)
-    reporter.take({})  # somebody has cleared it
-    assert await reporter.report(picture(), 0.5)
+    await reporter.report(report(), 0.0)
+    reporter.set_known({})  # somebody has cleared it
+    assert await reporter.report(report(), 0.5)

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.sampling import GPUReading, Trace, Use, attribute
+from partita.agent.sampling import GPUSample
+from partita.agent.usage import UsageSample, UsageTrace, attribute
 
 MIB = 1 << 20
 
 
 def test_memory_and_sm_use_are_each_jobs_own():
-    reading = GPUReading(
+    reading = GPUSample(
         at=0,
         memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB, 4: MIB},
         utilization=90,
@@ -22,23 +23,23 @@ def test_memory_and_sm_use_are_each_jobs_own():
     )
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"})
     assert uses == {
-        "a": Use(12 * MIB, 30, 30, 300),
-        "b": Use(9 * MIB, 30, 30, 300),
+        "a": UsageSample(12 * MIB, 30, 30, 300),
+        "b": UsageSample(9 * MIB, 30, 30, 300),
     }
 
 
 def test_without_the_drivers_word_use_is_shared_out_evenly():
-    reading = GPUReading(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
-    assert attribute(reading, {1: "a", 2: "b"})["b"] == Use(MIB, 40, 5, 50)
-    assert attribute(reading, {1: "a"})["a"] == Use(MIB, 80, 10, 100)
+    reading = GPUSample(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
+    assert attribute(reading, {1: "a", 2: "b"})["b"] == UsageSample(MIB, 40, 5, 50)
+    assert attribute(reading, {1: "a"})["a"] == UsageSample(MIB, 80, 10, 100)
 
 
 def test_figures_that_the_gpu_cannot_tell_stay_out():
-    assert attribute(GPUReading(at=0, memory={1: MIB}), {1: "a"}) == {"a": Use(MIB)}
+    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {"a": UsageSample(MIB)}
 
 
 def test_a_gpu_without_jobs_has_nothing_to_share_out():
-    assert attribute(GPUReading(at=0, memory={1: MIB}, utilization=50), {}) == {}
+    assert attribute(GPUSample(at=0, memory={1: MIB}, utilization=50), {}) == {}
 
 
 samples = st.lists(
@@ -51,9 +52,9 @@ samples = st.lists(
 @given(samples)
 @settings(max_examples=100, deadline=None)
 def test_a_trace_is_bounded_and_keeps_its_peak(taken):
-    trace = Trace(limit=8)
+    trace = UsageTrace(limit=8)
     for at, memory, utilization in taken:
-        trace.add(at, Use(memory, utilization))
+        trace.add(at, UsageSample(memory, utilization))
     assert len(trace) <= 16
     assert trace.peak == max(memory for _, memory, _ in taken)
     steps = trace.steps(taken[0][0], taken[-1][0] + 1)
@@ -67,26 +68,26 @@ def test_a_trace_is_bounded_and_keeps_its_peak(taken):
 
 
 def test_a_figure_that_was_never_there_is_in_no_step():
-    trace = Trace(limit=4)
+    trace = UsageTrace(limit=4)
     for n in range(100):
-        trace.add(n, Use(MIB, 50.0))
+        trace.add(n, UsageSample(MIB, 50.0))
     assert all(step.occupancy is None and step.pcie is None for step in trace.steps(0, 100))
 
 
 def test_the_shape_of_a_run_outlives_downsampling():
-    trace = Trace(limit=4)
+    trace = UsageTrace(limit=4)
     for n in range(4096):
         half = n >= 2048
-        trace.add(n / 10, Use((2 if half else 1) * MIB, 80.0 if half else 20.0))
+        trace.add(n / 10, UsageSample((2 if half else 1) * MIB, 80.0 if half else 20.0))
     steps = trace.steps(0, 409.6)
     assert [step.memory // MIB for step in steps] == [1, 1, 2, 2]
     assert [round(step.utilization or 0) for step in steps] == [20, 20, 80, 80]
 
 
 def test_time_before_the_gpu_was_first_used_is_idle():
-    trace = Trace(limit=4)
+    trace = UsageTrace(limit=4)
     for n in range(200):
-        trace.add(20 + n / 10, Use(MIB, 50.0))
+        trace.add(20 + n / 10, UsageSample(MIB, 50.0))
     assert trace.first == 20
     idle, _, _, busy = trace.steps(0, 40)
     assert (idle.memory, idle.utilization) == (0, None)
@@ -94,15 +95,15 @@ def test_time_before_the_gpu_was_first_used_is_idle():
 
 
 def test_a_short_run_has_as_many_steps_as_were_seen():
-    trace = Trace()
-    trace.add(5.0, Use(MIB, 10.0))
-    trace.add(5.1, Use(2 * MIB, 30.0))
+    trace = UsageTrace()
+    trace.add(5.0, UsageSample(MIB, 10.0))
+    trace.add(5.1, UsageSample(2 * MIB, 30.0))
     steps = trace.steps(5.0, 5.2)
     assert [step.memory for step in steps] == [MIB, 2 * MIB]
 
 
 @pytest.mark.parametrize("end", [4.0, 5.0])
 def test_a_run_that_ends_before_it_begins_is_still_one_step(end: float):
-    trace = Trace()
-    trace.add(5.0, Use(MIB, 10.0))
+    trace = UsageTrace()
+    trace.add(5.0, UsageSample(MIB, 10.0))
     assert max(step.memory for step in trace.steps(5.0, end)) == MIB

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from gpu.fake import FakeGPUs
-from partita.agent.terminate import terminator
-from partita.models import SharingMode
+from partita.agent.mps_control import MPSControl
+from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 
 
 def same() -> bool:
@@ -19,17 +19,15 @@ def same() -> bool:
 
 async def test_a_process_that_got_the_pid_of_another_is_left_alone(fake_gpus: FakeGPUs):
     program = fake_gpus.run("wait:60000")
-    end = terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())
-    assert await end(program.pid, lambda: False) == ""
+    assert await terminate(program.pid, lambda: False, None) == ""
     assert program.poll() is None
 
 
 async def test_without_mps_the_process_is_killed(fake_gpus: FakeGPUs):
     program = fake_gpus.run("wait:60000")
-    end = terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())
-    assert await end(program.pid, same) == ""
+    assert await terminate(program.pid, same, None) == ""
     assert program.wait(10) == -signal.SIGKILL
-    assert await end(program.pid, same) == ""  # it is gone: all is well
+    assert await terminate(program.pid, same, None) == ""  # it is gone: all is well
 
 
 async def test_a_process_that_may_not_be_killed_is_told_with_the_remedy(
@@ -39,17 +37,15 @@ async def test_a_process_that_may_not_be_killed_is_told_with_the_remedy(
         raise PermissionError
 
     monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
-    assert "capability KILL" in await terminator(SharingMode.TIME_SLICING, "", asyncio.Lock())(
-        1, same
-    )
+    assert "capability KILL" in await terminate(1, same, None)
 
 
 async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
     fake_gpus: FakeGPUs,
 ):
     program = fake_gpus.run("wait:60000")
-    end = terminator(SharingMode.MPS, str(fake_gpus.folder / "pipe"), asyncio.Lock())
-    assert "Cannot find MPS control daemon" in await end(program.pid, same)
+    mps = MPSControl(str(fake_gpus.folder / "pipe"), asyncio.Lock())
+    assert "Cannot find MPS control daemon" in await terminate(program.pid, same, mps)
     assert program.poll() is None
 
 
@@ -67,7 +63,7 @@ async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seco
     program = fake_gpus.run("alloc:1", "forever", **variables)
     await asyncio.to_thread(fake_gpus.until, lambda: program.pid in fake_gpus.pids())
     fake_gpus.mps(terminate_hang=1)
-    end = terminator(SharingMode.MPS, str(pipes), asyncio.Lock())
+    mps = MPSControl(str(pipes), asyncio.Lock(), TERMINATE_DEADLINE)
     async with asyncio.timeout(5):
-        assert "no answer to 'terminate_client" in await end(program.pid, same)
+        assert "no answer to 'terminate_client" in await terminate(program.pid, same, mps)
     assert program.poll() is None

@@ -1,6 +1,6 @@
 """Processes on a GPU that no allocation covers."""
 
-from partita.agent.unknown_processes import UNKNOWN_AFTER, Unknown, UnknownProcessTracker
+from partita.agent.unknown_processes import UNKNOWN_AFTER, UnknownProcess, UnknownProcessTracker
 
 POD = "0b0e3f6e-0000-4000-8000-000000000001"
 MEMORY = {1: 100, 2: 200, 3: 300}
@@ -12,13 +12,16 @@ def seen(
 ) -> UnknownProcessTracker:
     found = UnknownProcessTracker()
     for at in times:
-        found.see(at, MEMORY, PODS, known, read)
+        found.update(at, MEMORY, PODS, known, read)
     return found
 
 
 def test_they_are_found_after_a_while_in_pods_and_outside():
     assert seen(0.0, UNKNOWN_AFTER - 0.1).found == ()
-    assert seen(0.0, UNKNOWN_AFTER).found == (Unknown(1, POD, 100), Unknown(2, None, 200))
+    assert seen(0.0, UNKNOWN_AFTER).found == (
+        UnknownProcess(1, POD, 100),
+        UnknownProcess(2, None, 200),
+    )
 
 
 def test_nothing_is_said_before_the_ledger_was_read_since():
@@ -30,7 +33,7 @@ def test_nothing_is_said_before_the_ledger_was_read_since():
 
 def test_one_that_was_away_is_new_again():
     found = seen(0.0)
-    found.see(5.0, {}, {}, (), 6.0)
-    found.see(6.0, MEMORY, PODS, (3,), 7.0)
-    found.see(UNKNOWN_AFTER + 1, MEMORY, PODS, (3,), 9.0)
+    found.update(5.0, {}, {}, (), 6.0)
+    found.update(6.0, MEMORY, PODS, (3,), 7.0)
+    found.update(UNKNOWN_AFTER + 1, MEMORY, PODS, (3,), 9.0)
     assert found.found == ()

@@ -1,23 +1,35 @@
-"""What is allocated on the GPU: the operator's ledger, with the Pods that run on it.
+"""Reads the allocations of the GPU from the operator's ledger, and the Pods that use them.
 
 The ledger says how much each job may use. The Pod of an allocation, whose name follows from it,
 shows which processes belong to the job and how the run ended.
 """
 
+import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+from pydantic import ValidationError
+
 from partita.constants import ANNOTATION_APPLICATION, DEVICE_RESOURCE_PREFIX
-from partita.models import Allocation
+from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+from partita.models import Allocation, GPUServer
+from partita.models.errors import describe
+from partita.models.partition import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
 
-__all__ = ["AllocatedPod", "AttemptAllocation", "run_of"]
+__all__ = ["AllocatedPod", "AllocationReader", "AttemptAllocation", "Key", "allocated_pod"]
+
+Key = tuple[str, int]
+"""UID of a job and number of an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptAllocation:
-    """One attempt of a job on this GPU."""
+    """The allocation of one attempt of a job on this GPU."""
 
     job: str
     """The job's UID."""
@@ -25,13 +37,13 @@ class AttemptAllocation:
     name: str
     attempt: int
     memory: int
-    """Bytes allocated."""
+    """Bytes."""
     clients: int = 1
-    """MPS client processes allocated."""
+    """MPS client processes."""
 
     @property
-    def key(self) -> tuple[str, int]:
-        """What tells an attempt from all others."""
+    def key(self) -> Key:
+        """Identifies the attempt."""
         return self.job, self.attempt
 
     @property
@@ -42,14 +54,8 @@ class AttemptAllocation:
     @classmethod
     def of(cls, job: str, allocation: Allocation) -> "AttemptAllocation":
         """Read an entry of the ledger."""
-        return cls(
-            job,
-            allocation.namespace,
-            allocation.name,
-            allocation.attempt,
-            allocation.memory,
-            allocation.clients,
-        )
+        a = allocation
+        return cls(job, a.namespace, a.name, a.attempt, a.memory, a.clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +64,112 @@ class AllocatedPod:
 
     uid: str
     application: str
-    """Empty for a job that names none: nothing is kept of it."""
+    """Empty if the job states none; no profile is kept then."""
     devices: frozenset[str]
-    """The extended resources of the GPUs that it has."""
+    """The extended resources of its GPUs."""
 
 
-def run_of(body: Mapping[str, Any], allocation: AttemptAllocation) -> AllocatedPod | None:
-    """Read an allocation's Pod; None if somebody else's Pod has its name."""
+class AllocationReader:
+    """Reads the ledger of one GPUServer.
+
+    If the GPUServer cannot be parsed, the last ledger that could be stays in force.
+    """
+
+    def __init__(self, kube: Kube, server: str) -> None:
+        self._kube = kube
+        self._name = server
+        self.server: GPUServer | None = None
+        """As read last; None before."""
+        self.status: dict[str, Any] = {}
+        """The GPUServer's status, as read last."""
+        self.allocations: dict[Key, AttemptAllocation] = {}
+        self.pods: dict[Key, AllocatedPod] = {}
+        self.loaded = asyncio.Event()
+        """Set once the ledger was read."""
+        self.complete_at: float | None = None
+        """When the ledger and all its Pods were last read, of `time.time`."""
+        self.problem: str = ""
+        """Why the GPUServer cannot be parsed; empty if it can."""
+        self._log = structlog.get_logger(__name__)
+
+    @property
+    def terminate_unknown(self) -> bool:
+        """Whether processes in Pods without an allocation are terminated."""
+        policy = self.server.spec.unknown_processes if self.server else None
+        return policy is UnknownProcessesPolicy.TERMINATE
+
+    async def read(self) -> list[tuple[AttemptAllocation, AllocatedPod | None]]:
+        """Read the ledger and the Pods that are new in it; return the removed allocations.
+
+        Raises
+        ------
+        KubernetesError
+            The GPUServer cannot be read.
+        """
+        began = time.time()
+        body = await self._kube.get(SERVERS, self._name)
+        try:
+            self.server = GPUServer.parse(body)
+        except ValidationError as error:
+            problem = describe(error)
+            if problem != self.problem:
+                self._log.warning("GPUServer unreadable", server=self._name, problem=problem)
+            self.problem = problem
+            return []
+        self.status, self.problem = body.get("status") or {}, ""
+        found = [AttemptAllocation.of(uid, a) for uid, a in self.server.status.allocations.items()]
+        old, self.allocations = self.allocations, {a.key: a for a in found}
+        self.loaded.set()
+        removed = [
+            (allocation, self.pods.pop(key, None))
+            for key, allocation in old.items()
+            if key not in self.allocations
+        ]
+        new = [a for a in self.allocations.values() if a.key not in self.pods]
+        if all([await self._read_pod(allocation) for allocation in new]):
+            self.complete_at = began
+        return removed
+
+    async def _read_pod(self, allocation: AttemptAllocation) -> bool:
+        """Read the Pod of an allocation; return whether the API server answered."""
+        try:
+            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+        except NotFoundError:
+            return True  # the allocation is written before the Pod is created
+        except KubernetesError as error:
+            self._log.info("Pod not read", pod=allocation.pod, error=str(error))
+            return False
+        pod = allocated_pod(body, allocation)
+        if pod is not None:
+            self.pods[allocation.key] = pod
+        return True
+
+    def released(self) -> bool:
+        """Return whether the last ledger that was read has no allocation."""
+        return self.loaded.is_set() and not self.allocations
+
+    def by_pod(self) -> dict[str, AttemptAllocation]:
+        """Return the allocations by the UID of their Pod."""
+        return {
+            pod.uid: self.allocations[key]
+            for key, pod in self.pods.items()
+            if key in self.allocations
+        }
+
+
+def allocated_pod(body: Mapping[str, Any], allocation: AttemptAllocation) -> AllocatedPod | None:
+    """Read the Pod of an allocation; None if another Pod has its name."""
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
-    requests = [
+    limits = [
         (container.get("resources") or {}).get("limits") or {}
         for container in body["spec"].get("containers") or ()
     ]
-    devices = {name for r in requests for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
+    devices = {name for r in limits for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
     if not devices or owners - {allocation.job}:
-        # Only the operator may give a Pod our devices (admission), and they never change. Its
-        # owner may take the owner reference away.
+        # Only the operator may give a Pod these resources (admission), and they never change. The
+        # owner of a Pod may remove the owner reference.
         return None
     return AllocatedPod(
         meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""), frozenset(devices)

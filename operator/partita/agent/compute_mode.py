@@ -1,7 +1,7 @@
-"""The GPU's compute mode: exclusive while MPS serves it, as everybody else wants it afterwards.
+"""The GPU's compute mode: exclusive while MPS serves the GPU, the default otherwise.
 
-In EXCLUSIVE_PROCESS only the MPS server may use the GPU, so a program that does not find its
-server fails loudly instead of running beside the others without a limit:
+In EXCLUSIVE_PROCESS only the MPS server may use the GPU. A program that does not find its server
+then fails with an error instead of running beside the others without a limit:
 https://docs.nvidia.com/deploy/mps/latest/, "GPU Compute Modes".
 """
 
@@ -13,51 +13,44 @@ from partita.agent.errors import NotPermittedError, SetupError
 from partita.agent.nvml import NVMLDevice
 from partita.models import SharingMode
 
-__all__ = ["claim", "restore"]
+__all__ = ["restore", "set_for"]
 
 _DEFAULT: Final = pynvml.NVML_COMPUTEMODE_DEFAULT
 _EXCLUSIVE: Final = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 
 
-def claim(gpu: NVMLDevice, mode: SharingMode, *, keep: bool) -> None:
-    """Set the mode that a way of sharing needs; nothing is written where it is set already.
-
-    Parameters
-    ----------
-    keep
-        Leave it as it is.
+def set_for(gpu: NVMLDevice, mode: SharingMode) -> None:
+    """Set the compute mode that a sharing mode needs, unless it is set already.
 
     Raises
     ------
     SetupError
-        If it may not be set.
+        This process is not permitted to.
     """
-    if not keep:
-        _set(gpu, _EXCLUSIVE if mode is SharingMode.MPS else _DEFAULT)
+    _set(gpu, _EXCLUSIVE if mode is SharingMode.MPS else _DEFAULT)
 
 
-def restore(gpu: NVMLDevice, *, keep: bool) -> None:
-    """Let anybody use the GPU again.
+def restore(gpu: NVMLDevice) -> None:
+    """Set the default mode, in which every process may use the GPU.
 
     Raises
     ------
     SetupError
-        If it may not be set.
+        This process is not permitted to.
     """
-    if not keep:
-        _set(gpu, _DEFAULT)
+    _set(gpu, _DEFAULT)
 
 
 def _set(gpu: NVMLDevice, wanted: int) -> None:
     now = gpu.compute_mode()
     if now is None or now == wanted:
-        # A GPU without compute modes cannot be claimed; MPS works on it all the same.
+        # MPS also works on a GPU without compute modes.
         return
     try:
         gpu.set_compute_mode(wanted)
     except NotPermittedError as error:
         raise SetupError(
             "ComputeModeRefused",
-            "the GPU's compute mode may not be set: run the agent as root with the capability "
+            "the agent may not set the GPU's compute mode: run it as root with the capability "
             "SYS_ADMIN, or let it keep the mode (--keep-compute-mode)",
         ) from error

@@ -1,8 +1,8 @@
-"""A kubelet device plugin for one GPU: offers its slots, tells which are well, mounts MPS.
+"""A kubelet device plugin for one GPU: offers its slots, reports their health, mounts MPS.
 
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/. Several
-agents on a node each have their own socket and resource. A slot is nothing but a number: which
-GPU a job gets follows from the resource's name.
+agents on a node each have their own socket and resource. A slot is only a number: the
+resource's name determines which GPU a job gets.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from partita.pods.mps_directories import pipe_directory
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
 
 DEVICE_PLUGINS: Final = Path("/var/lib/kubelet/device-plugins")
-"""Where kubelet and its plugins meet, wherever kubelet's own directory is."""
+"""Where kubelet and its plugins create their sockets, independent of kubelet's own directory."""
 _KUBELET_SOCKET: Final = "kubelet.sock"
 _VERSION: Final = "v1beta1"
 _POLL: Final = 1.0
-"""Seconds between two looks at the sockets. kubelet deletes all of them when it starts (the page
+"""Seconds between two checks of the sockets. kubelet deletes all of them when it starts (the page
 above, "Device plugin implementation")."""
 _REGISTER_DEADLINE: Final = 10.0
 _HEALTHY: Final = "Healthy"
@@ -46,11 +46,11 @@ class Slots:
     uuid
         Its GPU.
     count
-        How many containers may have a part of it at once.
+        How many containers may use it at once.
     mode
         How they share it.
     injection
-        How the GPU's device files reach them.
+        How the GPU's device files are mounted into them.
     """
 
     server: str
@@ -66,11 +66,11 @@ class Slots:
 
     @property
     def endpoint(self) -> str:
-        """Name of the socket, which no other agent of the node has."""
+        """Name of the socket, unique on the node."""
         return f"partita-{self.resource.rpartition('/')[2]}.sock"
 
     def devices(self, *, healthy: bool) -> api.ListAndWatchResponse:
-        """All slots, as kubelet wants them."""
+        """Return all slots, as kubelet expects them."""
         health = _HEALTHY if healthy else _UNHEALTHY
         base = self.resource.rpartition("/")[2]
         return api.ListAndWatchResponse(
@@ -78,18 +78,18 @@ class Slots:
         )
 
     def container(self) -> api.ContainerAllocateResponse:
-        """Say what a container gets with a slot.
+        """Return what a container gets with a slot.
 
-        The pipe directory is mounted under the path that its variables name, and writable, because
-        a client makes files in it.
+        The pipe directory is mounted under the path in its variables, and writable, because a
+        client creates files in it.
 
         `/dev/shm` is not mounted: each Pod keeps its own, bounded and of mode 1777, and no tenant
         sees the files of another. Clients of Volta and later GPUs, the only ones that the agent
         shares by MPS, do not need the server's. The server maps anonymous memory ("Created
-        anonymous shared memory region" in its log, bottlerocket-kernel-kit pull 415) and hands it
-        over through the pipe directory. kubernetes-sigs/dra-driver-nvidia-gpu issue 974 shows the
-        difference: while its daemon did not have the clients' /dev/shm, MPS worked on a T4 (Turing)
-        and failed on a P4 (Pascal).
+        anonymous shared memory region" in its log, bottlerocket-kernel-kit pull 415) and passes it
+        to clients through the pipe directory. kubernetes-sigs/dra-driver-nvidia-gpu issue 974 shows
+        the difference: while its daemon did not have the clients' /dev/shm, MPS worked on a T4
+        (Turing) and failed on a P4 (Pascal).
         """
         mounts = []
         if self.mode is SharingMode.MPS:
@@ -117,19 +117,19 @@ class DevicePlugin:
     slots: Slots
     directory: Path = DEVICE_PLUGINS
     registered: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while kubelet knows us."""
+    """Set while the plugin is registered."""
     _healthy: bool = False
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def tell(self, *, healthy: bool) -> None:
-        """Say whether the slots may be given out; kubelet hears of it at once."""
+    async def set_healthy(self, *, healthy: bool) -> None:
+        """Set whether the slots are healthy; kubelet is notified at once."""
         if healthy != self._healthy:
             async with self._changed:
                 self._healthy = healthy
                 self._changed.notify_all()
 
     async def run(self) -> None:
-        """Serve, and register whenever kubelet is new."""
+        """Serve, and register whenever kubelet has restarted."""
         log = structlog.get_logger(__name__).bind(resource=self.slots.resource)
         while True:
             server = await self._serve()
@@ -144,13 +144,13 @@ class DevicePlugin:
                             await self._register()
                         except grpc.aio.AioRpcError as error:
                             self.registered.clear()
-                            log.warning("kubelet did not register us", error=error.details())
+                            log.warning("not registered with kubelet", error=error.details())
                         else:
                             known = kubelet
                             self.registered.set()
                             log.info("registered with kubelet", slots=self.slots.count)
                     await asyncio.sleep(_POLL)
-                log.info("kubelet has removed our socket: it has started anew")
+                log.info("kubelet has restarted: it removed the socket")
             finally:
                 self.registered.clear()
                 await server.stop(grace=None)
@@ -214,20 +214,20 @@ class DevicePlugin:
         request: api.Empty,  # noqa: ARG002
         context: Any,  # noqa: ARG002
     ) -> AsyncIterator[api.ListAndWatchResponse]:
-        told: bool | None = None
+        sent: bool | None = None
         while True:
             async with self._changed:
-                while self._healthy == told:
+                while self._healthy == sent:
                     await self._changed.wait()
-                told = self._healthy
-            yield self.slots.devices(healthy=told)
+                sent = self._healthy
+            yield self.slots.devices(healthy=sent)
 
     async def _allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
         if not self._healthy:
-            # kubelet may ask between our word and its hearing it.
+            # kubelet may ask before it has received the update.
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"{self.slots.server} takes no jobs at present: see its conditions",
+                f"{self.slots.server} accepts no jobs now: see its conditions",
             )
         return api.AllocateResponse(
             container_responses=[self.slots.container() for _ in request.container_requests]
@@ -235,7 +235,7 @@ class DevicePlugin:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Tell one socket from the next under the same name; None when there is none."""
+    """Identify the file of a socket, which changes with each start; None if it is missing."""
     try:
         found = path.stat()
     except OSError:

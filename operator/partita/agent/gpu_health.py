@@ -1,4 +1,4 @@
-"""Watches the GPU itself: Xids, memory errors, temperature, and whether it is there at all."""
+"""Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,152 +7,153 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.errors import NVMLError
-from partita.agent.health import QUIET, Health, Source, Trouble, XidKind, xid_kind
+from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.mps_health import RELEASED_WITHIN
 from partita.agent.nvml import GPUEvent, NVMLDevice, close_library, open_library
+from partita.agent.xid import QUIET_SECONDS, XidKind, xid_kind
 
-__all__ = ["SILENT_AFTER", "GPUWatch", "Vitals", "probe"]
+__all__ = ["SAMPLES_WITHIN", "GPUHealth", "SlowMetrics", "reopen"]
 
-SILENT_AFTER: Final = 10.0
-"""Seconds without a sample after which the driver counts as hung."""
-
-
-@dataclass(slots=True)
-class GPUWatch:
-    """One GPU as the agent sees it.
-
-    Parameters
-    ----------
-    health
-        Where it is told what is wrong.
-    released
-        Tells whether no job is allocated any more.
-    quiet
-        Seconds after which an Xid is forgiven, by what it means.
-    """
-
-    health: Health
-    released: Callable[[], bool]
-    quiet: Mapping[XidKind, float] = field(default_factory=lambda: QUIET)
-    _since: float = 0.0
-    """When the last fault was seen."""
-    _lost_since: float | None = None
-    _wait: float = 0.0
-    _errors: int | None = None
-    """Memory errors that are known."""
-    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
-
-    def event(self, event: GPUEvent, now: float) -> bool:
-        """Take an event; tell whether it changed what is wrong.
-
-        Parameters
-        ----------
-        now
-            Seconds, of a clock that only goes forward.
-        """
-        if event.xid == 0:
-            # A memory error: the counter tells how many there are.
-            return False
-        kind, meaning = xid_kind(event.xid)
-        self._log.warning("Xid", xid=event.xid, meaning=meaning, kind=kind)
-        if kind is XidKind.APPLICATION:
-            return False
-        self._since, self._wait = now, max(self._wait, self.quiet[kind])
-        remedy = "; it needs a reset (nvidia-smi --gpu-reset)" if kind is XidKind.RESET else ""
-        message = f"Xid {event.xid}: {meaning}{remedy}"
-        return self.health.note(Source.XID, Trouble("XidError", message, faulted=True))
-
-    def lost(self, message: str, now: float) -> bool:
-        """Note that the driver cannot reach it; tell whether that is new."""
-        if self._lost_since is None:
-            self._lost_since = now
-        return self.health.note(Source.GPU, Trouble("GPULost", message, faulted=True))
-
-    def silent(self) -> bool:
-        """Note that the driver does not answer; tell whether that is new."""
-        if self._lost_since is not None:
-            return False
-        message = f"NVML has not answered for {SILENT_AFTER:g} s"
-        return self.health.note(Source.GPU, Trouble("NVMLHangs", message))
-
-    def answers(self) -> None:
-        """Note that the driver answers; a GPU that was lost comes back by `found`."""
-        if self._lost_since is None:
-            self.health.clear(Source.GPU)
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has to be found again."""
-        return self._lost_since is not None
-
-    def found(self, now: float) -> None:
-        """Note that a lost one was found, and answers; the jobs it had are released first."""
-        since = self._lost_since
-        if since is not None and (self.released() or now - since >= RELEASED_WITHIN):
-            self._lost_since = None
-            self.health.clear(Source.GPU)
-            self._log.info("the GPU is back")
-
-    def look(self, vitals: "Vitals", now: float) -> None:
-        """Take what changes slowly; and forgive what has long been quiet."""
-        self._look_at_errors(vitals.errors, now)
-        self._look_at_temperature(vitals)
-        quiet = now - self._since >= self._wait
-        released = self.released() or now - self._since >= self._wait + RELEASED_WITHIN
-        if quiet and released:
-            for source in (Source.XID, Source.ECC):
-                if self.health.clear(source):
-                    self._log.info("no more errors", quiet_for=now - self._since)
-            self._wait = 0.0
-
-    def _look_at_errors(self, errors: int | None, now: float) -> None:
-        if errors is None:
-            return
-        if self._errors is not None and errors > self._errors:
-            self._since, self._wait = now, max(self._wait, self.quiet[XidKind.FAULT])
-            message = f"{errors - self._errors} memory errors that ECC could not correct"
-            self.health.note(Source.ECC, Trouble("ECCError", message, faulted=True))
-        # A reset sets the counter back.
-        self._errors = errors
-
-    def _look_at_temperature(self, vitals: "Vitals") -> None:
-        now, limit = vitals.temperature, vitals.shutdown
-        if now is None or limit is None or now < limit:
-            self.health.clear(Source.TEMPERATURE)
-            return
-        message = f"{now} degrees Celsius, and it shuts down at {limit}: no new jobs until it cools"
-        self.health.note(Source.TEMPERATURE, Trouble("TooHot", message))
+SAMPLES_WITHIN: Final = 10.0
+"""Seconds without a sample after which NVML counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
-    """What changes slowly. None stands for what the GPU cannot tell."""
+class SlowMetrics:
+    """Metrics of the GPU's health that change slowly; None if the GPU does not report one."""
 
     errors: int | None
     """Memory errors that ECC could not correct."""
     temperature: int | None
     """Degrees Celsius."""
     shutdown: int | None
-    """Degrees at which it shuts down."""
+    """Degrees Celsius at which the GPU shuts down."""
 
     @classmethod
-    def of(cls, gpu: NVMLDevice) -> "Vitals":
+    def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
         """Read them; blocks."""
         return cls(gpu.uncorrected_errors(), gpu.temperature(), gpu.shutdown_temperature())
 
 
-def probe(uuid: str) -> NVMLDevice:
-    """Find a GPU that was lost, by a library that is opened anew, and make sure that it answers.
+@dataclass(slots=True)
+class GPUHealth:
+    """The health of one GPU, except for MPS.
+
+    Parameters
+    ----------
+    health
+        Receives the problems.
+    released
+        Returns whether no job is allocated any more.
+    quiet
+        Seconds without another error after which an Xid is cleared, by its kind.
+    """
+
+    health: Health
+    released: Callable[[], bool]
+    quiet: Mapping[XidKind, float] = field(default_factory=lambda: QUIET_SECONDS)
+    _last_error: float = 0.0
+    _lost_since: float | None = None
+    _quiet_needed: float = 0.0
+    _errors: int | None = None
+    """The last value of the counter of memory errors."""
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    def event(self, event: GPUEvent, now: float) -> bool:
+        """Record an event of the driver; return whether it is a new problem.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        """
+        if event.xid == 0:  # a memory error: `check` reads the counter
+            return False
+        kind, meaning = xid_kind(event.xid)
+        self._log.warning("Xid", xid=event.xid, meaning=meaning, kind=kind)
+        if kind is XidKind.APPLICATION:
+            return False
+        self._error(kind, now)
+        remedy = "; it needs a reset (nvidia-smi --gpu-reset)" if kind is XidKind.RESET else ""
+        message = f"Xid {event.xid}: {meaning}{remedy}"
+        return self.health.set(Source.XID, HealthProblem("XidError", message, faulted=True))
+
+    def lost(self, message: str, now: float) -> bool:
+        """Record that the driver cannot reach the GPU; return whether that is new."""
+        if self._lost_since is None:
+            self._lost_since = now
+        return self.health.set(Source.GPU, HealthProblem("GPULost", message, faulted=True))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the driver cannot reach the GPU."""
+        return self._lost_since is not None
+
+    def no_samples(self) -> None:
+        """Record that NVML hangs."""
+        if not self.is_lost:
+            message = f"NVML has not answered for {SAMPLES_WITHIN:g} s"
+            self.health.set(Source.GPU, HealthProblem("NVMLHangs", message))
+
+    def sampled(self) -> None:
+        """Record that NVML answers. A lost GPU comes back by `found` only."""
+        if not self.is_lost:
+            self.health.clear(Source.GPU)
+
+    def found(self, now: float) -> None:
+        """Record that a lost GPU answers again. Its jobs are released before it is healthy."""
+        since = self._lost_since
+        if since is not None and (self.released() or now - since >= RELEASED_WITHIN):
+            self._lost_since = None
+            self.health.clear(Source.GPU)
+            self._log.info("the GPU is back")
+
+    def check(self, metrics: SlowMetrics, now: float) -> None:
+        """Check memory errors and temperature; clear errors after a quiet time."""
+        self._check_errors(metrics.errors, now)
+        self._check_temperature(metrics)
+        quiet = now - self._last_error
+        released = self.released() or quiet >= self._quiet_needed + RELEASED_WITHIN
+        if quiet >= self._quiet_needed and released:
+            for source in (Source.XID, Source.ECC):
+                if self.health.clear(source):
+                    self._log.info("no more errors", quiet_for=quiet)
+            self._quiet_needed = 0.0
+
+    def _error(self, kind: XidKind, now: float) -> None:
+        self._last_error = now
+        self._quiet_needed = max(self._quiet_needed, self.quiet[kind])
+
+    def _check_errors(self, errors: int | None, now: float) -> None:
+        if errors is None:
+            return
+        if self._errors is not None and errors > self._errors:
+            self._error(XidKind.FAULT, now)
+            message = f"{errors - self._errors} memory errors that ECC could not correct"
+            self.health.set(Source.ECC, HealthProblem("ECCError", message, faulted=True))
+        self._errors = errors  # a reset of the GPU resets the counter
+
+    def _check_temperature(self, metrics: SlowMetrics) -> None:
+        now, limit = metrics.temperature, metrics.shutdown
+        if now is None or limit is None or now < limit:
+            self.health.clear(Source.TEMPERATURE)
+            return
+        message = f"{now} degrees Celsius, and it shuts down at {limit}: no new jobs until it cools"
+        self.health.set(Source.TEMPERATURE, HealthProblem("TooHot", message))
+
+
+def reopen(uuid: str) -> NVMLDevice:
+    """Open NVML again, find a GPU that was lost, and check that it answers.
 
     Raises
     ------
     NVMLError
-        If it does not.
+        It does not.
     """
     close_library()
     open_library()
     gpu = NVMLDevice.of(uuid)
     if gpu.uuid() != uuid:
-        raise NVMLError(f"{uuid} is another GPU now")
+        raise NVMLError(f"NVML returned another GPU for {uuid}")
     gpu.memory_used()
     return gpu

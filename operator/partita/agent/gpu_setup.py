@@ -1,53 +1,53 @@
-"""Takes the GPU: finds it, makes sure that it is free and fit, claims it, hands it to MPS."""
+"""Acquires the GPU: finds it, checks that it is free and suitable, configures it and MPS."""
 
 import asyncio
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from partita.agent import compute_mode
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
+from partita.agent.file_lock import FileLock
 from partita.agent.gpu_discovery import assigned, check, find_gpu
-from partita.agent.mps_control import ControlDaemon
+from partita.agent.mps_config import MPSConfig
+from partita.agent.mps_control import COMMAND_DEADLINE, MPSControl
 from partita.agent.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
 from partita.agent.nvml_threads import in_thread
-from partita.agent.paths import Handover, Lock
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
 from partita.models import SharingMode
 from partita.models.base import MEBI
 
-__all__ = ["Claim", "Claimed"]
+__all__ = ["AcquiredGPU", "GPUSetup"]
 
 _LOCK_TRIES: Final = 10
 _LOCK_PAUSE: Final = 0.1
-"""The MPS wrapper looks at the lock, for an instant, several times a second."""
-
-_MPS_ENDS_WITHIN: Final = 15.0
-"""Seconds for MPS to end, within the 30 s that a Pod has."""
+"""The MPS container holds the lock for an instant, several times a second, to read its holder."""
+_MPS_EXITS_WITHIN: Final = 15.0
+"""Seconds for MPS to exit, within the 30 s that a Pod has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A GPU that is ours."""
+class AcquiredGPU:
+    """The GPU that this agent serves."""
 
-    gpu: NVMLDevice
+    device: NVMLDevice
     identity: GPUIdentity
     driver: str
     cuda: int | None
-    """The newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown."""
+    """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
 
 
-class Claim:
-    """Takes one GPU, and gives it back.
+class GPUSetup:
+    """Acquires one GPU and releases it.
 
     Parameters
     ----------
     settings
-        What the Pod was told.
+        The agent's settings.
     control_lock
         Held while a command of the MPS control daemon runs.
     """
@@ -55,140 +55,140 @@ class Claim:
     def __init__(self, settings: AgentSettings, control_lock: asyncio.Lock) -> None:
         self._settings = settings
         self._control_lock = control_lock
-        self._server_lock = Lock(settings.paths.agent_lock)
-        self._gpu_lock: Lock | None = None
-        self._handover: Handover | None = None
-        self._given_back = False
+        self._server_lock = FileLock(settings.paths.agent_lock)
+        self._gpu_lock: FileLock | None = None
+        self._uuid = ""
+        self._mps_config: MPSConfig | None = None
+        self._released = False
 
-    async def identify(self) -> Claimed:
-        """Find the GPU.
+    def control(self, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+        """Return a client of the GPU's control daemon; the GPU is identified before."""
+        pipes = self._settings.paths.pipes(self._uuid)
+        return MPSControl(str(pipes), self._control_lock, deadline)
+
+    async def identify(self) -> AcquiredGPU:
+        """Find the GPU and lock it.
 
         Raises
         ------
         SetupError
-            If it cannot be told which one it is, or another agent has it.
+            It is unknown which GPU it is, or another agent serves it.
         NVMLError
-            If the driver does not answer.
+            The driver does not answer.
         """
         settings = self._settings
-        await _take(self._server_lock, f"another agent serves {settings.server}")
-        told = await assigned(settings.pod, settings.namespace, settings.pod_resources)
-        gpu = await in_thread(find_gpu, told)
-        identity = await in_thread(gpu.identity)
+        await _acquire(self._server_lock, f"another agent serves {settings.server}")
+        uuids = await assigned(settings.pod, settings.namespace, settings.pod_resources)
+        device = await in_thread(find_gpu, uuids)
+        identity = await in_thread(device.identity)
+        self._uuid = identity.uuid
         if self._gpu_lock is None:
-            self._gpu_lock = Lock(settings.paths.gpu_lock(identity.uuid))
-        await _take(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
+            self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
+        await _acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
         driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
-        return Claimed(gpu, identity, driver, cuda)
+        return AcquiredGPU(device, identity, driver, cuda)
 
-    async def take(self, claimed: Claimed, jobs: RunningJobs) -> None:
-        """Make sure that the GPU is fit and free, and claim it.
+    async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
+        """Check that the GPU is suitable and free, and configure it and MPS.
 
         Raises
         ------
         SetupError
-            If it is not; says what to change.
+            It is not; the message says what to change.
         NVMLError
-            If the driver does not answer.
+            The driver does not answer.
         """
-        mode = self._settings.mode
-        check(claimed.identity, claimed.driver, mode)
-        await self._make_sure_that_it_is_free(claimed, jobs)
-        await self.set_mode(claimed.gpu)
-        if mode is SharingMode.MPS:
-            self._hand_over(claimed.identity)
+        check(gpu.identity, gpu.driver, self._settings.mode)
+        await self._check_free(gpu, jobs)
+        await self.set_compute_mode(gpu.device)
+        if self._settings.mode is SharingMode.MPS:
+            path, identity = self._settings.paths.mps_config, gpu.identity
+            old = MPSConfig.read(path)
+            restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
+            memory = identity.memory // MEBI
+            self._mps_config = MPSConfig(identity.uuid, memory, os.getpid(), restarts)
+            self._mps_config.write(path)
 
-    async def set_mode(self, gpu: NVMLDevice) -> None:
-        """Set the compute mode that the way of sharing needs; a reset of the GPU undoes it."""
-        keep = self._settings.keep_compute_mode
-        await in_thread(compute_mode.claim, gpu, self._settings.mode, keep=keep)
+    async def set_compute_mode(self, device: NVMLDevice) -> None:
+        """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
+        if not self._settings.keep_compute_mode:
+            await in_thread(compute_mode.set_for, device, self._settings.mode)
 
-    async def _make_sure_that_it_is_free(self, claimed: Claimed, jobs: RunningJobs) -> None:
-        """Let nobody use it but our MPS and our jobs, which outlive an agent."""
-        processes = await in_thread(claimed.gpu.processes)
-        strangers = jobs.strangers({process.pid for process in processes})
-        if strangers and self._settings.mode is SharingMode.MPS:
-            pipes = str(self._settings.paths.pipes(claimed.identity.uuid))
-            control = ControlDaemon(pipes, self._control_lock)
+    async def _check_free(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
+        """Check that only our MPS and our jobs use the GPU, which run on without an agent."""
+        processes = await in_thread(gpu.device.processes)
+        others = jobs.without_allocation({process.pid for process in processes})
+        if others and self._settings.mode is SharingMode.MPS:
+            control = self.control()
             try:
                 for server in await control.servers():
-                    strangers -= {server, *await control.clients(server)}
+                    others -= {server, *await control.clients(server)}
             except MPSGoneError:
                 pass
             except MPSError:
-                # Our daemon is there but cannot say who its clients are: it is to be mended.
-                strangers.clear()
-        if strangers:
-            pids = ", ".join(map(str, sorted(strangers)[:5]))
+                # Our daemon runs, but cannot report its clients: it will be restarted.
+                others.clear()
+        if others:
+            pids = ", ".join(map(str, sorted(others)[:5]))
             raise SetupError(
                 "GPUInUse",
-                f"processes that are none of Partita's use the GPU (PID {pids}): end them, or "
-                "leave the GPU out of the partition",
+                f"processes that do not belong to Partita use the GPU (PID {pids}): end them, or "
+                "exclude the GPU from the partition",
             )
 
-    def _hand_over(self, identity: GPUIdentity) -> None:
-        path = self._settings.paths.handover
-        old = Handover.read(path)
-        restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
-        self._handover = Handover(identity.uuid, identity.memory // MEBI, os.getpid(), restarts)
-        self._handover.write(path)
-
     def restart_mps(self) -> None:
-        """Ask the wrapper for another control daemon."""
-        old = self._handover
+        """Request another control daemon."""
+        old = self._mps_config
         if old is not None:
-            self._handover = Handover(old.uuid, old.memory, old.agent, old.restarts + 1)
-            self._handover.write(self._settings.paths.handover)
+            self._mps_config = replace(old, restarts=old.restarts + 1)
+            self._mps_config.write(self._settings.paths.mps_config)
 
-    async def give_back(self, gpu: NVMLDevice) -> None:
-        """Let MPS end, anybody use the GPU again, and nothing of us be left on the node.
+    async def release_gpu(self, device: NVMLDevice) -> None:
+        """Make MPS exit, restore the compute mode and remove our files from the node.
 
         Raises
         ------
         AgentError
-            If the compute mode cannot be restored.
+            The compute mode cannot be restored.
         """
-        paths, old = self._settings.paths, self._handover
+        paths, config = self._settings.paths, self._mps_config
         try:
-            if old is not None:
-                Handover("", 0, old.agent, old.restarts).write(paths.handover)
-                await _gone(paths.pipes(old.uuid))
-                shutil.rmtree(paths.gpu(old.uuid), ignore_errors=True)
-            paths.handover.unlink(missing_ok=True)
+            if config is not None:
+                MPSConfig("", 0, config.agent, config.restarts).write(paths.mps_config)
+                await _removed(paths.pipes(config.uuid))
+                shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
+            paths.mps_config.unlink(missing_ok=True)
         finally:
-            await in_thread(compute_mode.restore, gpu, keep=self._settings.keep_compute_mode)
-            self._given_back = True
+            if not self._settings.keep_compute_mode:
+                await in_thread(compute_mode.restore, device)
+            self._released = True
 
-    def release(self) -> None:
-        """Give the locks back; their files, too, where nothing of ours goes on without us."""
-        over = self._given_back or self._handover is None
+    def close(self) -> None:
+        """Release the locks; remove their files if nothing of ours runs on without this agent."""
+        remove = self._released or self._mps_config is None
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
-                lock.release(remove=over)
-        if over:
-            _remove(self._settings.paths.handover.parent)
+                lock.release(remove=remove)
+        if remove:
+            with suppress(OSError):  # another agent has files there
+                self._settings.paths.mps_config.parent.rmdir()
 
 
-def _remove(directory: Path) -> None:
-    """Remove a directory, where nothing of another agent's is in it."""
-    with suppress(OSError):
-        directory.rmdir()
-
-
-async def _gone(directory: Path) -> None:
-    """Wait until the MPS wrapper has ended its daemon; not for ever."""
+async def _removed(directory: Path) -> None:
+    """Wait until the MPS container has removed a directory, for a limited time."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_MPS_ENDS_WITHIN):
+        async with asyncio.timeout(_MPS_EXITS_WITHIN):
             while directory.exists():  # noqa: ASYNC110, ASYNC240 - another process removes it
                 await asyncio.sleep(_LOCK_PAUSE)
 
 
-async def _take(lock: Lock, otherwise: str) -> None:
+async def _acquire(lock: FileLock, otherwise: str) -> None:
     for _ in range(_LOCK_TRIES):
-        if lock.take():
+        if lock.acquire():
             return
         await asyncio.sleep(_LOCK_PAUSE)
     raise SetupError(
         "AgentElsewhere",
-        f"{otherwise}: two may not serve one GPU; end the other one, whose PID is {lock.holder()}",
+        f"{otherwise}: two agents cannot serve one GPU; end the other one, with PID "
+        f"{lock.holder()}",
     )

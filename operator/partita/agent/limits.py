@@ -1,41 +1,70 @@
-"""The second line: a process above what its job has allocated is ended, and no other.
+"""Finds processes by which a job exceeds its allocation: its memory, or its MPS clients.
 
-The first line is MPS itself, which refuses the allocation; but a program can unset its variables.
-NVML counts with a process what MPS does not: the context, a few hundred MiB that CUDA needs
-before the program has anything. So a job may have its allocation and one context for each of its
-processes. How large a context is depends on GPU and driver and is learnt from the processes
-themselves: the smallest that one of them was ever seen with.
+MPS itself refuses memory above a job's limit, but a program can unset the variables that set it.
+NVML counts as memory of a process what MPS does not count: the context, a few hundred MiB that
+CUDA needs before the program allocates anything. So a job may use its allocation and one context
+for each of its processes. The size of a context depends on GPU and driver. It is learnt from the
+processes: the smallest memory that any of them was observed with.
+
+A GPU serves a limited number of MPS clients, and jobs are placed by the number that each states as
+`processes`. NVML lists processes, so a process with several contexts counts once here, though each
+context takes one of the GPU's clients.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from partita.agent.allocations import AttemptAllocation
+from partita.models.base import mebibytes
 
-__all__ = ["LARGEST_CONTEXT", "SETTLED_AFTER", "Contexts", "LimitViolation", "offences"]
+__all__ = [
+    "EXCESS_FOR",
+    "LARGEST_CONTEXT",
+    "SETTLED_AFTER",
+    "ClientLimit",
+    "ContextSize",
+    "LimitViolation",
+    "memory_violations",
+]
 
 LARGEST_CONTEXT: Final = 640 << 20
-"""Bytes allowed for a context before one was seen. An assumption: CUDA 12 on an H100 takes about
-500 MiB, older GPUs less."""
-
-
+"""Bytes allowed for a context before one was measured. An assumption: CUDA 12 on an H100 takes
+about 500 MiB, older GPUs less."""
 SETTLED_AFTER: Final = 2.0
-"""Seconds after which a process has its whole context: while it is being made, NVML shows a part
-of it. An assumption."""
+"""Seconds after which a process has its whole context; before, NVML shows a part of it. An
+assumption."""
+EXCESS_FOR: Final = 1.0
+"""Seconds for which a job must have too many clients. A client that exits is still listed for a
+moment while its successor starts. An assumption."""
 
 
-class Contexts:
-    """Learns how much memory a process has before its program asks for any."""
+@dataclass(frozen=True, slots=True)
+class LimitViolation:
+    """A process to terminate, and what the Event about it says."""
+
+    pid: int
+    allocation: AttemptAllocation
+    reason: str
+    """Of the Event."""
+    used: str
+    """What the job used, and what it has allocated."""
+    remedy: str
+    """The field of the job to change."""
+    clients: int = 0
+    """MPS clients of the job if they are too many."""
+
+
+class ContextSize:
+    """Learns how much memory a process has before its program allocates any."""
 
     def __init__(self) -> None:
-        self.size = LARGEST_CONTEXT
-        """Bytes."""
+        self.bytes = LARGEST_CONTEXT
         self._first: dict[int, float] = {}
 
-    def see(self, at: float, memory: Mapping[int, int]) -> None:
-        """Look at the processes of jobs; a process with nothing yet tells nothing.
+    def add(self, at: float, memory: Mapping[int, int]) -> None:
+        """Learn from the processes of jobs; a process without memory says nothing.
 
         Parameters
         ----------
@@ -48,44 +77,81 @@ class Contexts:
         settled = (
             size for pid, size in memory.items() if size and at - self._first[pid] >= SETTLED_AFTER
         )
-        self.size = min([self.size, *settled])
+        self.bytes = min([self.bytes, *settled])
 
 
-@dataclass(frozen=True, slots=True)
-class LimitViolation:
-    """A process that is to go."""
+class ClientLimit:
+    """Finds jobs with more MPS clients than allocated."""
 
-    pid: int
-    allocation: AttemptAllocation
-    used: int
-    """Bytes that the whole job has."""
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+        self._exceeded_since: dict[tuple[str, int], float] = {}
+
+    def violations(
+        self, at: float, allocations: Mapping[int, AttemptAllocation]
+    ) -> list[LimitViolation]:
+        """Return the newest client of each job with too many.
+
+        Parameters
+        ----------
+        at
+            Seconds.
+        allocations
+            Allocation by PID.
+        """
+        self._first = {pid: self._first.get(pid, at) for pid in allocations}
+        exceeded = {
+            a: pids for a, pids in _processes(allocations, allocations).items()
+            if len(pids) > a.clients
+        }  # fmt: skip
+        self._exceeded_since = {a.key: self._exceeded_since.get(a.key, at) for a in exceeded}
+        return [
+            LimitViolation(
+                max(pids, key=lambda pid: (self._first[pid], pid)),
+                allocation,
+                "AboveProcesses",
+                f"{len(pids)} MPS clients with {allocation.clients} allocated",
+                "raise spec.processes",
+                clients=len(pids),
+            )
+            for allocation, pids in exceeded.items()
+            if at - self._exceeded_since[allocation.key] >= EXCESS_FOR
+        ]
 
 
-def offences(
+def memory_violations(
     memory: Mapping[int, int], allocations: Mapping[int, AttemptAllocation], context: int
 ) -> list[LimitViolation]:
-    """Find, of each job above its allocation, the process that has most.
+    """Return the largest process of each job above its memory.
 
-    Ending that one alone may be enough; if not, the next look finds the next.
+    To terminate that one may be enough; otherwise the next sample finds the next.
 
     Parameters
     ----------
     memory
         Bytes by PID.
     allocations
-        Allocation by PID, of processes in jobs' Pods.
+        Allocation by PID.
     context
-        Bytes that each process may have beside.
+        Bytes that each process may use in addition.
     """
-    processes: dict[AttemptAllocation, list[int]] = defaultdict(list)
-    for pid in memory:
-        if pid in allocations:
-            processes[allocations[pid]].append(pid)
     found = []
-    for allocation, pids in processes.items():
+    for allocation, pids in _processes(memory, allocations).items():
         used = sum(memory[pid] for pid in pids)
         if used > allocation.memory + context * len(pids):
+            largest = max(pids, key=lambda pid: (memory[pid], pid))
+            text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.memory)} allocated"
             found.append(
-                LimitViolation(max(pids, key=lambda pid: (memory[pid], pid)), allocation, used)
+                LimitViolation(largest, allocation, "AboveAllocation", text, "raise spec.gpuMemory")
             )
+    return found
+
+
+def _processes(
+    pids: Iterable[int], allocations: Mapping[int, AttemptAllocation]
+) -> dict[AttemptAllocation, list[int]]:
+    found: dict[AttemptAllocation, list[int]] = defaultdict(list)
+    for pid in pids:
+        if pid in allocations:
+            found[allocations[pid]].append(pid)
     return found

@@ -1,10 +1,10 @@
-"""Client of an MPS control daemon: every command has a deadline, every answer is read strictly.
+"""Sends commands to an MPS control daemon: each has a deadline, each answer is parsed strictly.
 
 Commands and their meaning: https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html,
-"nvidia-cuda-mps-control". What that page leaves open was learnt from those who measured it
-(terminate_client against busy servers, 2026): the daemon takes one connection at a time and turns
-others away at once, so commands are serialised here and one that was turned away is repeated;
-terminate_client answers a CUresult, of which only 0 is success; and any command may never return.
+"nvidia-cuda-mps-control". That page does not describe the following, which was measured
+(terminate_client against busy servers, 2026). The daemon accepts one connection at a time and
+rejects others at once, so commands are serialised here and a rejected one is repeated.
+terminate_client answers a CUresult, of which only 0 is success. Any command may never return.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from partita.constants import MPS_MAX_CLIENTS
 __all__ = [
     "COMMAND_DEADLINE",
     "CONTROL",
-    "ControlDaemon",
+    "MPSControl",
     "ServerState",
     "max_clients",
     "parse_pids",
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 CONTROL: Final = "nvidia-cuda-mps-control"
-"""NVIDIA's program: the daemon, and the command that talks to it."""
+"""NVIDIA's program: both the daemon and the command-line client."""
 COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
-_TURNED_AWAY: Final = "Cannot send command"
+_REJECTED: Final = "Cannot send command"
 _NO_DAEMON: Final = "Cannot find MPS control daemon"
 _RETRY: Final = 0.05
-"""Seconds before a command that met another one is repeated."""
+"""Seconds before a rejected command is repeated."""
 _ANSWER_LIMIT: Final = 200
-"""Characters of a strange answer that are worth telling."""
+"""Characters of an unexpected answer that a message quotes."""
 
 
 _MORE_CLIENTS_FROM: Final = 13010
@@ -46,12 +46,12 @@ https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Client-Server C
 
 
 def max_clients(cuda: int | None) -> int:
-    """Return how many client contexts MPS serves on one GPU.
+    """Return how many client contexts MPS supports on one GPU.
 
     Parameters
     ----------
     cuda
-        The newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown.
+        The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown.
     """
     return _MORE_CLIENTS if cuda is not None and cuda >= _MORE_CLIENTS_FROM else MPS_MAX_CLIENTS
 
@@ -62,18 +62,18 @@ class ServerState(StrEnum):
     INITIALIZING = "INITIALIZING"
     """Clients are queued until it is ready."""
     ACTIVE = "ACTIVE"
-    """It takes clients."""
+    """It accepts clients."""
     FAULT = "FAULT"
-    """A fatal fault: it takes none until all of them have left."""
+    """A fatal fault: it accepts no clients until all of them have exited."""
 
 
 def parse_pids(answer: str) -> list[int]:
-    """Read the PIDs of a list, one a line.
+    """Parse a list of PIDs, one a line.
 
     Raises
     ------
     MPSGarbledError
-        If there is anything else in it.
+        The answer has something else in it.
     """
     words = answer.split()
     if not all(word.isascii() and word.isdigit() and word != "0" for word in words):
@@ -82,12 +82,12 @@ def parse_pids(answer: str) -> list[int]:
 
 
 def parse_state(answer: str) -> ServerState:
-    """Read a server's state.
+    """Parse a server's state.
 
     Raises
     ------
     MPSGarbledError
-        If it is none that is documented: an unknown state is no healthy one.
+        The state is not documented: an unknown state never counts as healthy.
     """
     try:
         return ServerState(answer.strip())
@@ -96,15 +96,15 @@ def parse_state(answer: str) -> ServerState:
 
 
 @dataclass(frozen=True, slots=True)
-class ControlDaemon:
-    """The control daemon of one pipe directory.
+class MPSControl:
+    """A client of the control daemon of one pipe directory.
 
     Parameters
     ----------
     pipes
         CUDA_MPS_PIPE_DIRECTORY of the daemon.
     lock
-        Held while a command runs: the daemon turns a second one away.
+        Held while a command runs: the daemon rejects a second one.
     deadline
         Seconds for one command.
     """
@@ -114,21 +114,21 @@ class ControlDaemon:
     deadline: float = COMMAND_DEADLINE
 
     async def servers(self) -> list[int]:
-        """PIDs of its servers: one, or none before the first client."""
+        """Return the PIDs of its servers: one, or none before the first client."""
         return parse_pids(await self.command("get_server_list"))
 
     async def state(self, server: int) -> ServerState:
-        """State of a server."""
+        """Return the state of a server."""
         return parse_state(await self.command(f"get_server_status {server}"))
 
-    async def look(self, server: int) -> tuple[ServerState, list[int]]:
-        """State and clients of a server, by one command instead of two."""
+    async def status(self, server: int) -> tuple[ServerState, list[int]]:
+        """Return the state and the clients of a server, by one command instead of two."""
         answer = await self.command(f"get_server_status {server}\nget_client_list {server}")
         state, _, pids = answer.strip().partition("\n")
         return parse_state(state), parse_pids(pids)
 
     async def clients(self, server: int) -> list[int]:
-        """PIDs of a server's clients."""
+        """Return the PIDs of a server's clients."""
         return parse_pids(await self.command(f"get_client_list {server}"))
 
     async def start_server(self, uid: int) -> None:
@@ -136,34 +136,34 @@ class ControlDaemon:
         await self.command(f"start_server -uid {uid}")
 
     async def limit_memory(self, device: int, mebibytes: int) -> None:
-        """Set what a client of a server started later may have at most."""
+        """Set the memory limit of each client of a server that is started later."""
         await self.command(f"set_default_device_pinned_mem_limit {device} {mebibytes}M")
 
     async def limit_threads(self, percentage: int) -> None:
-        """Set the share of the threads that a client may have at most."""
+        """Set the largest share of the threads that a client may use."""
         await self.command(f"set_default_active_thread_percentage {percentage}")
 
     async def terminate(self, server: int, client: int) -> str:
-        """End a client's work on the GPU, and nobody else's; return why it could not be done.
+        """Terminate one client's work on the GPU; return the error, empty on success.
 
-        Empty when it is done. Other answers are a CUresult, or that there is no such client.
+        The error is a CUresult, or that the client is unknown.
         """
         answer = (await self.command(f"terminate_client {server} {client}")).strip()
         return "" if answer == "0" else answer[:_ANSWER_LIMIT] or "no answer"
 
     async def quit(self) -> None:
-        """Ask it to end, and its servers with it."""
+        """Make the daemon exit, and its servers with it."""
         await self.command("quit")
 
     async def command(self, text: str) -> str:
-        """Run one command and return what was answered.
+        """Run one command and return its output.
 
         Raises
         ------
         MPSGoneError
-            If there is no daemon.
+            No daemon runs.
         MPSUnansweredError
-            If the answer did not come in time, or others kept it busy.
+            It did not answer in time, or other clients kept it busy.
         """
         try:
             async with asyncio.timeout(self.deadline), self.lock:
@@ -174,7 +174,7 @@ class ControlDaemon:
                     said = f"{err}{out}".strip()
                     if _NO_DAEMON in said:
                         raise MPSGoneError(said)
-                    if _TURNED_AWAY not in said:
+                    if _REJECTED not in said:
                         raise MPSGarbledError(f"{text}: code {code}, {said[:_ANSWER_LIMIT]!r}")
                     await asyncio.sleep(_RETRY)
         except TimeoutError as error:
@@ -192,8 +192,8 @@ class ControlDaemon:
             )
         except FileNotFoundError:
             raise MPSGoneError(
-                f"{CONTROL} is not on PATH: NVIDIA's runtime brings it with the driver capability "
-                "`compute`"
+                f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver "
+                "capability `compute`"
             ) from None
         try:
             out, err = await process.communicate(f"{text}\n".encode())

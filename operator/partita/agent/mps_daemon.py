@@ -1,14 +1,13 @@
-"""`partita agent mps`: keeps the MPS control daemon of one GPU running, in a container of its own.
+"""`partita agent mps`: runs the MPS control daemon of one GPU, in a container of its own.
 
-It waits until the agent has said which GPU it is, and has claimed it; then it starts the daemon
-with directories of its own, sets the limits, which a daemon forgets when it ends, and starts the
-server, so that it is known to work before the first client comes. All users' clients share that
+It waits until the agent has configured the GPU (`MPSConfig`). Then it starts the daemon with its
+own directories, sets the limits, which a daemon loses when it exits, and starts the server, so that
+the server is known to work before the first client connects. The clients of all users share that
 server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
-jobs run under different UIDs, and otherwise would wait for each other's end.
+jobs run under different UIDs, and would otherwise wait until the clients of other UIDs have exited.
 
-It ends the daemon and starts another when that one exits or the agent asks for it, and ends it for
-good when the agent gives the GPU back; never because the agent is gone, for clients run on without
-it.
+It restarts the daemon when that one exits or the agent requests it, and stops it when the agent
+releases the GPU. It never stops it because the agent has exited: clients run on without an agent.
 """
 
 import asyncio
@@ -22,37 +21,39 @@ from typing import Final
 import structlog
 
 from partita.agent.errors import AgentError, MPSError, SetupError
-from partita.agent.mps_control import CONTROL, ControlDaemon, ServerState
-from partita.agent.paths import Handover, Lock, Paths
-from partita.agent.signals import send
+from partita.agent.file_lock import FileLock
+from partita.agent.mps_config import MPSConfig
+from partita.agent.mps_control import CONTROL, MPSControl, ServerState
+from partita.agent.paths import Paths
+from partita.agent.terminate import send_signal
 
-__all__ = ["Wrapper", "clear_directory"]
+__all__ = ["MPSDaemon", "clear_directory"]
 
 _POLL: Final = 0.2
-"""Seconds between two looks at what the agent says, and at a daemon that starts."""
+"""Seconds between two reads of the configuration, and two queries of a daemon that starts."""
 _START_DEADLINE: Final = 60.0
 """Seconds until a server must be ACTIVE. A cold driver on a node with many GPUs takes long
 (https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "Server Initialization")."""
 _END_DEADLINE: Final = 5.0
-"""Seconds for a daemon to end of itself, and again after SIGTERM; within a Pod's 30 s."""
+"""Seconds for a daemon to exit when asked, and again after SIGTERM; within a Pod's 30 s."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-"""Seconds before a daemon that does not come up is tried again, doubled each time."""
+"""Seconds before a daemon that did not start is started again, doubled each time."""
 _ROOT: Final = 0
 _ALL_THREADS: Final = 100
 
 log = structlog.get_logger(__name__)
 
 
-class Wrapper:
-    """Keeps one GPU's control daemon.
+class MPSDaemon:
+    """Runs the control daemon of one GPU.
 
     Parameters
     ----------
     paths
-        Where agent and wrapper meet.
+        The files shared with the agent.
     stop
-        Set when it is to end.
+        Set to stop it.
     """
 
     def __init__(self, paths: Paths, stop: asyncio.Event) -> None:
@@ -63,39 +64,39 @@ class Wrapper:
         self._pause = _FIRST_PAUSE
 
     async def run(self) -> None:
-        """Serve until stopped."""
+        """Run daemons until stopped."""
         while not self._stop.is_set():
-            handover = await self._handover()
-            if handover is None:
+            config = await self._configured()
+            if config is None:
                 return
             try:
-                await self._serve(handover)
+                await self._run_one(config)
             except AgentError as error:
                 self._log.warning("MPS did not start", error=str(error), retry_in=self._pause)
                 await self._rest(self._pause)
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             finally:
-                await self._end(handover)
+                await self._end(config)
 
-    async def _handover(self) -> Handover | None:
-        """Wait for a living agent's word; None when stopped."""
-        lock = Lock(self._paths.agent_lock)
-        said = False
+    async def _configured(self) -> MPSConfig | None:
+        """Wait for the configuration of a running agent; None when stopped."""
+        lock = FileLock(self._paths.agent_lock)
+        logged = False
         while not self._stop.is_set():
-            handover = Handover.read(self._paths.handover)
-            if handover is not None and handover.uuid and handover.agent == lock.holder():
-                return handover
-            if not said:
-                said = True
+            config = MPSConfig.read(self._paths.mps_config)
+            if config is not None and config.uuid and config.agent == lock.holder():
+                return config
+            if not logged:
+                logged = True
                 self._log.info("waiting for the agent")
             await self._rest(_POLL)
         return None
 
-    async def _serve(self, handover: Handover) -> None:
-        """Run one daemon until it ends or is to end."""
-        uuid = handover.uuid
+    async def _run_one(self, config: MPSConfig) -> None:
+        """Run one daemon until it exits or is to be stopped."""
+        uuid = config.uuid
         pipes, logs = self._paths.pipes(uuid), self._paths.logs(uuid)
-        await self._remove_old(pipes)
+        await self._stop_old(pipes)
         for directory in (pipes, logs):
             clear_directory(directory)
         environment = {
@@ -111,82 +112,81 @@ class Wrapper:
         except FileNotFoundError:
             raise SetupError(
                 "NoMPS",
-                f"{CONTROL} is not on PATH: NVIDIA's runtime brings it with the driver "
+                f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver "
                 "capability `compute`",
             ) from None
-        control = ControlDaemon(str(pipes), asyncio.Lock())
-        await self._set_up(control, handover)
+        await self._start(MPSControl(str(pipes), asyncio.Lock()), config)
         self._pause = _FIRST_PAUSE
-        self._log.info("MPS serves", gpu=uuid, pid=self._process.pid)
-        ended = asyncio.ensure_future(self._process.wait())
+        self._log.info("MPS runs", gpu=uuid, pid=self._process.pid)
+        exited = asyncio.ensure_future(self._process.wait())
         try:
-            while not ended.done() and not self._stop.is_set():
-                if self._superseded(handover):
-                    self._log.info("MPS is to end", why="the agent asks for it")
+            while not exited.done() and not self._stop.is_set():
+                if self._is_outdated(config):
+                    self._log.info("stopping MPS", why="the agent requests it")
                     return
-                await asyncio.wait({ended}, timeout=_POLL)
+                await asyncio.wait({exited}, timeout=_POLL)
         finally:
-            ended.cancel()
+            exited.cancel()
         if self._process.returncode is not None:
-            self._log.warning("MPS has ended", code=self._process.returncode)
+            self._log.warning("MPS has exited", code=self._process.returncode)
 
-    def _superseded(self, handover: Handover) -> bool:
-        """Tell whether the agent wants another daemon by now, or none; its silence is no word."""
-        now = Handover.read(self._paths.handover)
-        return now is not None and (now.uuid, now.restarts) != (handover.uuid, handover.restarts)
+    def _is_outdated(self, config: MPSConfig) -> bool:
+        """Return whether the agent requests another daemon or none."""
+        now = MPSConfig.read(self._paths.mps_config)
+        return now is not None and (now.uuid, now.restarts) != (config.uuid, config.restarts)
 
-    async def _set_up(self, control: ControlDaemon, handover: Handover) -> None:
-        """Set what clients may have at most, then start their server and wait for it."""
+    async def _start(self, control: MPSControl, config: MPSConfig) -> None:
+        """Set the limits of clients, start their server and wait until it is ACTIVE."""
         deadline = asyncio.get_running_loop().time() + _START_DEADLINE
         while True:
             try:
-                await control.limit_memory(0, handover.memory)
+                await control.limit_memory(0, config.memory)
                 await control.limit_threads(_ALL_THREADS)
                 await control.start_server(_ROOT)
                 for server in await control.servers():
                     if await control.state(server) is ServerState.ACTIVE:
                         return
             except MPSError as error:
-                # It has not made its socket yet, as a rule.
-                self._log.debug("not up yet", error=str(error))
+                # Usually it has not created its socket yet.
+                self._log.debug("not started yet", error=str(error))
             if self._process is None or self._process.returncode is not None:
-                raise MPSError("the control daemon has ended")
-            if self._superseded(handover):
-                raise MPSError("the agent asks for another control daemon, or none")
+                raise MPSError("the control daemon has exited")
+            if self._is_outdated(config):
+                raise MPSError("the agent requests another control daemon, or none")
             if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
                 raise MPSError(f"no server became ACTIVE within {_START_DEADLINE:g} s")
             await self._rest(_POLL)
 
-    async def _remove_old(self, pipes: Path) -> None:
-        """End a daemon that an earlier wrapper left: its limits are not known to be ours."""
-        old = ControlDaemon(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE)
+    async def _stop_old(self, pipes: Path) -> None:
+        """Stop a daemon that an earlier container left: its limits may not be ours."""
+        old = MPSControl(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE)
         if not (pipes / "control").exists():
             return
         with suppress(MPSError):
             await old.quit()
-            self._log.info("an old control daemon was asked to end", pipes=str(pipes))
+            self._log.info("an old control daemon was asked to exit", pipes=str(pipes))
         with suppress(FileNotFoundError, ValueError, ProcessLookupError, PermissionError):
             pid = int((pipes / "nvidia-cuda-mps-control.pid").read_text())
             for number in (signal.SIGTERM, signal.SIGKILL):
                 if not _is_control(pid):
                     break
-                send(pid, number, lambda: _is_control(pid))
+                send_signal(pid, number, lambda: _is_control(pid))
                 await self._rest(_POLL)
 
-    async def _end(self, handover: Handover) -> None:
-        """End the daemon and all its servers, at first by asking."""
+    async def _end(self, config: MPSConfig) -> None:
+        """Stop the daemon and all its servers, first by asking it."""
         process, self._process = self._process, None
         if process is None:
             return
-        pipes = self._paths.pipes(handover.uuid)
+        pipes = self._paths.pipes(config.uuid)
         if process.returncode is None:
             with suppress(MPSError):
-                await ControlDaemon(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE).quit()
+                await MPSControl(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE).quit()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_DEADLINE):
                     await process.wait()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            # Its session: a server that outlives its daemon would keep the GPU.
+            # The whole session: a server that outlives its daemon would occupy the GPU.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):
@@ -201,14 +201,14 @@ class Wrapper:
 
 
 def clear_directory(directory: Path) -> None:
-    """Make a directory that all users may enter, with nothing of an earlier daemon in it.
+    """Create a directory that all users may enter, without files of an earlier daemon.
 
-    The logs of the last one stay, under another name.
+    The logs of the last daemon are kept under another name.
 
     Raises
     ------
     SetupError
-        If it cannot be written.
+        It cannot be written.
     """
     try:
         if directory.name == "log" and directory.is_dir():
@@ -222,13 +222,13 @@ def clear_directory(directory: Path) -> None:
     except OSError as error:
         raise SetupError(
             "DirectoryNotWritable",
-            f"{directory} cannot be made ({error.strerror}): the server Pod mounts "
+            f"{directory} cannot be created ({error.strerror}): the server Pod mounts "
             f"{directory.parent.parent} from the node, which must let root write there",
         ) from error
 
 
 def _is_control(pid: int) -> bool:
-    """Tell whether a PID is still that of a control daemon: PIDs are used anew."""
+    """Return whether a PID is still that of a control daemon: PIDs are reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -1,7 +1,7 @@
-"""Reads what the MPS server adds to its log.
+"""Reads new lines of the MPS server's log and finds fatal faults in them.
 
-It is in FAULT only until its clients have left, which programs do at once; whoever asks for its
-state later is told that all is well. What it wrote stays.
+A server is in FAULT only until its clients have exited, which programs do at once. A later query
+of its state shows no fault; the log still does.
 """
 
 import os
@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ServerLog"]
+__all__ = ["MPSServerLog"]
 
 _NAME: Final = "server.log"
 """https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html,
 CUDA_MPS_LOG_DIRECTORY: its startup and shutdown, and the status of its clients."""
 _FATAL: Final = re.compile(r"\b(?:(?i:fatal)|FAULT)\b")
-"""How a line tells of a fault that all clients share. An assumption: NVIDIA lists no messages. It
+"""How a line reports a fault that all clients share. An assumption: NVIDIA lists no messages. It
 calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment"; "Server encountered
 a fatal exception" in https://github.com/NVIDIA/k8s-device-plugin/issues/685), and FAULT is the
 state."""
@@ -23,21 +23,21 @@ _AT_ONCE: Final = 1 << 16
 """Bytes read at a time; the rest is read the next time."""
 
 
-class ServerLog:
-    """The log of one GPU's MPS server, from now on.
+class MPSServerLog:
+    """New lines of the log of one GPU's MPS server.
 
     Parameters
     ----------
     directory
-        CUDA_MPS_LOG_DIRECTORY of the control daemon. A log that is there already is history.
+        CUDA_MPS_LOG_DIRECTORY of the control daemon. Existing lines are ignored.
     """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _NAME
         self._inode = 0
         self._offset = 0
-        self._begun = b""
-        """Of a line whose end is not written yet."""
+        self._partial = b""
+        """The start of a line whose end is not written yet."""
         try:
             found = self._path.stat()
         except OSError:
@@ -45,13 +45,13 @@ class ServerLog:
         self._inode, self._offset = found.st_ino, found.st_size
 
     def faults(self) -> list[str]:
-        """Return the lines, since the last call, that tell of a fatal fault."""
+        """Return the lines since the last call that report a fatal fault."""
         try:
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._inode or found.st_size < self._offset:
-                    # Another daemon's: it began a new one.
-                    self._inode, self._offset, self._begun = found.st_ino, 0, b""
+                    # Another daemon has started a new log.
+                    self._inode, self._offset, self._partial = found.st_ino, 0, b""
                 if found.st_size == self._offset:
                     return []
                 file.seek(self._offset)
@@ -59,7 +59,7 @@ class ServerLog:
         except OSError:
             return []
         self._offset += len(read)
-        *lines, self._begun = (self._begun + read).split(b"\n")
-        self._begun = self._begun[-_AT_ONCE:]
-        said = (line.decode(errors="replace").strip() for line in lines)
-        return [line for line in said if _FATAL.search(line)]
+        *lines, self._partial = (self._partial + read).split(b"\n")
+        self._partial = self._partial[-_AT_ONCE:]
+        lines_read = (line.decode(errors="replace").strip() for line in lines)
+        return [line for line in lines_read if _FATAL.search(line)]

@@ -1,4 +1,4 @@
-"""Keeps the profiles of applications in the API server."""
+"""Stores the profiles of applications in the API server."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import structlog
 from pydantic import ValidationError
 
 from partita.agent.profiles import measurement, merge, profile_name
-from partita.agent.running_jobs import FinishedJob
+from partita.agent.running_jobs import FinishedAttempt
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
@@ -19,7 +19,7 @@ from partita.pods.outcome import read_outcome
 __all__ = ["ProfileStore"]
 
 _TRIES: Final = 5
-"""Writes of one profile that meet somebody else's; runs of one application may end together."""
+"""Attempts to write one profile. Runs of one application may end at once, on several GPUs."""
 _PAUSE: Final = 0.2
 
 
@@ -33,10 +33,10 @@ class ProfileStore:
     where
         The node and the GPU.
     resource
-        The extended resource of the GPU: of a job on several, one agent keeps the run.
+        The extended resource of the GPU. Of a job on several GPUs, one agent keeps the run.
     since
-        When the GPU has been watched from, of `time.time`: of a run that began before, as it does
-        when an agent is replaced, a part was never seen.
+        When sampling of the GPU began, of `time.time`. A run that began before, because the agent
+        was replaced, was not measured completely.
     """
 
     def __init__(self, kube: Kube, where: Environment, resource: str, since: float) -> None:
@@ -46,43 +46,43 @@ class ProfileStore:
         self._since = since
         self._log = structlog.get_logger(__name__)
 
-    async def keep(self, finished: FinishedJob) -> bool:
-        """Merge a run that succeeded; tell whether it was merged."""
-        run, allocation = finished.run, finished.allocation
-        if not run.application or min(run.devices, default="") != self._resource:
+    async def keep(self, finished: FinishedAttempt) -> bool:
+        """Merge a run that succeeded; return whether it was merged."""
+        pod, allocation = finished.pod, finished.allocation
+        if not pod.application or min(pod.devices, default="") != self._resource:
             return False
         if finished.trace.first is None:
             return False
         try:
-            pod = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
             return False
-        if pod["metadata"]["uid"] != run.uid:
+        if body["metadata"]["uid"] != pod.uid:
             return False
-        outcome = read_outcome(pod.get("status") or {})
+        outcome = read_outcome(body.get("status") or {})
         start, end = outcome.started_at, outcome.finished_at
         if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
             return False
         # Kubernetes' times are whole seconds, rounded down.
         if start.timestamp() + 1 <= self._since:
             return False
-        uses = finished.trace.steps(start.timestamp(), end.timestamp())
-        new = measurement(uses, _seconds(start, end), self._where)
+        usage = finished.trace.steps(start.timestamp(), end.timestamp())
+        new = measurement(usage, _seconds(start, end), self._where)
         for _ in range(_TRIES):
             try:
-                found = await self._find(allocation.namespace, run.application)
-                known = found.spec if found else ApplicationProfileSpec(application=run.application)
+                found = await self._find(allocation.namespace, pod.application)
+                known = found.spec if found else ApplicationProfileSpec(application=pod.application)
                 await self._write(found, merge(known, new), allocation.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(_PAUSE)
             else:
-                self._log.info("run merged", application=run.application, job=allocation.name)
+                self._log.info("run merged", application=pod.application, job=allocation.name)
                 return True
-        self._log.warning("run not merged: others wrote", application=run.application)
+        self._log.warning("run not merged: too many conflicts", application=pod.application)
         return False
 
-    async def run(self, queue: "asyncio.Queue[FinishedJob]") -> None:
-        """Keep what finishes, for ever."""
+    async def run(self, queue: "asyncio.Queue[FinishedAttempt]") -> None:
+        """Merge the runs of a queue, for ever."""
         while True:
             finished = await queue.get()
             try:
@@ -91,12 +91,12 @@ class ProfileStore:
                 self._log.warning("run not merged", job=finished.allocation.name, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
-        """Find an application's profile, under whatever name it stands: that of the operator.
+        """Find an application's profile under any name: the one that the operator uses.
 
         Raises
         ------
         _UnreadableError
-            A profile of the application cannot be read: one beside it would lose its history.
+            A profile of the application cannot be read. A second one would lose its history.
         """
         items, _ = await self._kube.list(PROFILES, namespace=namespace)
         return preferred(
@@ -136,5 +136,5 @@ def _read(body: dict[str, Any]) -> ApplicationProfile:
 
 
 def _seconds(start: datetime, end: datetime) -> float:
-    """Length of a run; Kubernetes' times are whole seconds, and a run is never nothing."""
+    """Return the length of a run, 1 s at least: Kubernetes' times are whole seconds."""
     return max(1.0, (end.astimezone(UTC) - start.astimezone(UTC)).total_seconds())

@@ -1,6 +1,6 @@
-"""A run's measurement, and how it is merged into what is known of the application.
+"""The measurement of a run, and how it is merged into the application's profile.
 
-Only a run that succeeded is merged: one that crashed or ran out of memory shows less than the
+Only a run that succeeded is merged: one that crashed or ran out of memory used less than the
 application needs.
 """
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from partita.agent.sampling import Use
+from partita.agent.usage import UsageSample
 from partita.models.profile import (
     ApplicationProfileSpec,
     Environment,
@@ -20,18 +20,18 @@ from partita.models.profile import (
 __all__ = ["MEMORY_OF_RUNS", "measurement", "merge", "profile_name"]
 
 MEMORY_OF_RUNS: Final = 10
-"""Runs that a new one is weighed against at most, so that a profile follows its application.
+"""Largest weight of the earlier runs against a new one, so that a profile follows its application.
 An assumption."""
 _MOST_MEASUREMENTS: Final = 32
-"""GPU products in one profile; the resource takes no more."""
+"""GPU products in one profile; the resource holds no more."""
 _NAME: Final = 63
 _HASH: Final = 8
 
 
 def profile_name(application: str) -> str:
-    """Name the profile's object: the application's name, made one that Kubernetes takes.
+    """Return the name of the profile's object: the application's name, changed to a valid one.
 
-    A name that had to be changed carries a hash, so that two never become one.
+    A changed name has a hash, so that the names of two applications never become the same.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
     if name == application and len(name) <= _NAME:
@@ -40,13 +40,13 @@ def profile_name(application: str) -> str:
     return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
 
 
-def measurement(uses: Sequence[Use], duration: float, where: Environment) -> Measurement:
-    """Make the measurement of one run.
+def measurement(usage: Sequence[UsageSample], duration: float, where: Environment) -> Measurement:
+    """Return the measurement of one run.
 
     Parameters
     ----------
-    uses
-        Its use over equal steps.
+    usage
+        Its usage over equal steps.
     duration
         Its length, seconds.
     where
@@ -59,19 +59,18 @@ def measurement(uses: Sequence[Use], duration: float, where: Environment) -> Mea
             sm_occupancy=_percent(use.occupancy),
             pcie_throughput=None if use.pcie is None else round(use.pcie),
         )
-        for use in uses
+        for use in usage
     )
     return Measurement(environment=where, duration=round(duration, 3), runs=1, steps=steps)
 
 
 def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfileSpec:
-    """Add a run to a profile.
+    """Merge a run into a profile.
 
-    Each GPU product has a measurement of its own: a run on another product changes none of it.
-    Steps are equal shares of a run, so runs of different lengths are laid upon each other by
-    their phase. Duration and use become the mean of the runs; memory does too, but is never below
-    that of the newest run, for an allocation that is too small ends a job and one that is too large
-    only costs room.
+    Each GPU product has its own measurement: a run on another product does not change it. Steps are
+    equal shares of a run, so runs of different lengths are merged phase by phase. Duration and
+    usage become the mean of the runs. So does memory, but it is never below that of the newest run:
+    an allocation that is too small ends a job, and one that is too large only occupies memory.
     """
     product = new.environment.product
     found = next((m for m in known.measurements if m.environment.product == product), None)
@@ -96,7 +95,7 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
 
 
 def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:
-    """Lay the steps over a larger number of them, each as long as it was in the whole."""
+    """Repeat steps so that there are `count` of them, each with its share of the run."""
     return [steps[index * len(steps) // count] for index in range(count)]
 
 

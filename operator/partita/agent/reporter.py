@@ -1,7 +1,7 @@
-"""Tells the API server what the GPU is, how it is, and what is used of it.
+"""Writes the status of the GPUServer: what the GPU is, its health and its usage.
 
-Only what has changed is written. Conditions are written at once, what a job used most soon, and
-mere numbers every few seconds: each write is one that the operator and every watcher sees, too.
+Only changes are written. Conditions are written at once, peaks of jobs within a second and other
+numbers every few seconds: the operator and every other watcher receive each write.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ from partita.kube.errors import KubernetesError
 from partita.models import Condition, set_condition
 from partita.models.base import format_time, mebibytes, parse_memory
 
-__all__ = ["GPUReport", "JobUse", "Reporter", "status_patch"]
+__all__ = ["GPUReport", "JobReport", "Reporter", "status_patch"]
 
 NUMBERS_EVERY: Final = 5.0
-"""Seconds between two reports of mere numbers."""
+"""Seconds between two reports of numbers alone."""
 PEAKS_EVERY: Final = 1.0
-"""Seconds between two reports of a job's peak: an attempt that ran out of memory is sized by it."""
+"""Seconds between two reports of a job's peak: an attempt after an out-of-memory is sized by it."""
 _UTILIZATION_STEP: Final = 5
-"""Percent points of the GPU's use that are worth a write."""
+"""Change of the GPU's utilisation, in percentage points, that is written."""
 _MEMORY_STEP: Final = 0.01
-"""Share of the GPU's memory that is worth a write."""
+"""Change of the memory in use, as a share of the GPU's, that is written."""
 
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
@@ -34,20 +34,20 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class JobUse:
-    """What a job uses."""
+class JobReport:
+    """What a job uses of the GPU."""
 
     memory: int
     """Bytes now."""
     peak: int
     """Most bytes so far."""
     first_use: float | None
-    """When it used the GPU first, of `time.time`."""
+    """When the job used the GPU first, of `time.time`."""
     excess: int = 0
-    """Most MPS clients, where one was ended because they were too many."""
+    """Most MPS clients, if one was terminated because they were too many; else 0."""
 
     def dump(self) -> Json:
-        """Write it as in the GPUServer's status."""
+        """Return it as in the GPUServer's status."""
         first = self.first_use
         return {
             "memory": mebibytes(self.memory),
@@ -59,60 +59,60 @@ class JobUse:
 
 @dataclass(frozen=True, slots=True)
 class GPUReport:
-    """All that there is to report at a time."""
+    """The content of a status."""
 
     facts: Mapping[str, Any]
-    """Fields of the status that never change by themselves: what the GPU is."""
-    verdict: ServerConditions
+    """Fields of the status that describe the GPU itself."""
+    conditions: ServerConditions
     total: int
     """The GPU's whole memory, bytes."""
     memory: int
     """Bytes in use on the GPU."""
     utilization: int
     """Percent."""
-    jobs: Mapping[str, JobUse] = field(default_factory=dict)
+    jobs: Mapping[str, JobReport] = field(default_factory=dict)
     """By UID."""
     mps: Mapping[str, Any] | None = None
-    """State and number of clients; None where MPS does not run."""
+    """State and number of clients; None in modes without MPS."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
-    """Processes without an allocation, as in the status; empty where there are none."""
+    """Processes without an allocation, as in the status; empty if there is none."""
 
 
 def status_patch(
-    picture: GPUReport,
+    report: GPUReport,
     known: Mapping[str, Any],
     now: datetime,
 ) -> Json:
-    """Return the merge patch (RFC 7386) that makes a status show the picture; empty when it does.
+    """Return the merge patch (RFC 7386) that makes a status equal a report; empty if it does.
 
     Parameters
     ----------
     known
         The status as it stands.
     """
-    patch: Json = {k: v for k, v in picture.facts.items() if known.get(k) != v}
-    if picture.mps is not None and known.get("mps") != picture.mps:
-        patch["mps"] = dict(picture.mps)
-    jobs = {uid: use.dump() for uid, use in picture.jobs.items()}
+    patch: Json = {k: v for k, v in report.facts.items() if known.get(k) != v}
+    if report.mps is not None and known.get("mps") != report.mps:
+        patch["mps"] = dict(report.mps)
+    jobs = {uid: use.dump() for uid, use in report.jobs.items()}
     usage = {
-        "memory": mebibytes(picture.memory),
-        "gpuUtilization": picture.utilization,
+        "memory": mebibytes(report.memory),
+        "gpuUtilization": report.utilization,
         "jobs": jobs,
     }
     had_unknown = (known.get("usage") or {}).get("unknownProcesses")
-    if picture.unknown or had_unknown:
-        usage["unknownProcesses"] = dict(picture.unknown) or None
+    if report.unknown or had_unknown:
+        usage["unknownProcesses"] = dict(report.unknown) or None
     old_jobs = (known.get("usage") or {}).get("jobs") or {}
-    if _shown(usage) != _shown(known.get("usage") or {}):
+    if _compared(usage) != _compared(known.get("usage") or {}):
         patch["usage"] = usage | {"jobs": {**jobs, **dict.fromkeys(old_jobs.keys() - jobs.keys())}}
-    conditions = _conditions(picture.verdict, known, now)
+    conditions = _conditions(report.conditions, known, now)
     if conditions is not None:
         patch["conditions"] = conditions
     return patch
 
 
-def _shown(usage: Mapping[str, Any]) -> Any:
-    """Leave out what is not worth a write of its own."""
+def _compared(usage: Mapping[str, Any]) -> Any:
+    """Leave out what is not written by itself."""
     jobs = {
         uid: {k: v for k, v in use.items() if k != "firstUse"}
         for uid, use in (usage.get("jobs") or {}).items()
@@ -121,17 +121,17 @@ def _shown(usage: Mapping[str, Any]) -> Any:
 
 
 def _conditions(
-    verdict: ServerConditions, known: Mapping[str, Any], now: datetime
+    current: ServerConditions, known: Mapping[str, Any], now: datetime
 ) -> list[Json] | None:
     old = tuple(map(Condition.model_validate, known.get("conditions") or ()))
-    fault = verdict.fault
+    fault = current.fault
     new = old
     for condition in (
         Condition(
             type="Ready",
-            status=_STATUS[verdict.ready],
-            reason=verdict.reason,
-            message=verdict.message,
+            status=_STATUS[current.ready],
+            reason=current.reason,
+            message=current.message,
         ),
         Condition(
             type="Faulted",
@@ -162,20 +162,20 @@ class Reporter:
         self._written_at = -NUMBERS_EVERY
         self._log = structlog.get_logger(__name__).bind(server=name)
 
-    def take(self, status: Json) -> None:
-        """Note the status as the API server has it."""
+    def set_known(self, status: Json) -> None:
+        """Set the status that the API server has."""
         self._known = status
 
-    async def report(self, picture: GPUReport, at: float) -> bool:
-        """Write what is due; tell whether something was written.
+    async def report(self, report: GPUReport, at: float) -> bool:
+        """Write what is due; return whether something was written.
 
         Parameters
         ----------
         at
-            Seconds, of a clock that only goes forward.
+            Seconds of a monotonic clock.
         """
-        patch = status_patch(picture, self._known, datetime.now(UTC))
-        if not patch or not self._due(patch, picture, at - self._written_at):
+        patch = status_patch(report, self._known, datetime.now(UTC))
+        if not patch or not self._due(patch, report, at - self._written_at):
             return False
         self._written_at = at
         try:
@@ -183,37 +183,37 @@ class Reporter:
                 SERVERS, self._name, {"status": patch}, subresource="status"
             )
         except KubernetesError as error:
-            # The next look tries again, with what is true then.
-            self._log.warning("not reported", error=str(error))
+            # The next call tries again with the report of then.
+            self._log.warning("status not written", error=str(error))
             return False
         self._known = body.get("status") or {}
         return True
 
-    def _due(self, patch: Json, picture: GPUReport, since: float) -> bool:
+    def _due(self, patch: Json, report: GPUReport, since: float) -> bool:
         if patch.keys() - {"usage", "mps"}:
             return True
         old = self._known.get("usage") or {}
         state = (self._known.get("mps") or {}).get("state")
         if "mps" in patch and patch["mps"]["state"] != state:
             return True
-        shown = _shown(old)[2]
+        shown = _compared(old)[2]
         urgent = {
             uid: (use.get("peakMemory"), use.get("excessProcesses", 0))
             for uid, use in shown.items()
-        } != {uid: (mebibytes(use.peak), use.excess) for uid, use in picture.jobs.items()}
+        } != {uid: (mebibytes(use.peak), use.excess) for uid, use in report.jobs.items()}
         unknown = (old.get("unknownProcesses") or {}).get("count", 0)
-        if urgent or unknown != picture.unknown.get("count", 0):
+        if urgent or unknown != report.unknown.get("count", 0):
             return since >= PEAKS_EVERY
         if since < NUMBERS_EVERY:
             return False
-        return "mps" in patch or self._worth_it(old, picture)
+        return "mps" in patch or self._has_changed(old, report)
 
-    def _worth_it(self, old: Json, picture: GPUReport) -> bool:
-        """Tell whether numbers differ by more than they always do."""
+    def _has_changed(self, old: Json, report: GPUReport) -> bool:
+        """Return whether numbers differ by more than their usual noise."""
         before = parse_memory(old.get("memory", 0))
-        moved = abs(before - picture.memory) > picture.total * _MEMORY_STEP
+        moved = abs(before - report.memory) > report.total * _MEMORY_STEP
         return (
             moved
-            or abs(old.get("gpuUtilization", 0) - picture.utilization) >= _UTILIZATION_STEP
-            or (picture.utilization == 0) != (old.get("gpuUtilization", 0) == 0)
+            or abs(old.get("gpuUtilization", 0) - report.utilization) >= _UTILIZATION_STEP
+            or (report.utilization == 0) != (old.get("gpuUtilization", 0) == 0)
         )

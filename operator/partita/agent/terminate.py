@@ -1,56 +1,70 @@
-"""Ends one process's work on the GPU, and leaves its neighbours alone."""
+"""Terminates the work of one process on the GPU without an effect on other processes."""
 
-import asyncio
+import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import Final
 
 from partita.agent.errors import MPSError
-from partita.agent.mps_control import ControlDaemon
-from partita.agent.signals import send
-from partita.models import SharingMode
+from partita.agent.mps_control import MPSControl
 
-__all__ = ["Terminate", "terminator"]
+__all__ = ["TERMINATE_DEADLINE", "send_signal", "terminate"]
 
-Terminate: TypeAlias = Callable[[int, Callable[[], bool]], Awaitable[str]]
-"""Takes the process's PID, and what tells whether the PID still is that of the same process;
-returns why it could not be ended, empty when it was."""
-
-_WITHIN: Final = 1.5
-"""Seconds for `terminate_client`, so that a process is stopped within 2 s of being seen."""
+TERMINATE_DEADLINE: Final = 1.5
+"""Seconds for `terminate_client`, so that a process is stopped within 2 s of its violation."""
 
 
-class _ByMPS:
-    """Under MPS only the server may do it.
+async def terminate(pid: int, is_same: Callable[[], bool], mps: MPSControl | None) -> str:
+    """Terminate a process's work on the GPU; return the error, empty on success.
 
-    "Terminating an MPS client without synchronizing with all outstanding GPU work (via Ctrl-C,
-    ... signals) can leave the MPS server and other MPS clients in an undefined state":
-    https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Limitations".
+    Parameters
+    ----------
+    is_same
+        Returns whether the PID still belongs to the same process.
+    mps
+        The control daemon; None in modes without MPS.
+
+    Notes
+    -----
+    Under MPS only the server may do it. "Terminating an MPS client without synchronizing with all
+    outstanding GPU work (via Ctrl-C, ... signals) can leave the MPS server and other MPS clients
+    in an undefined state": https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html,
+    "Limitations". Without MPS each process has its own context, which the driver cleans up.
     """
-
-    def __init__(self, control: ControlDaemon) -> None:
-        self._control = control
-
-    async def __call__(self, pid: int, is_same: Callable[[], bool]) -> str:
-        if not is_same():
-            return ""
-        try:
-            for server in await self._control.servers():
-                return await self._control.terminate(server, pid)
-        except MPSError as error:
-            return str(error)
-        return "no MPS server runs"
+    if mps is None:
+        return send_signal(pid, signal.SIGKILL, is_same)
+    if not is_same():
+        return ""
+    try:
+        for server in await mps.servers():
+            return await mps.terminate(server, pid)
+    except MPSError as error:
+        return str(error)
+    return "no MPS server runs"
 
 
-class _BySignal:
-    """Without MPS each process has a context of its own, which the driver clears away."""
+def send_signal(pid: int, number: signal.Signals, is_same: Callable[[], bool]) -> str:
+    """Send a signal; return the error, empty if it was sent or the process has exited.
 
-    async def __call__(self, pid: int, is_same: Callable[[], bool]) -> str:
-        return send(pid, signal.SIGKILL, is_same)
+    A PID can be reused as soon as its process has exited. A pidfd refers to the process that had
+    the PID when it was opened (pidfd_open(2)), so the process is identified after that.
 
-
-def terminator(mode: SharingMode, pipes: str, lock: asyncio.Lock) -> Terminate:
-    """Choose how a process is ended."""
-    if mode is SharingMode.MPS:
-        return _ByMPS(ControlDaemon(pipes, lock, _WITHIN))
-    return _BySignal()
+    Parameters
+    ----------
+    is_same
+        Returns whether the PID still belongs to the same process.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return ""
+    try:
+        if is_same():
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "the agent may not: its container needs the capability KILL"
+    finally:
+        os.close(descriptor)
+    return ""

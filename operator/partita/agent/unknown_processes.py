@@ -1,27 +1,30 @@
-"""Finds processes on the GPU that no allocation covers.
+"""Finds processes on the GPU without an allocation.
 
-A process belongs to an allocation if its cgroup is that of the Pod of an attempt in the ledger.
-Not counted are the MPS server and all else of the server Pod itself, and processes that are seen
-for less than `UNKNOWN_AFTER`, or only since the ledger was last read: the Pod of a process that has
-just started may be allocated by now, and one of a job that was just released may be ending.
+A process has an allocation if its cgroup is that of the Pod of an attempt in the ledger. Not
+counted are the MPS server and the other processes of the server Pod. A process counts only after
+`UNKNOWN_AFTER`, and after the ledger was read since it started: the Pod of a process that has just
+started may have been allocated since the last read, and one of a job that was just released may
+still be exiting.
 
-`Terminate` covers processes in Pods alone. A process of the node itself, such as a display server
-or a diagnosis of DCGM, is counted and never ended.
+The policy `Terminate` covers processes in Pods only. A process of the node itself, such as a
+display server or a diagnosis of DCGM, is counted and never terminated.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["UNKNOWN_AFTER", "Unknown", "UnknownProcessTracker"]
+from partita.models.base import mebibytes
+
+__all__ = ["UNKNOWN_AFTER", "UnknownProcess", "UnknownProcessTracker", "summary"]
 
 UNKNOWN_AFTER: Final = 10.0
-"""Seconds for which a process must be seen. An assumption: twice the time between two looks at the
+"""Seconds for which a process must run. An assumption: twice the interval between two reads of the
 ledger."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownProcess:
     """A process without an allocation."""
 
     pid: int
@@ -32,13 +35,13 @@ class Unknown:
 
 
 class UnknownProcessTracker:
-    """The processes of one GPU that no allocation covers."""
+    """The processes of one GPU without an allocation."""
 
     def __init__(self) -> None:
-        self.found: tuple[Unknown, ...] = ()
+        self.found: tuple[UnknownProcess, ...] = ()
         self._first: dict[int, float] = {}
 
-    def see(
+    def update(
         self,
         at: float,
         memory: Mapping[int, int],
@@ -46,7 +49,7 @@ class UnknownProcessTracker:
         known: Iterable[int],
         ledger_read: float | None,
     ) -> None:
-        """Look at the processes of the GPU.
+        """Update the processes by a sample.
 
         Parameters
         ----------
@@ -57,15 +60,25 @@ class UnknownProcessTracker:
         pods
             UID of each process's Pod; None outside Pods.
         known
-            PIDs with an allocation, and our own.
+            PIDs with an allocation, and Partita's own.
         ledger_read
-            When the ledger and the Pods of all that is in it were last read, in seconds; None if
-            they never were.
+            When the ledger and all Pods in it were last read, in seconds; None if never.
         """
-        strangers = memory.keys() - set(known)
-        self._first = {pid: self._first.get(pid, at) for pid in strangers}
+        unknown = memory.keys() - set(known)
+        self._first = {pid: self._first.get(pid, at) for pid in unknown}
         self.found = tuple(
-            Unknown(pid, pods.get(pid), memory[pid])
+            UnknownProcess(pid, pods.get(pid), memory[pid])
             for pid, first in sorted(self._first.items())
             if at - first >= UNKNOWN_AFTER and ledger_read is not None and ledger_read > first
         )
+
+
+def summary(found: Sequence[UnknownProcess]) -> dict[str, Any]:
+    """Return the field `unknownProcesses` of the status, which every user may read."""
+    if not found:
+        return {}
+    return {
+        "count": len(found),
+        "inPods": sum(process.pod is not None for process in found),
+        "memory": mebibytes(sum(process.memory for process in found)),
+    }

@@ -11,7 +11,7 @@ from acceptance.children import alive
 from acceptance.mps import SERVER
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
-from partita.agent.mps_control import ControlDaemon, ServerState
+from partita.agent.mps_control import MPSControl, ServerState
 
 __all__ = ["LIFECYCLE", "STATUS"]
 
@@ -47,7 +47,7 @@ def _lifecycle(bench: Bench, findings: Findings) -> None:
         findings.failures.append(f"that there is no daemon was not understood: {error}")
 
 
-def _raw(command: str) -> Callable[[ControlDaemon], Awaitable[str]]:
+def _raw(command: str) -> Callable[[MPSControl], Awaitable[str]]:
     return lambda control: control.command(command)
 
 
@@ -59,7 +59,7 @@ def _status(bench: Bench, findings: Findings) -> None:
         (client,) = sharing.start(1)
         server = daemon.server
 
-        def read(command: str, question: Callable[[ControlDaemon], Awaitable[Any]]) -> Any:
+        def read(command: str, question: Callable[[MPSControl], Awaitable[Any]]) -> Any:
             raw = daemon.ask(_raw(command))
             try:
                 value: Any = daemon.ask(question)
@@ -73,7 +73,7 @@ def _status(bench: Bench, findings: Findings) -> None:
         clients = read(f"get_client_list {server}", lambda control: control.clients(server))
         both = read(
             f"get_server_status {server}\nget_client_list {server}",
-            lambda control: control.look(server),
+            lambda control: control.status(server),
         )
         wrong = read(f"get_server_status {_NOBODY}", lambda control: control.state(_NOBODY))
         client.close()

@@ -8,11 +8,19 @@ import pytest
 
 from agent.node import Node, node_for_test
 from gpu.fake import FakeGPUs
-from partita.agent import device_plugin, gpu_health, gpu_setup, main, mps_health
+from partita.agent import (
+    device_plugin,
+    gpu_health,
+    gpu_setup,
+    main,
+    mps_health,
+    sampling,
+    served_gpu,
+)
 from partita.agent import mps_daemon as daemon
 from partita.agent import nvml_threads as threads_module
 from partita.agent import reporter as report
-from partita.agent.health import XidKind
+from partita.agent.xid import XidKind
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
@@ -23,22 +31,22 @@ _INSTALLED: set[str] = set()
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for seconds waits for less."""
-    monkeypatch.setattr(main, "POLL_EVERY", 0.2)
-    monkeypatch.setattr(main, "LOOK_EVERY", 0.5)
+    monkeypatch.setattr(main, "READ_LEDGER_EVERY", 0.2)
+    monkeypatch.setattr(served_gpu, "CHECK_EVERY", 0.5)
     monkeypatch.setattr(main, "REPORT_EVERY", 0.05)
-    monkeypatch.setattr(main, "SET_UP_AGAIN", 0.1)
+    monkeypatch.setattr(main, "SETUP_RETRY", 0.1)
     monkeypatch.setattr(report, "NUMBERS_EVERY", 0.1)
     monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
     monkeypatch.setattr(device_plugin, "_POLL", 0.05)
     monkeypatch.setattr(daemon, "_POLL", 0.05)
     monkeypatch.setattr(daemon, "_FIRST_PAUSE", 0.05)
     monkeypatch.setattr(daemon, "_END_DEADLINE", 1.0)
-    monkeypatch.setattr(threads_module, "_AFTER_ERROR", 0.1)
+    monkeypatch.setattr(sampling, "_AFTER_ERROR", 0.1)
     monkeypatch.setattr(threads_module, "_EVENT_WAIT", 50)
     monkeypatch.setattr(gpu_setup, "_LOCK_TRIES", 3)
     monkeypatch.setattr(mps_health, "RESTART_AFTER", 1.0)
-    monkeypatch.setattr(mps_health, "TOLD_FOR", 1.0)
-    monkeypatch.setattr(gpu_health, "QUIET", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
+    monkeypatch.setattr(mps_health, "FAULT_SHOWN_FOR", 1.0)
+    monkeypatch.setattr(gpu_health, "QUIET_SECONDS", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
 
 
 @pytest.fixture

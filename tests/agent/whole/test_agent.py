@@ -6,15 +6,14 @@ import asyncio
 import os
 import signal
 import sys
-from functools import partial
 
 import pytest
 
 from agent.node import Node, condition, ended, serve
 from gpu.fake import FakeGPUs
-from partita.agent import gpu_setup, main
+from partita.agent import gpu_setup, main, served_gpu
 from partita.agent import nvml_threads as threads_module
-from partita.agent.mps_control import ControlDaemon
+from partita.agent.mps_control import MPSControl
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -37,15 +36,18 @@ async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: N
     assert program.poll() is None
 
 
-async def test_an_agent_that_finds_its_mps_hung_has_it_mended(
+def short_deadline(pipes: str, lock: asyncio.Lock, _: float) -> MPSControl:
+    return MPSControl(pipes, lock, 0.3)
+
+
+async def test_an_agent_that_finds_its_mps_hung_has_it_restarted(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
     await serve(node)
     await node.kill_agent()
     pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(gpu_setup, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
-    monkeypatch.setattr(main, "ControlDaemon", partial(ControlDaemon, deadline=0.3))
+    monkeypatch.setattr(gpu_setup, "MPSControl", short_deadline)
     node.start_agent()
     await node.says("MPSHung", "Faulted", "True")
     await node.is_ready()
@@ -157,7 +159,7 @@ async def test_two_agents_on_one_gpu_are_one_too_many(
     try:
         second.start_agent()
         body = await second.says("AgentElsewhere")
-        assert "two may not serve one GPU" in str(body["status"]["conditions"])
+        assert "two agents cannot serve one GPU" in str(body["status"]["conditions"])
         assert condition(await node.body(), "Ready")[0] == "True"
     finally:
         await second.close()
@@ -200,8 +202,8 @@ async def test_two_gpus_of_a_node_have_an_agent_each(
 async def test_a_driver_that_does_not_answer_is_told_and_forgiven(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(main, "SILENT_AFTER", 0.5)
-    monkeypatch.setattr(threads_module, "WITHIN", 0.5)
+    monkeypatch.setattr(served_gpu, "SAMPLES_WITHIN", 0.5)
+    monkeypatch.setattr(threads_module, "DEADLINE", 0.5)
     await serve(node)
     node.gpus.add(0, hang=1)
     body = await node.says("NVMLHangs")
@@ -236,3 +238,11 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
     assert node.gpus.mode() == 0
     assert condition(await node.body(), "Ready") == ("False", "AgentStopped")
     assert list(node.paths.run.iterdir()) == []
+
+
+async def test_the_compute_mode_is_kept_if_the_partition_says_so(node: Node):
+    await node.create()
+    node.start_agent(keep_compute_mode=True)
+    node.start_mps()
+    await node.is_ready()
+    assert node.gpus.mode() == 0

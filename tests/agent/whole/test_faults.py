@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.node import Node, condition, ended, healths, serve
-from partita.agent.mps_control import ControlDaemon, ServerState
+from partita.agent.mps_control import MPSControl, ServerState
 
 
 async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
@@ -38,7 +38,7 @@ async def test_a_fault_whose_victims_end_at_once_is_told_nevertheless(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
     """When MPS is asked all is well again: its clients have left."""
-    monkeypatch.setattr(ControlDaemon, "look", looks_well)
+    monkeypatch.setattr(MPSControl, "status", looks_well)
     await serve(node)
     jobs = [await node.allocate(f"job-{n}", 1000) for n in range(2)]
     neighbour = jobs[0].run("alloc:100", "forever")
@@ -87,7 +87,7 @@ async def test_a_programs_own_fault_is_nobody_elses_without_mps(node: Node, mode
     assert "Xid 62" in message
 
 
-async def looks_well(control: ControlDaemon, server: int) -> tuple[ServerState, list[int]]:
+async def looks_well(control: MPSControl, server: int) -> tuple[ServerState, list[int]]:
     return ServerState.ACTIVE, await control.clients(server)
 
 
@@ -107,9 +107,11 @@ async def test_a_control_daemon_that_is_killed_is_replaced(node: Node):
 async def test_a_control_daemon_that_hangs_is_replaced(node: Node):
     await serve(node)
     assert node.agent is not None
-    assert node.agent._mps is not None
+    assert node.agent._served is not None
+    mps = node.agent._served.mps
+    assert mps is not None
     pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
-    node.agent._mps.control = replace(node.agent._mps.control, deadline=0.3)
+    mps.control = replace(mps.control, deadline=0.3)
     os.kill(pid, signal.SIGSTOP)
     await node.says("MPSHung", "Faulted", "True")
     await node.is_ready()

@@ -181,13 +181,13 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     import asyncio
 
     from partita.agent.logs import configure_logs
-    from partita.agent.mps_daemon import Wrapper
+    from partita.agent.mps_daemon import MPSDaemon
     from partita.agent.paths import Paths
     from partita.cli.run_until_stopped import stop_on_signals
 
     configure_logs(verbose=verbose)
 
     async def serve() -> None:
-        await Wrapper(Paths(server, run_directory), stop_on_signals()).run()
+        await MPSDaemon(Paths(server, run_directory), stop_on_signals()).run()
 
     asyncio.run(serve())

@@ -6,18 +6,18 @@ import asyncio
 
 import pytest
 
-from partita.agent.waits import woken
+from partita.agent.event_wait import event_or_timeout
 
 
 async def test_an_event_wakes_and_is_used_up():
     event = asyncio.Event()
     event.set()
-    await woken(event, 60)
+    await event_or_timeout(event, 60)
     assert not event.is_set()
 
 
 async def test_time_wakes():
-    await woken(asyncio.Event(), 0.01)
+    await event_or_timeout(asyncio.Event(), 0.01)
 
 
 @pytest.mark.parametrize("ticks", range(6))
@@ -27,7 +27,7 @@ async def test_who_is_to_stop_does_though_the_event_comes_in_the_same_moment(tic
 
     async def work() -> None:
         while True:
-            await woken(event, 60)
+            await event_or_timeout(event, 60)
 
     working = asyncio.create_task(work())
     await asyncio.sleep(0)

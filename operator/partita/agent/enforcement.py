@@ -1,0 +1,99 @@
+"""Terminates processes that violate a limit, and writes an Event about each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.allocations import AttemptAllocation
+from partita.agent.limits import LimitViolation
+from partita.agent.unknown_processes import UnknownProcess
+from partita.kube.events import Events
+from partita.models import SharedGPUJob
+from partita.models.base import ObjectMeta, Resource, mebibytes
+
+__all__ = ["Enforcement"]
+
+_REPEAT_AFTER: Final = 3.0
+"""Seconds before a process is terminated again. One that was terminated needs a moment to release
+its memory, and a failure to terminate one is not to be reported ten times a second."""
+
+
+class Enforcement:
+    """Terminates processes of one GPU, each of them once at a time.
+
+    Parameters
+    ----------
+    events
+        Writes the Events.
+    terminate
+        Terminates the work of a PID; returns the error, empty on success.
+    """
+
+    def __init__(self, events: Events, terminate: Callable[[int], Awaitable[str]]) -> None:
+        self._events = events
+        self._terminate = terminate
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._excess: dict[tuple[str, int], int] = {}
+        self._log = structlog.get_logger(__name__)
+
+    def limit(self, violation: LimitViolation) -> None:
+        """Terminate a process by which a job exceeds its allocation."""
+        self._start(violation.pid, lambda: self._limit(violation))
+
+    def unknown(self, process: UnknownProcess, server: Resource) -> None:
+        """Terminate a process without an allocation."""
+        self._start(process.pid, lambda: self._unknown(process, server))
+
+    def excess_clients(self, key: tuple[str, int]) -> int:
+        """Return the most MPS clients of an attempt if one was terminated for that, else 0."""
+        return self._excess.get(key, 0)
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Drop what is kept of an attempt."""
+        self._excess.pop(key, None)
+
+    async def close(self) -> None:
+        """Cancel what is in progress."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, pid: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if pid not in self._tasks:
+            task = self._tasks[pid] = asyncio.create_task(work())
+            task.add_done_callback(lambda _: self._tasks.pop(pid))
+
+    async def _limit(self, violation: LimitViolation) -> None:
+        allocation, pid = violation.allocation, violation.pid
+        most = max(violation.clients, self.excess_clients(allocation.key))
+        error = await self._terminate(pid)
+        facts = f"attempt {allocation.attempt} used {violation.used}"
+        self._log.warning(
+            "limit exceeded", job=allocation.name, pid=pid, facts=facts, not_terminated=error
+        )
+        if not error and most:
+            self._excess[allocation.key] = most
+        outcome = f"could not be terminated: {error}" if error else "was terminated"
+        message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
+        self._events.warn(_job_of(allocation), violation.reason, message)
+        await asyncio.sleep(_REPEAT_AFTER)
+
+    async def _unknown(self, process: UnknownProcess, server: Resource) -> None:
+        error = await self._terminate(process.pid)
+        self._log.warning("unknown process", process=process, not_terminated=error)
+        outcome = f"could not be terminated: {error}" if error else "was terminated"
+        message = (
+            f"a process in a Pod used {mebibytes(process.memory)} of the GPU without an "
+            f"allocation; it {outcome}"
+        )
+        self._events.warn(server, "UnknownProcessTerminated", message)
+        await asyncio.sleep(_REPEAT_AFTER)
+
+
+def _job_of(allocation: AttemptAllocation) -> SharedGPUJob:
+    """Return the job of an allocation, for an Event about it."""
+    meta = ObjectMeta(name=allocation.name, namespace=allocation.namespace, uid=allocation.job)
+    return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]

@@ -1,0 +1,35 @@
+"""The file by which the agent configures `partita agent mps` in the Pod's other container."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from partita.agent.paths import write_file
+
+__all__ = ["MPSConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class MPSConfig:
+    """What the MPS control daemon is started with."""
+
+    uuid: str
+    """The GPU; empty once the agent has released it."""
+    memory: int
+    """Memory limit of a client in MiB: the whole GPU's, since each job's own limit is lower."""
+    agent: int
+    """The agent's PID. A file with another PID was left by an earlier agent and is ignored."""
+    restarts: int = 0
+    """Increased to request a restart of MPS."""
+
+    @classmethod
+    def read(cls, path: Path) -> "MPSConfig | None":
+        """Read the file; None if it is missing or not valid."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically."""
+        write_file(path, json.dumps(asdict(self)))

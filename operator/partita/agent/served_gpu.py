@@ -1,0 +1,194 @@
+"""Serves one configured GPU: samples it, checks its health, offers its slots, stores profiles."""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NoReturn
+
+import structlog
+
+from partita.agent.device_plugin import DevicePlugin, Slots
+from partita.agent.errors import GPULostError, NVMLError, SetupError
+from partita.agent.event_wait import event_or_timeout
+from partita.agent.gpu_health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
+from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
+from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.mps_health import MPSHealth
+from partita.agent.mps_server_log import MPSServerLog
+from partita.agent.nvml import GPUEvent
+from partita.agent.nvml_threads import EventThread, in_thread
+from partita.agent.profile_store import ProfileStore
+from partita.agent.running_jobs import RunningJobs
+from partita.agent.sampling import GPUSample, SamplingThread
+from partita.agent.settings import AgentSettings
+from partita.agent.xid import FATAL_TO_CLIENTS
+from partita.kube.client import Kube
+from partita.models import SharingMode
+from partita.models.profile import Environment
+
+__all__ = ["ServedGPU"]
+
+CHECK_EVERY: Final = 5.0
+"""Seconds between two checks of the GPU, MPS and kubelet if no event requests one."""
+
+
+class ServedGPU:
+    """One GPU with all that serves it.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    setup
+        Has configured the GPU.
+    report_now
+        Set when the status should be written at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: AgentSettings,
+        kube: Kube,
+        gpu: AcquiredGPU,
+        setup: GPUSetup,
+        jobs: RunningJobs,
+        health: Health,
+        report_now: asyncio.Event,
+    ) -> None:
+        self.gpu = gpu
+        self._settings = settings
+        self._setup = setup
+        self._jobs = jobs
+        self._health = health
+        self._report_now = report_now
+        self._check_now = asyncio.Event()
+        self._gpu_reopened = asyncio.Event()
+        self._sampled_at = 0.0
+        self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
+        identity = gpu.identity
+        slots = Slots(
+            settings.server, identity.uuid, settings.max_jobs, settings.mode, settings.injection
+        )
+        where = Environment(
+            node=settings.node,
+            product=identity.product,
+            architecture=identity.architecture,
+            memory=identity.memory,
+            sm_count=identity.sm_count,
+            pcie_bandwidth=identity.pcie_bandwidth,
+        )
+        self.plugin = DevicePlugin(slots, settings.device_plugins)
+        self._profiles = ProfileStore(kube, where, slots.resource, time.time())
+        self._gpu_health = GPUHealth(health, jobs.ledger.released)
+        self.mps: MPSHealth | None = None
+        if settings.mode is SharingMode.MPS:
+            self.mps = MPSHealth(
+                setup.control(),
+                health,
+                setup.restart_mps,
+                jobs.ledger.released,
+                jobs.has_single_job,
+                MPSServerLog(settings.paths.logs(identity.uuid)).faults,
+            )
+            health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.plugin.run())
+            tasks.create_task(self._profiles.run(self._jobs.finished))
+            tasks.create_task(self._check())
+            tasks.create_task(self._sample())
+        raise AssertionError  # the tasks never end
+
+    # Sampling
+
+    async def _sample(self) -> NoReturn:
+        """Run the threads that read the GPU; start new ones when a lost GPU is back."""
+        while True:
+            self._sampled_at = time.monotonic()
+            device = self.gpu.device
+            threads = [
+                SamplingThread(device, self._on_samples),
+                EventThread(device, self._on_event),
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                self._gpu_reopened.clear()
+                await self._gpu_reopened.wait()
+            finally:
+                for thread in threads:
+                    thread.stop()
+                    thread.join(1.0)  # one that hangs in the driver is abandoned
+
+    def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
+        if isinstance(samples, NVMLError):
+            self._on_error(samples)
+            return
+        self._sampled_at = time.monotonic()
+        self._gpu_health.sampled()
+        self._jobs.add_samples(samples)
+        if self.mps is not None and self.mps.read_log():
+            self._check_and_report()
+
+    def _on_event(self, event: GPUEvent | NVMLError) -> None:
+        if isinstance(event, NVMLError):
+            self._on_error(event)
+            return
+        self._gpu_health.event(event, time.monotonic())
+        if self.mps is not None and event.xid in FATAL_TO_CLIENTS:
+            self.mps.report_fault(f"Xid {event.xid}")
+        self._check_and_report()
+
+    def _on_error(self, error: NVMLError) -> None:
+        if isinstance(error, GPULostError) and self._gpu_health.lost(str(error), time.monotonic()):
+            self._log.error("the GPU is lost", error=str(error))
+            self._check_and_report()
+
+    def _check_and_report(self) -> None:
+        """Check and report at once: the operator waits only a moment for a report of a fault."""
+        self._check_now.set()
+        self._report_now.set()
+
+    # Health
+
+    async def _check(self) -> NoReturn:
+        while True:
+            now = time.monotonic()
+            await self._check_gpu(now)
+            if self.mps is not None:
+                await self.mps.check(now)
+            if self.plugin.registered.is_set():
+                self._health.clear(Source.KUBELET)
+            else:
+                socket = self._settings.device_plugins / "kubelet.sock"
+                message = f"kubelet has not registered the GPU's slots: check that {socket} exists"
+                self._health.set(Source.KUBELET, HealthProblem("NotRegistered", message))
+            if self._health.faulted:
+                self._report_now.set()
+            pause = CHECK_EVERY if self._health.conditions().ready else CHECK_EVERY / 5
+            await event_or_timeout(self._check_now, pause)
+
+    async def _check_gpu(self, now: float) -> None:
+        try:
+            if self._gpu_health.is_lost:
+                await self._reopen(now)
+                return
+            self._gpu_health.check(await in_thread(SlowMetrics.of, self.gpu.device), now)
+        except NVMLError as error:
+            self._on_error(error)
+        if now - self._sampled_at > SAMPLES_WITHIN:
+            self._gpu_health.no_samples()
+
+    async def _reopen(self, now: float) -> None:
+        """Open a lost GPU again once it is back: its old handle stays invalid."""
+        device = await in_thread(reopen, self.gpu.identity.uuid)
+        self._gpu_health.found(now)
+        if not self._gpu_health.is_lost:
+            with suppress(SetupError):
+                await self._setup.set_compute_mode(device)
+            self.gpu = replace(self.gpu, device=device)
+            self._gpu_reopened.set()

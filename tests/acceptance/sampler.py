@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from partita.agent.sampling import SAMPLE_INTERVAL, GPUSample
-from partita.agent.usage import UsageSample, UsageTrace, attribute
+from partita.agent.usage import SAMPLE_INTERVAL, GPUSample, TracePoint, UsageTrace, attribute
 
 if TYPE_CHECKING:
     from partita.agent.nvml import NVMLDevice
@@ -66,6 +65,6 @@ class Sampler:
         while time.time() < end:
             self()
 
-    def steps(self) -> list[UsageSample]:
+    def steps(self) -> list[TracePoint]:
         """Return the profile so far."""
         return self.trace.steps(self.begin, time.time())

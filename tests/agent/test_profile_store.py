@@ -12,7 +12,7 @@ from partita.agent import profile_store
 from partita.agent.allocations import AllocatedPod, AttemptAllocation
 from partita.agent.profile_store import ProfileStore
 from partita.agent.running_jobs import FinishedAttempt
-from partita.agent.usage import UsageSample, UsageTrace
+from partita.agent.usage import TracePoint, UsageTrace
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment
@@ -76,9 +76,9 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
 def finished(application: str = "resnet", *devices: str) -> FinishedAttempt:
     trace = UsageTrace()
     for n in range(100):
-        trace.add(START + n / 10, UsageSample(500 * MIB, 50.0))
+        trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
     run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
-    return FinishedAttempt(BOOKING, run, trace)
+    return FinishedAttempt(ALLOCATION, run, trace)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
     idle = FinishedAttempt(
-        BOOKING, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), UsageTrace()
+        ALLOCATION, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), UsageTrace()
     )
     assert not await store(kube).keep(idle)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.agent.profiles import MEMORY_OF_RUNS, measurement, merge, profile_name
-from partita.agent.usage import UsageSample
+from partita.agent.usage import TracePoint
 from partita.models.profile import ApplicationProfileSpec, Environment, Measurement
 
 MIB = 1 << 20
@@ -16,7 +16,7 @@ EMPTY = ApplicationProfileSpec(application="resnet")
 
 
 def run(*memory: int, duration: float = 10.0, use: float = 50.0, where=A100) -> Measurement:
-    return measurement([UsageSample(m * MIB, use) for m in memory], duration, where)
+    return measurement([TracePoint(m * MIB, use) for m in memory], duration, where)
 
 
 def test_the_first_run_is_the_profile():
@@ -67,7 +67,7 @@ def test_runs_of_different_lengths_are_laid_upon_each_other():
 
 
 def test_a_figure_of_one_run_alone_is_kept():
-    with_it = measurement([UsageSample(MIB, 10, 30.0, 5.0)], 10, A100)
+    with_it = measurement([TracePoint(MIB, 10, 30.0, 5.0)], 10, A100)
     step = merge(merge(EMPTY, run(1)), with_it).measurements[0].steps[0]
     assert (step.sm_occupancy, step.pcie_throughput) == (30.0, 5)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.sampling import GPUSample
-from partita.agent.usage import UsageSample, UsageTrace, attribute
+from partita.agent.usage import GPUSample, TracePoint, UsageTrace, attribute
 
 MIB = 1 << 20
 
@@ -23,19 +22,19 @@ def test_memory_and_sm_use_are_each_jobs_own():
     )
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"})
     assert uses == {
-        "a": UsageSample(12 * MIB, 30, 30, 300),
-        "b": UsageSample(9 * MIB, 30, 30, 300),
+        "a": TracePoint(12 * MIB, 30, 30, 300),
+        "b": TracePoint(9 * MIB, 30, 30, 300),
     }
 
 
 def test_without_the_drivers_word_use_is_shared_out_evenly():
     reading = GPUSample(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
-    assert attribute(reading, {1: "a", 2: "b"})["b"] == UsageSample(MIB, 40, 5, 50)
-    assert attribute(reading, {1: "a"})["a"] == UsageSample(MIB, 80, 10, 100)
+    assert attribute(reading, {1: "a", 2: "b"})["b"] == TracePoint(MIB, 40, 5, 50)
+    assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100)
 
 
 def test_figures_that_the_gpu_cannot_tell_stay_out():
-    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {"a": UsageSample(MIB)}
+    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {"a": TracePoint(MIB)}
 
 
 def test_a_gpu_without_jobs_has_nothing_to_share_out():
@@ -54,7 +53,7 @@ samples = st.lists(
 def test_a_trace_is_bounded_and_keeps_its_peak(taken):
     trace = UsageTrace(limit=8)
     for at, memory, utilization in taken:
-        trace.add(at, UsageSample(memory, utilization))
+        trace.add(at, TracePoint(memory, utilization))
     assert len(trace) <= 16
     assert trace.peak == max(memory for _, memory, _ in taken)
     steps = trace.steps(taken[0][0], taken[-1][0] + 1)
@@ -70,7 +69,7 @@ def test_a_trace_is_bounded_and_keeps_its_peak(taken):
 def test_a_figure_that_was_never_there_is_in_no_step():
     trace = UsageTrace(limit=4)
     for n in range(100):
-        trace.add(n, UsageSample(MIB, 50.0))
+        trace.add(n, TracePoint(MIB, 50.0))
     assert all(step.occupancy is None and step.pcie is None for step in trace.steps(0, 100))
 
 
@@ -78,7 +77,7 @@ def test_the_shape_of_a_run_outlives_downsampling():
     trace = UsageTrace(limit=4)
     for n in range(4096):
         half = n >= 2048
-        trace.add(n / 10, UsageSample((2 if half else 1) * MIB, 80.0 if half else 20.0))
+        trace.add(n / 10, TracePoint((2 if half else 1) * MIB, 80.0 if half else 20.0))
     steps = trace.steps(0, 409.6)
     assert [step.memory // MIB for step in steps] == [1, 1, 2, 2]
     assert [round(step.utilization or 0) for step in steps] == [20, 20, 80, 80]
@@ -87,7 +86,7 @@ def test_the_shape_of_a_run_outlives_downsampling():
 def test_time_before_the_gpu_was_first_used_is_idle():
     trace = UsageTrace(limit=4)
     for n in range(200):
-        trace.add(20 + n / 10, UsageSample(MIB, 50.0))
+        trace.add(20 + n / 10, TracePoint(MIB, 50.0))
     assert trace.first == 20
     idle, _, _, busy = trace.steps(0, 40)
     assert (idle.memory, idle.utilization) == (0, None)
@@ -96,8 +95,8 @@ def test_time_before_the_gpu_was_first_used_is_idle():
 
 def test_a_short_run_has_as_many_steps_as_were_seen():
     trace = UsageTrace()
-    trace.add(5.0, UsageSample(MIB, 10.0))
-    trace.add(5.1, UsageSample(2 * MIB, 30.0))
+    trace.add(5.0, TracePoint(MIB, 10.0))
+    trace.add(5.1, TracePoint(2 * MIB, 30.0))
     steps = trace.steps(5.0, 5.2)
     assert [step.memory for step in steps] == [MIB, 2 * MIB]
 
@@ -105,5 +104,5 @@ def test_a_short_run_has_as_many_steps_as_were_seen():
 @pytest.mark.parametrize("end", [4.0, 5.0])
 def test_a_run_that_ends_before_it_begins_is_still_one_step(end: float):
     trace = UsageTrace()
-    trace.add(5.0, UsageSample(MIB, 10.0))
+    trace.add(5.0, TracePoint(MIB, 10.0))
     assert max(step.memory for step in trace.steps(5.0, end)) == MIB

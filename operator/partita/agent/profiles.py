@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from partita.agent.usage import UsageSample
+from partita.agent.usage import TracePoint
 from partita.models.profile import (
     ApplicationProfileSpec,
     Environment,
@@ -40,7 +40,7 @@ def profile_name(application: str) -> str:
     return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
 
 
-def measurement(usage: Sequence[UsageSample], duration: float, where: Environment) -> Measurement:
+def measurement(usage: Sequence[TracePoint], duration: float, where: Environment) -> Measurement:
     """Return the measurement of one run.
 
     Parameters

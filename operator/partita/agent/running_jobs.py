@@ -13,9 +13,8 @@ from partita.agent.enforcement import Enforcement
 from partita.agent.limits import ClientLimit, ContextSize, LimitViolation, memory_violations
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.reporter import JobReport
-from partita.agent.sampling import GPUSample
 from partita.agent.unknown_processes import UnknownProcessTracker
-from partita.agent.usage import UsageSample, UsageTrace, attribute
+from partita.agent.usage import GPUSample, TracePoint, UsageTrace, attribute
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
@@ -160,7 +159,7 @@ class RunningJobs:
             self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
         for key in self._traces.keys() - usage.keys():
             # It is allocated, but has no process on the GPU at the moment.
-            self._traces[key].add(sample.at, UsageSample())
+            self._traces[key].add(sample.at, TracePoint())
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
         pods = self._processes.of(set(sample.memory))

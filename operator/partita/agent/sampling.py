@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from typing_extensions import override
@@ -10,11 +9,10 @@ from typing_extensions import override
 from partita.agent.errors import NVMLError
 from partita.agent.nvml import NVMLDevice
 from partita.agent.nvml_threads import NVMLThread
+from partita.agent.usage import SAMPLE_INTERVAL, GPUSample
 
-__all__ = ["BATCH", "SAMPLE_INTERVAL", "GPUSample", "SamplingThread"]
+__all__ = ["BATCH", "SamplingThread"]
 
-SAMPLE_INTERVAL: Final = 0.1
-"""Seconds between two samples."""
 BATCH: Final = 5
 """Samples passed to the event loop at a time: those of half a second."""
 _SHARES_EVERY: Final = 5
@@ -24,26 +22,6 @@ _SLOW_EVERY: Final = 10
 """Samples between two reads of metrics that are slow to read or change slowly (PCIe alone takes
 40 ms)."""
 _AFTER_ERROR: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class GPUSample:
-    """The metrics of a GPU at a time. None if the GPU does not report one."""
-
-    at: float
-    """Seconds, of `time.time`."""
-    memory: Mapping[int, int]
-    """Bytes by PID."""
-    used: int = 0
-    """Bytes in use on the GPU, the driver's own included."""
-    utilization: float | None = None
-    """Percent of the time in which a kernel ran."""
-    shares: Mapping[int, int] | None = None
-    """Percent of the SMs by PID."""
-    occupancy: float | None = None
-    """Percent of the warps that were active."""
-    pcie: float | None = None
-    """Bytes per second, both ways."""
 
 
 Samples: TypeAlias = list[GPUSample] | NVMLError

@@ -20,8 +20,9 @@ from partita.agent.nvml import GPUEvent
 from partita.agent.nvml_threads import EventThread, in_thread
 from partita.agent.profile_store import ProfileStore
 from partita.agent.running_jobs import RunningJobs
-from partita.agent.sampling import GPUSample, SamplingThread
+from partita.agent.sampling import SamplingThread
 from partita.agent.settings import AgentSettings
+from partita.agent.usage import GPUSample
 from partita.agent.xid import FATAL_TO_CLIENTS
 from partita.kube.client import Kube
 from partita.models import SharingMode

@@ -13,12 +13,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from partita.agent.sampling import SAMPLE_INTERVAL, GPUSample
-
-__all__ = ["PROFILE_STEPS", "UsageSample", "UsageTrace", "attribute"]
+__all__ = ["PROFILE_STEPS", "SAMPLE_INTERVAL", "GPUSample", "TracePoint", "UsageTrace", "attribute"]
 
 Job = TypeVar("Job", bound=Hashable)
 
+SAMPLE_INTERVAL: Final = 0.1
+"""Seconds between two samples."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
@@ -27,7 +27,27 @@ _ROUNDING: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class UsageSample:
+class GPUSample:
+    """The metrics of a GPU at a time. None if the GPU does not report one."""
+
+    at: float
+    """Seconds, of `time.time`."""
+    memory: Mapping[int, int]
+    """Bytes by PID."""
+    used: int = 0
+    """Bytes in use on the GPU, the driver's own included."""
+    utilization: float | None = None
+    """Percent of the time in which a kernel ran."""
+    shares: Mapping[int, int] | None = None
+    """Percent of the SMs by PID."""
+    occupancy: float | None = None
+    """Percent of the warps that were active."""
+    pcie: float | None = None
+    """Bytes per second, both ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
     """What one job uses at a time. None if the GPU does not report it."""
 
     memory: int = 0
@@ -40,7 +60,7 @@ class UsageSample:
     """Bytes per second."""
 
 
-def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, UsageSample]:
+def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, TracePoint]:
     """Divide a sample among the jobs whose processes are on the GPU.
 
     Parameters
@@ -56,7 +76,7 @@ def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, UsageSamp
             own[jobs[pid]] += (sample.shares or {}).get(pid, 0)
     count = len(memory)
     busy = sum(own.values())
-    usage: dict[Job, UsageSample] = {}
+    usage: dict[Job, TracePoint] = {}
     for job, size in memory.items():
         part = own[job] / busy if busy else 1 / count
         utilization: float | None
@@ -64,7 +84,7 @@ def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, UsageSamp
             utilization = min(100.0, own[job])
         else:
             utilization = None if sample.utilization is None else sample.utilization / count
-        usage[job] = UsageSample(
+        usage[job] = TracePoint(
             size,
             utilization,
             None if sample.occupancy is None else sample.occupancy * part,
@@ -101,7 +121,7 @@ class _Bin:
     occupancy: _Mean = field(default_factory=_Mean)
     pcie: _Mean = field(default_factory=_Mean)
 
-    def add(self, usage: UsageSample) -> None:
+    def add(self, usage: TracePoint) -> None:
         self.memory = max(self.memory, usage.memory)
         self.utilization.add(usage.utilization)
         self.occupancy.add(usage.occupancy)
@@ -113,8 +133,8 @@ class _Bin:
         self.occupancy.merge(other.occupancy, weight)
         self.pcie.merge(other.pcie, weight)
 
-    def usage(self) -> UsageSample:
-        return UsageSample(
+    def usage(self) -> TracePoint:
+        return TracePoint(
             self.memory, self.utilization.value, self.occupancy.value, self.pcie.value
         )
 
@@ -142,10 +162,10 @@ class UsageTrace:
         """When the job used the GPU first, of `time.time`."""
         self.peak = 0
         """Most memory, bytes."""
-        self.last = UsageSample()
+        self.last = TracePoint()
         """What was added last."""
 
-    def add(self, at: float, usage: UsageSample) -> None:
+    def add(self, at: float, usage: TracePoint) -> None:
         """Add a sample; one from before the first counts as one at the first."""
         if self.first is None:
             self.first = at
@@ -168,7 +188,7 @@ class UsageTrace:
         self._bins = self._bins[::2]
         self._width *= 2
 
-    def steps(self, start: float, end: float) -> list[UsageSample]:
+    def steps(self, start: float, end: float) -> list[TracePoint]:
         """Divide a run into equal steps; it was idle before its first sample and after the last.
 
         Parameters

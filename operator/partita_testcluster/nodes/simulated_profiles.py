@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from partita.agent.profiles import measurement, merge, profile_name
-from partita.agent.sampling import PROFILE_STEPS, Trace, Use
+from partita.agent.usage import PROFILE_STEPS, TracePoint, UsageTrace
 from partita.constants import GROUP, VERSION
 from partita.models.profile import (
     ApplicationProfile,
@@ -27,14 +27,14 @@ _SAMPLES: Final = 4 * PROFILE_STEPS
 """Samples of a run: enough for each step of the profile to have several."""
 
 
-def uses(ended: Ended) -> list[Use]:
-    """UsageSample a run as an agent does, and cut it into the equal steps of a profile."""
+def uses(ended: Ended) -> list[TracePoint]:
+    """Sample a run as an agent does, and cut it into the equal steps of a profile."""
     start = ended.history[0].time
     interval = max(ended.time - start, 1e-3) / _SAMPLES
-    trace = Trace(interval=interval)
+    trace = UsageTrace(interval=interval)
     for now, following in pairwise([*ended.history, UsageSample(ended.time, 0, 0.0)]):
         for index in range(ceil((following.time - now.time) / interval)):
-            trace.add(now.time + index * interval, Use(now.memory, now.utilisation))
+            trace.add(now.time + index * interval, TracePoint(now.memory, now.utilisation))
     return trace.steps(start, ended.time)
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from agent.node import Node, condition, ended, serve
 from gpu.fake import FakeGPUs
-from partita.agent import gpu_setup, main, served_gpu
+from partita.agent import gpu_setup, served_gpu
 from partita.agent import nvml_threads as threads_module
 from partita.agent.mps_control import MPSControl
+from partita.kube.errors import UnavailableError
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -77,14 +78,15 @@ async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
     assert list(node.paths.run.iterdir()) == []
 
 
-async def test_what_the_api_server_cannot_tell_does_not_keep_the_gpu(
+async def test_a_stopped_agent_releases_the_gpu_if_the_api_server_does_not_answer(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
-    async def unknown(self: main.Agent) -> None:
-        pass
+    async def unavailable(*_: object) -> dict[str, object]:
+        raise UnavailableError("get", 503, "down")
 
     await serve(node)
-    monkeypatch.setattr(main.Agent, "_pod_goes", unknown)
+    assert node.agent is not None
+    monkeypatch.setattr(node.agent._kube, "get", unavailable)
     await node.stop_agent()
     await node.stop_mps()
     assert node.gpus.mode() == 0

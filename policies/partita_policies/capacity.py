@@ -88,7 +88,7 @@ class FreeCapacity:
     Notes
     -----
     `first_fit` stays fast with thousands of GPUs and jobs: an index over free memory, and for
-    each kind of job the smallest that are known to fit nowhere any more.
+    each job class the smallest that are known to fit nowhere any more.
     """
 
     def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
@@ -105,7 +105,7 @@ class FreeCapacity:
         self._nodes: dict[str, list[int]] = {}
         for index, free in enumerate(self._rows):
             self._nodes.setdefault(free.gpu.node, []).append(index)
-        self._heights: tuple[SegmentTree, SegmentTree] | None = None
+        self._trees: tuple[SegmentTree, SegmentTree] | None = None
         self._too_big: dict[_Shape, list[_Size]] = {}
 
     def __getitem__(self, gpu_id: str) -> FreeGPU:
@@ -117,12 +117,12 @@ class FreeCapacity:
     @property
     def full(self) -> bool:
         """Whether no GPU takes another job, however small."""
-        return self._index_of(alone=False).highest == NONE
+        return self._index_of(alone=False).maximum == NONE
 
     @property
     def has_idle(self) -> bool:
         """Whether some GPU has nobody on it."""
-        return self._index_of(alone=True).highest != NONE
+        return self._index_of(alone=True).maximum != NONE
 
     @property
     def hosts(self) -> "Hosts | None":
@@ -194,14 +194,14 @@ class FreeCapacity:
             return None
         if node is not None:
             return self._on_node(job, self._nodes.get(node, ()))
-        if self.is_hopeless(job):
+        if self.is_known_not_to_fit(job):
             return None
         found = self._first_one(job) if job.gpus == 1 else self._first_node(job)
         if found is None:
             self._remember(job)
         return found
 
-    def is_hopeless(self, job: Job) -> bool:
+    def is_known_not_to_fit(self, job: Job) -> bool:
         """Say whether `first_fit` found no place for such a job, or a smaller one, already."""
         known = self._too_big.get(_shape(job))
         if known is None:
@@ -292,23 +292,23 @@ class FreeCapacity:
             where.append(free.gpu.id)
 
     def _reindex(self, gpu_id: str, free: FreeGPU) -> None:
-        if self._heights is not None:
-            shared, idle = self._heights
+        if self._trees is not None:
+            shared, idle = self._trees
             index = self._index[gpu_id]
-            high, high_idle = self._shared_height(free), self._idle_height(free)
-            shared.set(index, high)
-            idle.set(index, high_idle)
+            shareable, idle_memory = self._shareable_memory(free), self._idle_memory(free)
+            shared.set(index, shareable)
+            idle.set(index, idle_memory)
             if self._hosts is not None:
-                self._hosts.set_heights(index, high, high_idle)
+                self._hosts.set_free(index, shareable, idle_memory)
 
     def _index_of(self, *, alone: bool) -> SegmentTree:
-        if self._heights is None:
-            high = [self._shared_height(free) for free in self._rows]
-            high_idle = [self._idle_height(free) for free in self._rows]
-            self._heights = (SegmentTree(high), SegmentTree(high_idle))
+        if self._trees is None:
+            shareable = [self._shareable_memory(free) for free in self._rows]
+            idle_memory = [self._idle_memory(free) for free in self._rows]
+            self._trees = (SegmentTree(shareable), SegmentTree(idle_memory))
             if self._hosts is not None:
-                self._hosts.arrange([free.gpu.node for free in self._rows], high, high_idle)
-        return self._heights[alone]
+                self._hosts.arrange([free.gpu.node for free in self._rows], shareable, idle_memory)
+        return self._trees[alone]
 
     @staticmethod
     def _reach(job: Job, free: FreeGPU) -> int:
@@ -322,32 +322,32 @@ class FreeCapacity:
         return max(free.memory, NONE)
 
     @staticmethod
-    def _shared_height(free: FreeGPU) -> int:
+    def _shareable_memory(free: FreeGPU) -> int:
         taken = free.alone or free.slots < 1 or free.clients < 1
         return NONE if taken else max(free.memory, NONE)
 
     @staticmethod
-    def _idle_height(free: FreeGPU) -> int:
+    def _idle_memory(free: FreeGPU) -> int:
         return NONE if free.holders else free.gpu.memory
 
     def _first_one(self, job: Job) -> tuple[str, ...] | None:
-        heights = self._index_of(alone=job.alone)
+        tree = self._index_of(alone=job.alone)
         if self._hosts is not None and any(_size(job)[1:]):
             for index in self._hosts.places(job):
                 gpu_id = self._rows[index].gpu.id
                 if self.why_not(job, gpu_id) is None:
                     return (gpu_id,)
             return None
-        index = heights.first(job.memory)
+        index = tree.first(job.memory)
         while index != NONE:
             gpu_id = self._rows[index].gpu.id
             if self.why_not(job, gpu_id) is None:
                 return (gpu_id,)
-            index = heights.first(job.memory, index + 1)
+            index = tree.first(job.memory, index + 1)
         return None
 
     def _first_node(self, job: Job) -> tuple[str, ...] | None:
-        if self._index_of(alone=job.alone).highest < job.memory:
+        if self._index_of(alone=job.alone).maximum < job.memory:
             return None
         for members in self._nodes.values():
             found = self._on_node(job, members)
@@ -358,9 +358,9 @@ class FreeCapacity:
     def _on_node(self, job: Job, members: Sequence[int]) -> tuple[str, ...] | None:
         if len(members) < job.gpus:
             return None
-        heights = self._index_of(alone=job.alone)
-        high = (self._rows[i].gpu.id for i in members if heights[i] >= job.memory)
-        fitting = [gpu_id for gpu_id in high if self.why_not(job, gpu_id) is None]
+        tree = self._index_of(alone=job.alone)
+        shareable = (self._rows[i].gpu.id for i in members if tree[i] >= job.memory)
+        fitting = [gpu_id for gpu_id in shareable if self.why_not(job, gpu_id) is None]
         return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
 
 

@@ -82,16 +82,16 @@ class _DeepRM:
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start one job after the other on each GPU until the network wants no more."""
         catalogue = Catalogue(self._profiles)
-        board = OfferRound(snapshot, catalogue)
-        while offers := board.deal(SLOTS, _ROWS):
+        round_ = OfferRound(snapshot, catalogue)
+        while offers := round_.make_offers(SLOTS, _ROWS):
             states, legal = see(offers, catalogue, self.usage)
             given = {"states": states, "legal": legal.astype(np.float32)}
             (estimates,) = self._session.run(["estimates"], given)
             if not np.isfinite(estimates[legal]).all():
                 raise ModelOutputError("the network answered with something that is no number")
             chosen = np.where(legal, estimates, -np.inf).argmax(axis=1)
-            board.play(offers, [[place - 1] if place else [] for place in chosen.tolist()])
-        return board.placements
+            round_.apply(offers, [[place - 1] if place else [] for place in chosen.tolist()])
+        return round_.placements
 
 
 class DeepRMMax(_DeepRM):

@@ -1,7 +1,7 @@
 """Waiting jobs grouped by what they ask for.
 
-A queue of thousands of jobs holds far fewer kinds of them, and jobs of one kind fit alike, so a
-policy that weighs jobs against each other weighs their kinds.
+A queue of thousands of jobs holds far fewer classes, and jobs of one class fit alike, so a
+policy that weighs jobs against each other weighs their classes.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class EquivalenceClass(Generic[Trait]):
 
     def __init__(self, order: int, jobs: list[Job], trait: Trait) -> None:
         self.order = order
-        """Its place among the kinds: that of its first job in the queue."""
+        """Its place among the classes: that of its first job in the queue."""
         self.trait = trait
         self.waiting = jobs
         """The next one is at the end."""
@@ -40,38 +40,38 @@ class EquivalenceClass(Generic[Trait]):
 
 
 class _Form(Generic[Trait]):
-    """Kinds alike in all but memory, with an index over that of the GPU."""
+    """Classes alike in all but memory, with an index over that of the GPU."""
 
-    def __init__(self, kinds: list[EquivalenceClass[Trait]]) -> None:
-        self.like = replace(kinds[0].waiting[-1], cpu=0, host_memory=0, host_storage=0)
-        self.kinds = kinds
-        memory = [kind.waiting[-1].memory for kind in kinds]
+    def __init__(self, classes: list[EquivalenceClass[Trait]]) -> None:
+        self.sample = replace(classes[0].waiting[-1], cpu=0, host_memory=0, host_storage=0)
+        self.classes = classes
+        memory = [job_class.waiting[-1].memory for job_class in classes]
         self.largest = max(memory)
         self.spared = SegmentTree([self.largest - amount for amount in memory])
-        for place, kind in enumerate(kinds):
-            kind.form, kind.place = self, place
+        for place, job_class in enumerate(classes):
+            job_class.form, job_class.place = self, place
 
     def fitting(self, capacity: FreeCapacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
-        reach, free = capacity.reach(self.like, gpu_id), capacity[gpu_id]
+        reach, free = capacity.reach(self.sample, gpu_id), capacity[gpu_id]
         if reach == NONE:
             return
-        kinds, largest, first = self.kinds, self.largest, self.spared.first
+        classes, largest, first = self.classes, self.largest, self.spared.first
         place = first(largest - reach if reach < largest else 0)
         while place != NONE:
-            yield kinds[place]
+            yield classes[place]
             most = min(reach, free.memory)
             place = first(largest - most if most < largest else 0, place + 1)
 
 
 class EquivalenceClasses(Generic[Trait]):
-    """The kinds of the jobs that wait; iterates over them in order.
+    """The classes of the jobs that wait; iterates over them in order.
 
     Parameters
     ----------
     jobs
         In the order in which they are to be considered.
     trait
-        What, beside room and priority, tells two kinds apart for the policy.
+        What, beside room and priority, tells two classes apart for the policy.
     """
 
     def __init__(self, jobs: Iterable[Job], trait: Callable[[Job], Trait]) -> None:
@@ -84,23 +84,23 @@ class EquivalenceClasses(Generic[Trait]):
             else:
                 members.append(job)
         forms: dict[_Shape, list[EquivalenceClass[Trait]]] = {}
-        self._kinds: list[EquivalenceClass[Trait]] = []
+        self._classes: list[EquivalenceClass[Trait]] = []
         for order, ((form, *_, of_jobs), members) in enumerate(groups.items()):
             members.reverse()
-            kind = EquivalenceClass(order, members, of_jobs)
-            self._kinds.append(kind)
-            forms.setdefault(form, []).append(kind)
+            job_class = EquivalenceClass(order, members, of_jobs)
+            self._classes.append(job_class)
+            forms.setdefault(form, []).append(job_class)
         self._forms = [_Form(members) for members in forms.values()]
-        self._waiting = len(self._kinds)
+        self._waiting = len(self._classes)
 
     def __bool__(self) -> bool:
         return self._waiting > 0
 
     def __iter__(self) -> Iterator[EquivalenceClass[Trait]]:
-        return iter(self._kinds)
+        return iter(self._classes)
 
     def fitting(self, capacity: FreeCapacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
-        """Yield, in order, the kinds whose jobs may have a GPU.
+        """Yield, in order, the classes whose jobs may have a GPU.
 
         When room is taken there meanwhile, those that no longer have memory are left out; other
         limits are then for the caller to check, and so are the node's own resources at all times.
@@ -109,9 +109,9 @@ class EquivalenceClasses(Generic[Trait]):
             return self._forms[0].fitting(capacity, gpu_id)
         return heapq.merge(*(form.fitting(capacity, gpu_id) for form in self._forms), key=_ORDER)
 
-    def start(self, kind: EquivalenceClass[Trait]) -> None:
-        """Take the next job of a kind out of the queue."""
-        kind.waiting.pop()
-        if not kind.waiting:
+    def start(self, job_class: EquivalenceClass[Trait]) -> None:
+        """Take the next job of a class out of the queue."""
+        job_class.waiting.pop()
+        if not job_class.waiting:
             self._waiting -= 1
-            kind.form.spared.set(kind.place, NONE)
+            job_class.form.spared.set(job_class.place, NONE)

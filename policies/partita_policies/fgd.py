@@ -104,7 +104,7 @@ class FGD:
         cluster = _Cluster(capacity, snapshot, target, self._starved)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
-            if capacity.is_hopeless(job) or capacity.holds(job.id):
+            if capacity.is_known_not_to_fit(job) or capacity.holds(job.id):
                 continue
             gpu_ids = cluster.best(job) if job.gpus == 1 else cluster.best_together(job)
             if gpu_ids is None:
@@ -222,7 +222,7 @@ class _Cluster:
         self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
         self._eligible: dict[frozenset[str], _Flags] = {}
         frees = [capacity[gpu_id] for gpu_id in self._ids]
-        shared = [_shared_height(free) for free in frees]
+        shared = [_shareable_memory(free) for free in frees]
         alone = [-1 if free.holders else free.gpu.memory for free in frees]
         self._high = [np.array([*shared, -1]), np.array([*alone, -1])]
         """Bytes that a job may ask, one that shares, and one that must be alone; -1: none."""
@@ -340,12 +340,12 @@ class _Cluster:
     def _read(self, index: int, gpu_id: str) -> None:
         """Take over what is left of a GPU that somebody got."""
         free = self._capacity[gpu_id]
-        high = _shared_height(free)
-        self._high[0][index] = high
+        shareable = _shareable_memory(free)
+        self._high[0][index] = shareable
         self._high[1][index] = -1
         self._slots[index] = free.slots
         self._clients[index] = free.clients
-        self._free[index] = max(high, 0) // self._target.part
+        self._free[index] = max(shareable, 0) // self._target.part
         self._idle[index] = False
 
     def _read_host(self, node: int) -> None:
@@ -380,7 +380,7 @@ class _Cluster:
         self._growth[:, members] = growth
 
 
-def _shared_height(free: FreeGPU) -> int:
+def _shareable_memory(free: FreeGPU) -> int:
     """Return how much memory a job may ask that shares the GPU, bytes; -1: none may come."""
     taken = free.alone or free.slots < 1 or free.clients < 1
     return -1 if taken else max(free.memory, -1)

@@ -160,7 +160,7 @@ class Forecast:
     Parameters
     ----------
     outlooks
-        Of every kind of job, on this sort of GPU. A job is known by the place of its kind here.
+        Of every job class, on this sort of GPU. A job is known by the place of its class here.
 
     Attributes
     ----------
@@ -175,45 +175,45 @@ class Forecast:
         self._sharing = sharing
         self._means = [outlook.mean for outlook in outlooks]
         self._first: list[int] = []
-        self._kind: list[int] = []
+        self._class: list[int] = []
         self._phases: list[LoadPhase] = []
-        for kind, outlook in enumerate(outlooks):
+        for job_class, outlook in enumerate(outlooks):
             self._first.append(len(self._phases))
             self._phases += outlook.phases
-            self._kind += [kind] * len(outlook.phases)
-        self._last = [a != b for a, b in pairwise([*self._kind, -1])]
+            self._class += [job_class] * len(outlook.phases)
+        self._last = [a != b for a, b in pairwise([*self._class, -1])]
         self._rates: dict[tuple[int, ...], list[float]] = {}
         self._mean_rates: dict[tuple[int, ...], list[float]] = {}
         self._fresh: dict[tuple[int, ...], float] = {(): 0.0}
 
-    def kinds(self, running: Running) -> tuple[int, ...]:
-        """Return the kinds of the jobs that run, ascending."""
-        kind = self._kind
-        return tuple([kind[code] for code in running[0]])
+    def classes(self, running: Running) -> tuple[int, ...]:
+        """Return the classes of the jobs that run, ascending."""
+        job_class = self._class
+        return tuple([job_class[code] for code in running[0]])
 
-    def add(self, running: Running, kinds: Iterable[int]) -> Running:
-        """Start jobs of these kinds beside those that run."""
+    def add(self, running: Running, classes: Iterable[int]) -> Running:
+        """Start jobs of these classes beside those that run."""
         codes, left = list(running[0]), list(running[1])
-        for kind in kinds:
-            code = self._first[kind]
+        for job_class in classes:
+            code = self._first[job_class]
             place = bisect_left(codes, code)
             codes.insert(place, code)
             left.insert(place, self._phases[code].seconds)
         return tuple(codes), tuple(left)
 
-    def rates(self, kinds: tuple[int, ...]) -> list[float]:
+    def rates(self, classes: tuple[int, ...]) -> list[float]:
         """Return the work that each of some jobs does in a second beside the others, on average.
 
         Parameters
         ----------
-        kinds
+        classes
             Ascending.
         """
-        rates = self._mean_rates.get(kinds)
+        rates = self._mean_rates.get(classes)
         if rates is None:
             self.work += 1
-            slower = slowdowns([self._means[kind] for kind in kinds], self._sharing)
-            rates = self._mean_rates[kinds] = [1 / much for much in slower]
+            slower = slowdowns([self._means[job_class] for job_class in classes], self._sharing)
+            rates = self._mean_rates[classes] = [1 / much for much in slower]
         return rates
 
     def until_end(self, running: Running) -> tuple[float, Running, int]:
@@ -261,10 +261,10 @@ class Forecast:
             elapsed += step
         return elapsed
 
-    def worth_it(self, kinds: tuple[int, ...], kind: int) -> bool:
+    def worth_it(self, classes: tuple[int, ...], job_class: int) -> bool:
         """Say whether one more, all started together, ends no later than it would afterwards."""
-        together = tuple(sorted((*kinds, kind)))
-        return self._together(together) <= self._together(kinds) + self.durations[kind]
+        together = tuple(sorted((*classes, job_class)))
+        return self._together(together) <= self._together(classes) + self.durations[job_class]
 
     def caught_up(self, held: Sequence[tuple[int, float]]) -> Running:
         """Work out how far the jobs on a GPU have come.
@@ -272,7 +272,7 @@ class Forecast:
         Parameters
         ----------
         held
-            Kind and seconds since it was allocated, of each. Those that shared the GPU with them
+            Class and seconds since it was allocated, of each. Those that shared the GPU with them
             and have ended are not known, and left out.
         """
         order = sorted(held, key=lambda one: (-one[1], one[0]))
@@ -281,7 +281,9 @@ class Forecast:
             done.append(0.0)
             until = order[index + 1][1] if index + 1 < len(order) else 0.0
             self._run(order, done, since - until)
-        places = [self._place(kind, work) for (kind, _), work in zip(order, done, strict=True)]
+        places = [
+            self._place(job_class, work) for (job_class, _), work in zip(order, done, strict=True)
+        ]
         places.sort()
         return tuple([code for code, _ in places]), tuple([left for _, left in places])
 
@@ -301,18 +303,18 @@ class Forecast:
                 done[i] = min(done[i] + step / much, most)
             seconds -= step
 
-    def _place(self, kind: int, done: float) -> tuple[int, float]:
+    def _place(self, job_class: int, done: float) -> tuple[int, float]:
         """Return the phase of a job that has done so much, and what is left of that phase."""
-        code = self._first[kind]
+        code = self._first[job_class]
         while not self._last[code] and done >= self._phases[code].seconds - _ENOUGH:
             done -= self._phases[code].seconds
             code += 1
         return code, max(self._phases[code].seconds - done, _ENOUGH)
 
-    def _together(self, kinds: tuple[int, ...]) -> float:
-        seconds = self._fresh.get(kinds)
+    def _together(self, classes: tuple[int, ...]) -> float:
+        seconds = self._fresh.get(classes)
         if seconds is None:
-            seconds = self._fresh[kinds] = self.until_empty(self.add(((), ()), kinds))
+            seconds = self._fresh[classes] = self.until_empty(self.add(((), ()), classes))
         return seconds
 
     def _rates_of(self, codes: tuple[int, ...]) -> list[float]:

@@ -68,15 +68,15 @@ class Hosts:
         """
         unlisted = len(self._position)
         self._node_of = np.array([self._position.get(node, unlisted) for node in nodes], np.intp)
-        self._heights = np.array([shared, idle], np.int64)
+        self._trees = np.array([shared, idle], np.int64)
 
-    def set_heights(self, index: int, shared: int, idle: int) -> None:
+    def set_free(self, index: int, shared: int, idle: int) -> None:
         """Tell that one GPU has more or less room now."""
-        self._heights[:, index] = shared, idle
+        self._trees[:, index] = shared, idle
 
     def places(self, job: Job) -> list[int]:
         """Return which GPUs have the memory that a job asks, on nodes that have the rest."""
-        fits = self._heights[int(job.alone)] >= job.memory
+        fits = self._trees[int(job.alone)] >= job.memory
         if job.cpu:
             fits &= (self._cpu >= job.cpu)[self._node_of]
         if job.host_memory:

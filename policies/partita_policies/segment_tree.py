@@ -17,10 +17,10 @@ class SegmentTree:
         Natural numbers, or `NONE` for what is never high enough.
     """
 
-    def __init__(self, heights: Sequence[int]) -> None:
-        self._size = 1 << max(len(heights) - 1, 0).bit_length()
+    def __init__(self, values: Sequence[int]) -> None:
+        self._size = 1 << max(len(values) - 1, 0).bit_length()
         self._tree = tree = [NONE] * (2 * self._size)
-        tree[self._size : self._size + len(heights)] = heights
+        tree[self._size : self._size + len(values)] = values
         for node in range(self._size - 1, 0, -1):
             left, right = tree[2 * node], tree[2 * node + 1]
             tree[node] = left if left > right else right  # noqa: FURB136 - `max` takes thrice as long
@@ -29,23 +29,23 @@ class SegmentTree:
         return self._tree[self._size + index]
 
     @property
-    def highest(self) -> int:
+    def maximum(self) -> int:
         """The largest height; `NONE` when there is nothing."""
         return self._tree[1]
 
-    def set(self, index: int, height: int) -> None:
+    def set(self, index: int, value: int) -> None:
         """Change one height."""
         tree, node = self._tree, self._size + index
-        if tree[node] == height:
+        if tree[node] == value:
             return
-        tree[node] = height
+        tree[node] = value
         while node > 1:
             node >>= 1
             left, right = tree[2 * node], tree[2 * node + 1]
-            higher = left if left > right else right  # noqa: FURB136
-            if tree[node] == higher:
+            larger = left if left > right else right  # noqa: FURB136
+            if tree[node] == larger:
                 return
-            tree[node] = higher
+            tree[node] = larger
 
     def first(self, least: int, start: int = 0) -> int:
         """Return the first index from `start` on of at least this height (0 or more), or `NONE`."""

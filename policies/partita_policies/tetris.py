@@ -20,7 +20,7 @@ where there is one, GPU utilisation, SM occupancy and PCIe throughput. Departure
   resources forbid only beside others, so no job is too large for an idle GPU.
 - A node's CPU and memory forbid, where they are known, and are no part of the score.
 - The mean alignment that sets epsilon is that with an idle GPU.
-- Only the first `window` kinds of jobs that have room are weighed, and of these only the highest
+- Only the first `window` job classes that have room are weighed, and of these only the highest
   priority; no fairness knob, for the queue's order is fair already.
 - A job on several GPUs is weighed by one of them.
 """
@@ -42,13 +42,13 @@ __all__ = ["Tetris", "TetrisParameters"]
 
 _WHOLE = -1
 _PATIENCE = 4
-"""Windows of kinds looked through for those that also fit by their profile."""
+"""Windows of classes looked through for those that also fit by their profile."""
 _IDLE = (0.0, 0.0, 0.0)
 
 _Use = tuple[int, float, float, float, float | None]
 """What a job asks of a GPU beside memory: threads, GPU, core, PCIe; and its duration."""
 _Need = tuple[int, int, int, int, float, float, float, float, int]
-"""What the scoring of a kind needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
+"""What the scoring of a class needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
 core, PCIe, epsilon times the work that remains, priority. Plain: thousands are unpacked."""
 
 _Usage = tuple[float, float, float]
@@ -73,7 +73,7 @@ class TetrisParameters(Parameters):
     window: int = Field(
         default=12,
         ge=1,
-        description="How many kinds of jobs with room, from the front, are weighed for a GPU.",
+        description="How many job classes with room, from the front, are weighed for a GPU.",
     )
 
 
@@ -111,7 +111,7 @@ class Tetris:
         placements: list[Placement] = []
         for gpu in snapshot.gpus:
             placements.extend(decision.fill(gpu, self._window))
-            if not decision.kinds:
+            if not decision.classes:
                 break
         return placements
 
@@ -125,15 +125,15 @@ class _Packing:
         self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
         waiting = (job for job in snapshot.jobs if not self._capacity.holds(job.id))
         jobs = sorted(waiting, key=lambda job: -job.priority)
-        self.kinds = EquivalenceClasses(jobs, self._use)
+        self.classes = EquivalenceClasses(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
         self._least = [min((need[of] for need in self._needs), default=0.0) for of in (4, 5, 6)]
-        """The least that any kind asks of GPU, core and PCIe."""
+        """The least that any class asks of GPU, core and PCIe."""
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
         """Place jobs on a GPU, the best score first, until none of them has room."""
         free = self._capacity[gpu.id]
-        stream = self.kinds.fitting(self._capacity, gpu.id)
+        stream = self.classes.fitting(self._capacity, gpu.id)
         known: list[EquivalenceClass[_Use]] = []
         patience = _PATIENCE * window
         while free.slots and free.clients and not free.alone:
@@ -149,11 +149,11 @@ class _Packing:
                 known.remove(best)
 
     def _weigh(
-        self, kinds: Iterable[EquivalenceClass[_Use]], gpu: GPU, window: int
+        self, classes: Iterable[EquivalenceClass[_Use]], gpu: GPU, window: int
     ) -> tuple[list[EquivalenceClass[_Use]], EquivalenceClass[_Use] | None]:
-        """Return the first kinds that fit what is left of a GPU, and of the most urgent the best.
+        """Return the first classes that fit what is left of a GPU, and of the most urgent the best.
 
-        Kinds come by priority.
+        Classes come by priority.
         """
         free, left, hosts = self._capacity[gpu.id], self._left[gpu.id], self._capacity.hosts
         # What is left for those beside others; an idle GPU takes anybody.
@@ -173,36 +173,38 @@ class _Packing:
         best: EquivalenceClass[_Use] | None = None
         highest, urgent = -inf, 0
         needs = self._needs
-        for kind in kinds:
-            memory, slots, clients, threads, busy, core, pcie, penalty, priority = needs[kind.order]
+        for job_class in classes:
+            memory, slots, clients, threads, busy, core, pcie, penalty, priority = needs[
+                job_class.order
+            ]
             if memory > capacity or slots > slots_left or clients > clients_left:
                 continue
             if busy > busy_left or core > core_left or pcie > pcie_left:
                 continue
-            if hosts is not None and not hosts.has(gpu.node, kind.waiting[-1]):
+            if hosts is not None and not hosts.has(gpu.node, job_class.waiting[-1]):
                 continue
             if not found:
                 urgent = priority
-            found.append(kind)
+            found.append(job_class)
             if priority == urgent:
                 score = (whole if memory == _WHOLE else memory) * by_memory - penalty
                 score += threads * by_threads + busy * by_gpu + core * by_core + pcie * by_pcie
                 if score > highest:
-                    highest, best = score, kind
+                    highest, best = score, job_class
             if len(found) == window:
                 break
         return found, best
 
-    def _start(self, kind: EquivalenceClass[_Use], gpu: GPU) -> Placement | None:
-        job = kind.waiting[-1]
+    def _start(self, job_class: EquivalenceClass[_Use], gpu: GPU) -> Placement | None:
+        job = job_class.waiting[-1]
         gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
         try:
             self._capacity.take(job, gpu_ids)
         except CapacityError:
             return None
-        self.kinds.start(kind)
+        self.classes.start(job_class)
         for gpu_id in gpu_ids:
-            self._left[gpu_id].take(kind.trait)
+            self._left[gpu_id].take(job_class.trait)
         return Placement(job.id, gpu_ids)
 
     def _needs_of(self, gpus: Sequence[GPU], weight: float) -> list[_Need]:
@@ -210,8 +212,8 @@ class _Packing:
         bandwidth = max((gpu.pcie_bandwidth for gpu in gpus), default=0) or inf
         works: list[float | None] = []
         total = 0.0
-        for kind in self.kinds:
-            job, (threads, busy, core, pcie, duration) = kind.waiting[-1], kind.trait
+        for job_class in self.classes:
+            job, (threads, busy, core, pcie, duration) = job_class.waiting[-1], job_class.trait
             # In shares of the largest GPU: how well it aligns with that when nobody is there.
             size = 1.0 if job.alone else job.memory / whole
             size += (threads + busy + core) / 100 + pcie / bandwidth
@@ -221,8 +223,8 @@ class _Packing:
         mean_work = sum(known) / len(known) if known else 1.0
         epsilon = weight * total / max(len(works), 1) / mean_work
         needs: list[_Need] = []
-        for kind, work in zip(self.kinds, works, strict=True):
-            job, (threads, busy, core, pcie, _) = kind.waiting[-1], kind.trait
+        for job_class, work in zip(self.classes, works, strict=True):
+            job, (threads, busy, core, pcie, _) = job_class.waiting[-1], job_class.trait
             penalty = epsilon * (mean_work if work is None else work)
             memory = _WHOLE if job.alone else job.memory
             asked = (memory, job.slots, job.clients, threads)

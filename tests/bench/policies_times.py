@@ -31,7 +31,7 @@ Mix = Callable[[random.Random, int], dict[str, Any]]
 """What job number n is, beside its name."""
 
 
-def _few_kinds(draw: random.Random, _: int) -> dict[str, Any]:
+def _few_classes(draw: random.Random, _: int) -> dict[str, Any]:
     gib = draw.choice((2, 4, 8, 12, 20))
     return {"memory": gib * GIB, "duration": draw.choice((60.0, 600.0, 3600.0))}
 
@@ -80,7 +80,7 @@ ALLOCATED = "any size, GPUs in use"
 HOSTED = "with CPU and memory of nodes"
 
 MIXES: Mapping[str, Mix] = {
-    "few kinds": _few_kinds,
+    "few classes": _few_classes,
     "small, all different": _small,
     "any size, all different": _any_size,
     "profiled, all different": _profiled,

@@ -33,7 +33,7 @@ def test_it_passes_the_public_checks(policy) -> None:
 def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:  # noqa: FBT001
     """Two of 100 % at most and 40 % on average fit together only by their means."""
     catalogue = Catalogue()
-    offers = OfferRound(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).deal(SLOTS, 64)
+    offers = OfferRound(a_snapshot(BURSTS, running=(BURSTS,)), catalogue).make_offers(SLOTS, 64)
     states, legal = see(offers, catalogue, usage)
     assert states.shape == (1, INPUTS)
     assert legal[0].tolist() == [True, together, *[False] * (SLOTS - 1)]
@@ -42,7 +42,7 @@ def test_jobs_are_taken_to_use_a_constant_amount(usage, together: bool) -> None:
 
 def test_an_idle_gpu_does_not_wait() -> None:
     catalogue = Catalogue()
-    offers = OfferRound(a_snapshot(BURSTS), catalogue).deal(SLOTS, 64)
+    offers = OfferRound(a_snapshot(BURSTS), catalogue).make_offers(SLOTS, 64)
     assert see(offers, catalogue, "max")[1][0].tolist() == [False, True, *[False] * (SLOTS - 1)]
 
 

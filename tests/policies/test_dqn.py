@@ -21,7 +21,7 @@ from partita_policies.dqn.observation import (
     observe,
 )
 from partita_policies.dqn.offers import OfferRound
-from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.prices import ThroughputCache
 from partita_policies.dqn.served import ScoringModel
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
@@ -65,8 +65,8 @@ def snapshot(jobs: Sequence[Job], gpus: Sequence[GPU], sharing: Sharing = Sharin
 
 def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **options) -> Observation:
     catalogue = Catalogue()
-    offers = OfferRound(snapshot(jobs, gpus), catalogue).deal(window, 1 << 12)
-    return observe(offers, catalogue, Sharing.MPS, Paces(), **options)
+    offers = OfferRound(snapshot(jobs, gpus), catalogue).make_offers(window, 1 << 12)
+    return observe(offers, catalogue, Sharing.MPS, ThroughputCache(), **options)
 
 
 LOADS = st.lists(
@@ -94,12 +94,12 @@ def test_a_forecast_follows_the_jobs_to_their_ends() -> None:
     loads = np.array([(1, 1, 0, 0), (1, 1, 0, 0)], np.float32).T[..., None]
     pool = Pool(loads, np.ones((2, 1), np.float32), np.array([[10], [30]], np.float32))
     members = np.array([[True, True], [False, True], [False, False]])
-    ahead = forecast(pool, members.T[:, None], Sharing.MPS)
-    assert ahead.finish[:, 0].T.tolist() == [
+    predicted = forecast(pool, members.T[:, None], Sharing.MPS)
+    assert predicted.finish[:, 0].T.tolist() == [
         pytest.approx([20, 40], rel=1e-3), pytest.approx([0, 30], rel=1e-3), [0, 0]
     ]  # fmt: skip
-    assert ahead.pace[0].tolist() == pytest.approx([1, 1, 0], rel=1e-3)
-    assert ahead.first[0].tolist() == pytest.approx([20, 30, 0], rel=1e-3)
+    assert predicted.throughput[0].tolist() == pytest.approx([1, 1, 0], rel=1e-3)
+    assert predicted.first[0].tolist() == pytest.approx([20, 30, 0], rel=1e-3)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(0, 3))
@@ -115,21 +115,21 @@ def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
         for i in range(waiting)
     ]  # fmt: skip
     catalogue = Catalogue()
-    board = OfferRound(snapshot(jobs, [gpu(running=running)]), catalogue)
-    for offer in board.deal(6, 64):
-        seen = observe([offer], catalogue, Sharing.MPS, Paces())
-        assert seen.legal.any()
-        assert np.isfinite(seen.states).all()
-        assert np.isfinite(seen.candidates).all()
-        for place in np.flatnonzero(seen.legal[0]):
+    round_ = OfferRound(snapshot(jobs, [gpu(running=running)]), catalogue)
+    for offer in round_.make_offers(6, 64):
+        observation = observe([offer], catalogue, Sharing.MPS, ThroughputCache())
+        assert observation.legal.any()
+        assert np.isfinite(observation.states).all()
+        assert np.isfinite(observation.candidates).all()
+        for place in np.flatnonzero(observation.legal[0]):
             capacity = FreeCapacity([offer.free.gpu])
             for chosen in np.flatnonzero(subsets(len(offer.jobs))[place]):
                 capacity.take(offer.jobs[chosen], (offer.free.gpu.id,))
 
 
 def test_an_idle_gpu_does_not_wait_for_nothing() -> None:
-    seen = seen_on([job("j", profile(Random(1)))], [gpu()])
-    assert seen.legal.tolist() == [[False, True]]
+    observation = seen_on([job("j", profile(Random(1)))], [gpu()])
+    assert observation.legal.tolist() == [[False, True]]
 
 
 def test_what_takes_longer_together_than_in_turns_is_forbidden() -> None:
@@ -186,7 +186,7 @@ def test_no_job_is_offered_to_two_gpus_at_a_time() -> None:
     random = Random(4)
     jobs = [job(f"j{i}", profile(random)) for i in range(10)]
     gpus = [gpu(f"gpu-{i}") for i in range(4)]
-    offers = OfferRound(snapshot(jobs, gpus), Catalogue()).deal(6, 1 << 12)
+    offers = OfferRound(snapshot(jobs, gpus), Catalogue()).make_offers(6, 1 << 12)
     offered = [one.id for offer in offers for one in offer.jobs]
     assert len(offered) == len(set(offered))
     assert [len(offer.jobs) for offer in offers] == [3, 3, 3, 1]
@@ -222,9 +222,9 @@ def test_where_nothing_like_it_was_learnt_the_fastest_combination_is_taken() -> 
     policy = DQN(DQNParameters())
     policy._model.known = np.zeros((2, STATE_FEATURES), np.float32) - 100
     jobs = [job(f"j{i}", profile(random), 2 + i) for i in range(3)]
-    seen = seen_on(jobs, [gpu()], window=6)
-    assert policy._strange(seen).all()
-    best = int(np.where(seen.legal, seen.worth, -1).argmax())
+    observation = seen_on(jobs, [gpu()], window=6)
+    assert policy._out_of_range(observation).all()
+    best = int(np.where(observation.legal, observation.dual_value, -1).argmax())
     expected = {jobs[place].id for place in np.flatnonzero(subsets(3)[best])}
     first = policy.decide(snapshot(jobs, [gpu()]))[: len(expected)]
     assert {placement.job for placement in first} == expected

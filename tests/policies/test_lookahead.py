@@ -235,7 +235,7 @@ def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
     forecast = Forecast(Sharing.MPS, [JobForecast(one, mean_load(one), GIB) for one in phases])
     slow = slowdowns(loads, Sharing.MPS)
     seconds, left, ended = forecast.until_end(forecast.add(((), ()), (1, 0)))
-    assert (forecast.kinds(left), ended) == ((0,), 1)
+    assert (forecast.classes(left), ended) == ((0,), 1)
     assert seconds == pytest.approx(51 * slow[1])
     assert left[1][0] == pytest.approx(100 - seconds / slow[0])
     total = forecast.until_empty(forecast.add(((), ()), (0, 1)))

@@ -51,7 +51,7 @@ class CombinationForecast(NamedTuple):
     """(P, G, A): seconds until each job ends; 0 for those outside."""
     speeds: Floats
     """(P, G, A): seconds of its work that each job does in a second, at first."""
-    pace: Floats
+    throughput: Floats
     """(G, A): the sum of these."""
     useful: Floats
     """(G, A): share of the SMs that does work then; cache misses and idle SMs lack."""

@@ -56,7 +56,7 @@ class Division(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What the jobs of each kind, N of them, ask for when they have a GPU to themselves."""
+    """What the jobs of each class, N of them, ask for when they have a GPU to themselves."""
 
     durations: Floats
     """(N): seconds."""
@@ -71,7 +71,7 @@ class Demands(NamedTuple):
 
 
 class Catalogue:
-    """The demands of the jobs met in one decision, each kind of them once.
+    """The demands of the jobs met in one decision, each class of them once.
 
     Parameters
     ----------

@@ -100,12 +100,12 @@ class JobArrays:
         amounts[:4, theirs.T] = np.array(list(chain.from_iterable(asked)), np.float64).T
         amounts[4] = ~theirs.T
         combinations = _columns(self.offered)
-        memory, slots, clients, hermits, absent = amounts @ combinations
+        memory, slots, clients, exclusive, absent = amounts @ combinations
         left = [(offer.free.memory, offer.free.slots, offer.free.clients) for offer in offers]
         free = np.array(left, np.float64).T[..., None]
         # A job's memory is exact as a double up to 8 PiB: FreeCapacity compares alike.
         feasible = (memory <= free[0]) & (slots <= free[1]) & (clients <= free[2]) & (absent == 0)
-        feasible &= (hermits == 0) | (combinations.sum(axis=0) == 1)
+        feasible &= (exclusive == 0) | (combinations.sum(axis=0) == 1)
         feasible[:, 0] = True
         self.columns = np.flatnonzero(feasible.any(axis=0))
         self.feasible = feasible[:, self.columns]

@@ -25,16 +25,16 @@ from partita_policies.dqn.demand import (
 )
 from partita_policies.dqn.job_arrays import JobArrays
 from partita_policies.dqn.offers import Backlog, Offer
-from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.prices import ThroughputCache
 from partita_policies.dqn.work_values import WorkValues, values_of
 from partita_policies.types import Sharing
 
 __all__ = [
     "CANDIDATE_FEATURES",
+    "DUAL_VALUE",
     "FEATURE_VERSION",
     "IMAGE_STEPS",
     "STATE_FEATURES",
-    "WORTH",
     "Observation",
     "observe",
 ]
@@ -46,7 +46,7 @@ IMAGE_STEPS = 8
 _IMAGE = IMAGE_STEPS * RESOURCES
 STATE_FEATURES = _IMAGE + 22
 CANDIDATE_FEATURES = _IMAGE + 32
-WORTH = _IMAGE + 3
+DUAL_VALUE = _IMAGE + 3
 """Where a candidate says what the work done in a second is worth, at first."""
 
 _TOLERANCE = 1.001
@@ -64,7 +64,7 @@ class Observation(NamedTuple):
     """(G, A, CANDIDATE_FEATURES); 0 for combinations that no offer may choose."""
     legal: Bools
     """(G, A): which combinations may be chosen; at least one for each GPU."""
-    worth: Floats
+    dual_value: Floats
     """(G, A): what the work done in a second is worth at first, at most 1 (`prices`)."""
     units: Floats
     """(G): seconds that stand for 1 in `states` and `candidates`."""
@@ -76,7 +76,7 @@ def observe(
     offers: Sequence[Offer],
     catalogue: Catalogue,
     sharing: Sharing,
-    paces: Paces,
+    throughputs: ThroughputCache,
     *,
     slowdown_budget: float | None = None,
     mask: bool = True,
@@ -99,88 +99,97 @@ def observe(
         Whether combinations predicted to take longer together than in turns are forbidden, and
         waiting on an idle GPU (always on, but for the ablation).
     """
-    seats = JobArrays(offers, catalogue.demands(), sharing)
-    ahead = forecast(seats.pool, seats.members, sharing)
-    last = ahead.finish.max(axis=0)
-    legal = seats.feasible & _allowed(seats, ahead, last, slowdown_budget, mask=mask)
+    arrays = JobArrays(offers, catalogue.demands(), sharing)
+    predicted = forecast(arrays.pool, arrays.members, sharing)
+    last = predicted.finish.max(axis=0)
+    legal = arrays.feasible & _allowed(arrays, predicted, last, slowdown_budget, mask=mask)
     others = legal[:, 1:].any(axis=0)
     if not others.all():
         kept = np.array([0, *(np.flatnonzero(others) + 1)])
-        seats.keep(kept)
-        ahead = CombinationForecast(*(part[..., kept] for part in ahead))
+        arrays.keep(kept)
+        predicted = CombinationForecast(*(part[..., kept] for part in predicted))
         last, legal = last[:, kept], legal[:, kept]
-    images = _images(seats, ahead, last, legal)
-    backlog = _backlogs(offers, seats)
-    value = values_of(offers, seats, sharing, paces)
-    (worth,) = _sums(value.price[None], ahead.speeds)
-    sight = _Sight(seats, ahead, last, images, backlog, value, worth)
-    states, candidates = _states(sight), _candidates(sight)
-    candidates, legal, worth = (_spread(part, seats) for part in (candidates, legal, worth))
-    return Observation(states, candidates, legal, worth, backlog.unit, value.bound)
+    images = _images(arrays, predicted, last, legal)
+    backlog = _backlogs(offers, arrays)
+    value = values_of(offers, arrays, sharing, throughputs)
+    (dual_value,) = _sums(value.price[None], predicted.speeds)
+    inputs = _Inputs(arrays, predicted, last, images, backlog, value, dual_value)
+    states, candidates = _states(inputs), _candidates(inputs)
+    candidates, legal, dual_value = (
+        _spread(part, arrays) for part in (candidates, legal, dual_value)
+    )
+    return Observation(states, candidates, legal, dual_value, backlog.unit, value.bound)
 
 
-def _spread(part: NDArray[Any], seats: JobArrays) -> NDArray[Any]:
+def _spread(part: NDArray[Any], arrays: JobArrays) -> NDArray[Any]:
     """Give all combinations a place, those that nobody may choose as well."""
-    whole = np.zeros((len(part), 1 << seats.offered, *part.shape[2:]), part.dtype)
-    whole[:, seats.columns] = part
+    whole = np.zeros((len(part), 1 << arrays.offered, *part.shape[2:]), part.dtype)
+    whole[:, arrays.columns] = part
     return whole
 
 
-class _Sight(NamedTuple):
+class _Inputs(NamedTuple):
     """All that numbers are made of."""
 
-    seats: JobArrays
-    ahead: CombinationForecast
+    arrays: JobArrays
+    predicted: CombinationForecast
     last: Floats
     """(G, A): seconds until the last job of each combination ends."""
     images: Floats
     backlog: "_Backlogs"
     value: WorkValues
-    worth: Floats
+    dual_value: Floats
 
 
 def _allowed(
-    seats: JobArrays, ahead: CombinationForecast, last: Floats, budget: float | None, *, mask: bool
+    arrays: JobArrays,
+    predicted: CombinationForecast,
+    last: Floats,
+    budget: float | None,
+    *,
+    mask: bool,
 ) -> Bools:
     """Tell which combinations are no worse than taking turns and within the budget."""
-    count = seats.members.sum(axis=0)
+    count = arrays.members.sum(axis=0)
     allowed = np.ones(last.shape, bool)
     if mask:
-        allowed = last <= _turns(seats, last) * _TOLERANCE
+        allowed = last <= _turns(arrays, last) * _TOLERANCE
     if budget is not None:
-        slowest = (ahead.finish / seats.pool.remaining[..., None]).max(axis=0)
+        slowest = (predicted.finish / arrays.pool.remaining[..., None]).max(axis=0)
         allowed &= slowest <= budget
     allowed |= count == 1
-    fitting = allowed & seats.feasible
+    fitting = allowed & arrays.feasible
     idle = count[:, 0] == 0
     allowed[:, 0] = ~(idle & fitting[:, 1:].any(axis=-1)) if mask else True
     return allowed
 
 
-def _turns(seats: JobArrays, last: Floats) -> Floats:
+def _turns(arrays: JobArrays, last: Floats) -> Floats:
     """Return how long it would take to let the running ones end and then each in turn."""
-    own = seats.pool.remaining[seats.running :, :, None]
-    return np.asarray(last[:, :1] + (own * seats.chosen).sum(axis=0), np.float32)
+    own = arrays.pool.remaining[arrays.running :, :, None]
+    return np.asarray(last[:, :1] + (own * arrays.chosen).sum(axis=0), np.float32)
 
 
-def _images(seats: JobArrays, ahead: CombinationForecast, last: Floats, legal: Bools) -> Floats:
+def _images(
+    arrays: JobArrays, predicted: CombinationForecast, last: Floats, legal: Bools
+) -> Floats:
     """Return what is used of each resource in each step from now, (G, A, IMAGE_STEPS, 4)."""
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
     at = horizon[:, None, None] * middle
-    known, of = np.unique(seats.demand, return_inverse=True)
+    known, of = np.unique(arrays.demand, return_inverse=True)
     # What each uses in each of its steps; the last row stands for what has ended.
     table = np.zeros((len(known) * STEPS + 1, RESOURCES), np.float32)
-    table[:-1] = seats.demands.steps[known].reshape(-1, RESOURCES)
-    firsts = (of.reshape(seats.demand.shape) * STEPS)[..., None, None]
+    table[:-1] = arrays.demands.steps[known].reshape(-1, RESOURCES)
+    firsts = (of.reshape(arrays.demand.shape) * STEPS)[..., None, None]
     image = np.zeros((*last.shape, IMAGE_STEPS, RESOURCES), np.float32)
-    jobs = zip(ahead.finish[..., None], seats.done[..., None, None], firsts, strict=True)
+    jobs = zip(predicted.finish[..., None], arrays.done[..., None, None], firsts, strict=True)
     for finish, done, first in jobs:  # one by one, for the arrays of all are large
         share = done + (1 - done) * at / np.maximum(finish, 1e-6)
         part = np.minimum((share * STEPS).astype(np.int64), STEPS - 1)
         image += table.take(np.where(at < finish, first + part, len(table) - 1), axis=0)
-    image[..., PCIE] /= seats.link[:, None, None]
-    image[..., MEMORY] /= seats.capacity[:, None, None]
+    image[..., PCIE] /= arrays.link[:, None, None]
+    image[..., MEMORY] /= arrays.capacity[:, None, None]
     return np.asarray(image, np.float32)
 
 
@@ -200,36 +209,36 @@ class _Backlogs(NamedTuple):
     """(G, 5): of the memory a job allocates, as a share of the GPU."""
 
 
-def _backlogs(offers: Sequence[Offer], seats: JobArrays) -> _Backlogs:
+def _backlogs(offers: Sequence[Offer], arrays: JobArrays) -> _Backlogs:
     known: dict[int, tuple[float, ...]] = {}
     rows = []
     for offer in offers:
         row = known.get(id(offer.backlog))
         if row is None:
-            row = known[id(offer.backlog)] = _waiting(offer.backlog, seats)
+            row = known[id(offer.backlog)] = _waiting(offer.backlog, arrays)
         rows.append(row)
     table = np.array(rows, np.float32)
-    running = seats.there[: seats.running]
-    lengths = seats.demands.durations[seats.demand[: seats.running]] * running
+    running = arrays.there[: arrays.running]
+    lengths = arrays.demands.durations[arrays.demand[: arrays.running]] * running
     jobs = table[:, 0] * table[:, 11] + running.sum(axis=0)
     unit = (table[:, 1] * table[:, 11] + lengths.sum(axis=0)) / np.maximum(jobs, 1)
     means = table[:, 3:6] / np.maximum(table[:, 1:2], 1e-6)
-    means[:, 1] /= seats.capacity
-    means[:, 2] /= seats.link
-    quantiles = table[:, 6:11] / seats.capacity[:, None]
-    under_way = (seats.pool.remaining * seats.pool.loads[SM])[: seats.running]
+    means[:, 1] /= arrays.capacity
+    means[:, 2] /= arrays.link
+    quantiles = table[:, 6:11] / arrays.capacity[:, None]
+    under_way = (arrays.pool.remaining * arrays.pool.loads[SM])[: arrays.running]
     area = table[:, 3] + (under_way * running).sum(axis=0)
     unit = np.maximum(unit, 1)
     sm, memory, pcie = (means[:, column].astype(np.float32) for column in range(3))
     return _Backlogs(table[:, 0], table[:, 1], unit, area, table[:, 2], sm, memory, pcie, quantiles)
 
 
-def _waiting(backlog: Backlog, seats: JobArrays) -> tuple[float, ...]:
+def _waiting(backlog: Backlog, arrays: JobArrays) -> tuple[float, ...]:
     """Return sums over what waits, for each GPU, and the number of GPUs last."""
     counts = backlog.counts
     duration, used = (
-        seats.demands.durations[backlog.demands],
-        seats.demands.rests[backlog.demands, 0],
+        arrays.demands.durations[backlog.demands],
+        arrays.demands.rests[backlog.demands, 0],
     )
     work = duration * counts
     order = np.argsort(backlog.memory, kind="stable")
@@ -244,44 +253,44 @@ def _waiting(backlog: Backlog, seats: JobArrays) -> tuple[float, ...]:
     )  # fmt: skip
 
 
-def _states(sight: _Sight) -> Floats:
-    seats, ahead, last, images, backlog, value, worth = sight
+def _states(inputs: _Inputs) -> Floats:
+    arrays, predicted, last, images, backlog, value, dual_value = inputs
     unit, end = backlog.unit, last[:, 0]
     columns = [
         np.log1p(backlog.jobs) / 2,
         np.log1p(backlog.work / unit) / 2,
-        backlog.area / unit / 4, value.bound / unit / 4, worth[:, 0],
+        backlog.area / unit / 4, value.bound / unit / 4, dual_value[:, 0],
         backlog.work * backlog.memory / unit / 4,
         backlog.sm, backlog.memory, backlog.pcie,
         np.log1p(backlog.longest / unit),
         backlog.longest / np.maximum(value.bound, 1),
         *backlog.quantiles.T,
-        seats.there[: seats.running].sum(axis=0) / 4,
-        1 - seats.memory_after[:, 0],
-        ahead.pace[:, 0] / 2,
+        arrays.there[: arrays.running].sum(axis=0) / 4,
+        1 - arrays.memory_after[:, 0],
+        predicted.throughput[:, 0] / 2,
         np.log1p(end / unit),
         end / np.maximum(value.bound, 1),
-        seats.there[seats.running :].sum(axis=0) / 6,
+        arrays.there[arrays.running :].sum(axis=0) / 6,
     ]  # fmt: skip
     return _side_by_side(images[:, 0].reshape(len(unit), _IMAGE), columns)
 
 
-def _candidates(sight: _Sight) -> Floats:
-    seats, ahead, last, images, backlog, value, worth = sight
-    r, finish, remaining = seats.running, ahead.finish, seats.pool.remaining[..., None]
-    chosen, members = seats.chosen.astype(np.float32), seats.members.astype(np.float32)
+def _candidates(inputs: _Inputs) -> Floats:
+    arrays, predicted, last, images, backlog, value, dual_value = inputs
+    r, finish, remaining = arrays.running, predicted.finish, arrays.pool.remaining[..., None]
+    chosen, members = arrays.chosen.astype(np.float32), arrays.members.astype(np.float32)
     count, together = chosen.sum(axis=0), members.sum(axis=0)
     at_least_one, some = np.maximum(count, 1), np.maximum(together, 1)
     unit = backlog.unit[:, None]
-    slower = np.where(seats.members, finish / remaining - 1, 0)
-    lefts, loads = seats.pool.remaining, seats.pool.loads
+    slower = np.where(arrays.members, finish / remaining - 1, 0)
+    lefts, loads = arrays.pool.remaining, arrays.pool.loads
     amounts = (lefts, lefts * loads[SM], lefts * value.price, loads[SM], loads[PCIE], loads[BUSY])
     work, area, priced, sm, pcie, busy = _sums(np.stack(amounts), members)
     own_work, own_sm = _sums(np.stack((lefts[r:], loads[SM, r:])), chosen)
     own_sm = own_sm / at_least_one
     own_longest = (remaining[r:] * chosen).max(axis=0, initial=0)
-    before = (seats.memory_after - seats.memory_after[:, :1]) / at_least_one
-    left = 1 - seats.memory_after
+    before = (arrays.memory_after - arrays.memory_after[:, :1]) / at_least_one
+    left = 1 - arrays.memory_after
     fitting = (backlog.quantiles[:, None] <= left[..., None]).mean(axis=-1)
     until = finish[:r].max(axis=0, initial=0)
     some_work = np.maximum(backlog.work, 1)[:, None]
@@ -289,13 +298,14 @@ def _candidates(sight: _Sight) -> Floats:
     columns = [
         (count == 0).astype(np.float32),
         count / 3, together / 4,
-        worth, worth - worth[:, :1], (1 - worth) * ahead.first / unit, (last - priced) / unit,
+        dual_value, dual_value - dual_value[:, :1], (1 - dual_value) * predicted.first / unit,
+        (last - priced) / unit,
         last / bound,
-        ahead.pace / 2, (ahead.pace - ahead.pace[:, :1]),
-        ahead.useful, area / np.maximum(last, 1e-3),
+        predicted.throughput / 2, (predicted.throughput - predicted.throughput[:, :1]),
+        predicted.useful, area / np.maximum(last, 1e-3),
         (last - area) / unit,
-        np.log1p(last / unit), np.log1p(ahead.first / unit),
-        last / np.maximum(_turns(seats, last), 1e-3),
+        np.log1p(last / unit), np.log1p(predicted.first / unit),
+        last / np.maximum(_turns(arrays, last), 1e-3),
         work / np.maximum(last, 1e-3) / 2,
         slower.max(axis=0, initial=0), slower.sum(axis=0) / some,
         (until - until[:, :1]) / unit,

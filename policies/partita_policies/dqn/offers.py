@@ -1,8 +1,8 @@
 """What is dealt to the GPUs in one decision: to each, some of the jobs that it has room for.
 
-A decision goes in rounds. In each, every GPU that is still in play is offered the first kinds of
+A decision goes in rounds. In each, every GPU that is still active is offered the first classes of
 jobs that fit it, no job being offered to two at a time; it takes any combination of them, or
-waits and is out. Jobs of one kind are told apart by nothing, so several of them join in several
+waits and is out. Jobs of one class are told apart by nothing, so several of them join in several
 rounds. Those with the least work left choose first.
 """
 
@@ -20,12 +20,12 @@ from partita_policies.types import GPU, Job, Placement, Snapshot
 __all__ = ["Backlog", "Offer", "OfferRound", "OfferedClass", "Priced"]
 
 _GONE = 1 << 62
-"""What a job of a kind of which none is left asks for: more than any GPU has."""
+"""What a job of a class of which none is left asks for: more than any GPU has."""
 _GIB = 1 << 30
 _CHUNK = 32
-"""Kinds looked through at first; then thrice as many as so far, at a time."""
+"""Classes looked through at first; then thrice as many as so far, at a time."""
 _PATIENCE = 2048
-"""Kinds after which a GPU makes do with those found; a GPU with none looks through all."""
+"""Classes after which a GPU makes do with those found; a GPU with none looks through all."""
 _ASKED = attrgetter(
     "priority", "memory", "alone", "gpus", "slots", "clients", "cpu", "host_memory", "host_storage",
     "products", "nodes", "duration", "thread_percent",
@@ -51,11 +51,11 @@ class Backlog:
     """What waits, for each GPU that shares the work."""
 
     demands: Integers
-    """Place in the catalogue, for each kind."""
+    """Place in the catalogue, for each class."""
     memory: Floats
-    """GiB allocated by a job, for each kind."""
+    """GiB allocated by a job, for each class."""
     alone: NDArray[np.bool_]
-    """Whether a job must have a GPU to itself, for each kind."""
+    """Whether a job must have a GPU to itself, for each class."""
     counts: Floats
     gpus: int
     priced: dict[tuple[float, float], Priced]
@@ -74,10 +74,10 @@ class Offer:
     """Seconds since each of them started."""
     allocated: tuple[float, ...]
     """GiB that each of them allocates."""
-    kinds: tuple[int, ...]
-    """Places of the kinds offered, on the board."""
+    classes: tuple[int, ...]
+    """Places of the classes offered, on the board."""
     jobs: tuple[Job, ...]
-    """One of each of these kinds."""
+    """One of each of these classes."""
     demands: tuple[int, ...]
     """Their demands."""
     backlog: Backlog
@@ -96,13 +96,13 @@ class OfferRound:
 
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
         self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-        self._in_play = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
+        self._active = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
         self._gpus = max(len(snapshot.gpus), 1)
-        self._kinds = self._kinds_of(snapshot, catalogue)
+        self._classes = self._classes_of(snapshot, catalogue)
         self._held = {gpu.id: self._held_on(gpu.id, catalogue) for gpu in snapshot.gpus}
-        likes = [kind.like for kind in self._kinds]
-        self._demands = np.array([kind.demand for kind in self._kinds], np.int64)
-        self._left = np.array([len(kind.waiting) for kind in self._kinds], np.int64)
+        likes = [job_class.like for job_class in self._classes]
+        self._demands = np.array([job_class.demand for job_class in self._classes], np.int64)
+        self._left = np.array([len(job_class.waiting) for job_class in self._classes], np.int64)
         self._memory = np.array([job.memory for job in likes], np.int64)
         self._asked = self._memory.copy()
         """The same, and `_GONE` where none is left."""
@@ -118,15 +118,15 @@ class OfferRound:
         self._priced: dict[tuple[float, float], Priced] = {}
         self.placements: list[Placement] = []
 
-    def deal(self, window: int, rows: int) -> list[Offer]:
-        """Offer jobs to the GPUs in play; nothing is left to decide when there are no offers.
+    def make_offers(self, window: int, rows: int) -> list[Offer]:
+        """Offer jobs to the active GPUs; nothing is left to decide when there are no offers.
 
         Parameters
         ----------
         window
-            Kinds offered to a GPU at most; fewer when there are more GPUs than jobs.
+            Classes offered to a GPU at most; fewer when there are more GPUs than jobs.
         rows
-            Combinations offered in all at most, as far as two kinds each allow.
+            Combinations offered in all at most, as far as two classes each allow.
         """
         waiting = int(self._left.sum())
         if not waiting:
@@ -151,31 +151,31 @@ class OfferRound:
                 offers.append(self._offer(gpu_id, found, backlog))
         return offers
 
-    def play(self, offers: Sequence[Offer], chosen: Sequence[Sequence[int]]) -> None:
+    def apply(self, offers: Sequence[Offer], chosen: Sequence[Sequence[int]]) -> None:
         """Start, for each offer, the jobs at the chosen places in it; with none, the GPU waits."""
         out: set[str] = set()
         for offer, places in zip(offers, chosen, strict=True):
             started = [self._start(offer, place) for place in places]
             if not any(started):
                 out.add(offer.free.gpu.id)
-        self._in_play = [gpu_id for gpu_id in self._in_play if gpu_id not in out]
+        self._active = [gpu_id for gpu_id in self._active if gpu_id not in out]
 
     def _start(self, offer: Offer, place: int) -> bool:
-        kind = self._kinds[offer.kinds[place]]
-        job, gpu = kind.waiting[-1], offer.free.gpu
+        job_class = self._classes[offer.classes[place]]
+        job, gpu = job_class.waiting[-1], offer.free.gpu
         gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
         try:
             self._capacity.take(job, gpu_ids)
         except CapacityError:
             # What another offer of this round took (GPUs of the node, its CPU) is wanted here too.
             return False
-        kind.waiting.pop()
-        self._left[offer.kinds[place]] -= 1
-        if not kind.waiting:
-            self._asked[offer.kinds[place]] = _GONE
+        job_class.waiting.pop()
+        self._left[offer.classes[place]] -= 1
+        if not job_class.waiting:
+            self._asked[offer.classes[place]] = _GONE
         for gpu_id in gpu_ids:
             memory = self._capacity[gpu_id].gpu.memory if job.alone else job.memory
-            self._held[gpu_id].append((kind.demand, 0.0, memory / _GIB))
+            self._held[gpu_id].append((job_class.demand, 0.0, memory / _GIB))
         self.placements.append(Placement(job.id, gpu_ids))
         return True
 
@@ -191,36 +191,36 @@ class OfferRound:
             for holder in free.holders.values()
         ]
 
-    def _kinds_of(self, snapshot: Snapshot, catalogue: Catalogue) -> list[OfferedClass]:
+    def _classes_of(self, snapshot: Snapshot, catalogue: Catalogue) -> list[OfferedClass]:
         groups: dict[tuple[Hashable, ...], OfferedClass] = {}
         holds, index = self._capacity.holds, catalogue.index
         for job in snapshot.jobs:
             if holds(job.id):
                 continue
             key = (id(job.profile), _ASKED(job))
-            kind = groups.get(key)
-            if kind is None:
-                kind = groups[key] = OfferedClass(index(job), job)
-            kind.waiting.append(job)
-        for kind in groups.values():
-            kind.waiting.reverse()
-        return sorted(groups.values(), key=lambda kind: -kind.like.priority)
+            job_class = groups.get(key)
+            if job_class is None:
+                job_class = groups[key] = OfferedClass(index(job), job)
+            job_class.waiting.append(job)
+        for job_class in groups.values():
+            job_class.waiting.reverse()
+        return sorted(groups.values(), key=lambda job_class: -job_class.like.priority)
 
     def _with_room(self) -> list[str]:
-        """Return the GPUs in play that some waiting job may still have."""
+        """Return the active GPUs that some waiting job may still have."""
         least = int(self._asked[~self._alone].min(initial=_GONE))
         some_alone = bool((self._asked[self._alone] < _GONE).any())
         kept = []
-        for gpu_id in self._in_play:
+        for gpu_id in self._active:
             free = self._capacity[gpu_id]
             open_ = free.slots > 0 and free.clients > 0 and not free.alone
             if open_ and (least <= free.memory or (some_alone and not free.holders)):
                 kept.append(gpu_id)
-        self._in_play = kept
+        self._active = kept
         return kept
 
     def _fitting(self, gpu_id: str, asked: Integers, start: int, window: int) -> list[int]:
-        """Return the first kinds of the highest priority that a GPU has room for."""
+        """Return the first classes of the highest priority that a GPU has room for."""
         free, hosts = self._capacity[gpu_id], self._capacity.hosts
         host = hosts.left(free.gpu.node) if hosts else None
         shapes = [
@@ -240,8 +240,8 @@ class OfferRound:
                 fits &= self._host_memory[part] <= max(host[1], 0)
                 fits &= self._host_storage[part] <= max(host[2], 0)
             for place in (fits.nonzero()[0] + low).tolist():
-                job = self._kinds[place].like
-                if found and job.priority != self._kinds[found[0]].like.priority:
+                job = self._classes[place].like
+                if found and job.priority != self._classes[found[0]].like.priority:
                     return found
                 if self._special[place] and self._capacity.reach(job, gpu_id) < job.memory:
                     continue
@@ -252,7 +252,7 @@ class OfferRound:
         return found
 
     def _offer(self, gpu_id: str, found: list[int], backlog: Backlog) -> Offer:
-        kinds = [self._kinds[place] for place in found]
+        classes = [self._classes[place] for place in found]
         held = self._held[gpu_id]
         return Offer(
             self._capacity[gpu_id],
@@ -260,8 +260,8 @@ class OfferRound:
             tuple([elapsed for _, elapsed, _ in held]),
             tuple([allocated for _, _, allocated in held]),
             tuple(found),
-            tuple([kind.waiting[-1] for kind in kinds]),
-            tuple([kind.demand for kind in kinds]),
+            tuple([job_class.waiting[-1] for job_class in classes]),
+            tuple([job_class.demand for job_class in classes]),
             backlog,
         )
 

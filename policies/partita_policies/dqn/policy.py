@@ -12,7 +12,7 @@ from partita_policies.dqn.demand import Catalogue, divided
 from partita_policies.dqn.job_arrays import subsets
 from partita_policies.dqn.observation import Observation, observe
 from partita_policies.dqn.offers import Offer, OfferRound
-from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.prices import ThroughputCache
 from partita_policies.dqn.served import ScoringModel
 from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import Parameters, Placement, Snapshot
@@ -45,7 +45,7 @@ class DQNParameters(Parameters):
         ge=1,
         le=8,
         description=(
-            "How many kinds of jobs with room are offered to a GPU at a time; all their "
+            "How many job classes with room are offered to a GPU at a time; all their "
             "combinations are weighed."
         ),
     )
@@ -65,32 +65,36 @@ class DQN:
         self._window = parameters.window
         self._budget = parameters.slowdown_budget
         self._model = ScoringModel(parameters.model)
-        self._paces = Paces()
+        self._throughputs = ThroughputCache()
         self._profiles = ProfileCache(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Deal the jobs out until every GPU is full or waits."""
         catalogue = Catalogue(self._profiles)
-        board = OfferRound(snapshot, catalogue)
-        while offers := board.deal(self._window, _ROWS):
-            board.play(offers, self._choose(offers, catalogue, snapshot))
-        return board.placements
+        round_ = OfferRound(snapshot, catalogue)
+        while offers := round_.make_offers(self._window, _ROWS):
+            round_.apply(offers, self._choose(offers, catalogue, snapshot))
+        return round_.placements
 
     def _choose(
         self, offers: Sequence[Offer], catalogue: Catalogue, snapshot: Snapshot
     ) -> list[list[int]]:
         sharing, budget = snapshot.sharing, self._budget
-        seen = observe(offers, catalogue, sharing, self._paces, slowdown_budget=budget)
-        promise = np.where(self._strange(seen)[:, None], seen.worth, self._model.estimates(seen))
-        chosen = np.where(seen.legal, promise, -np.inf).argmax(axis=1)
-        combinations = subsets(seen.legal.shape[1].bit_length() - 1)
+        observation = observe(offers, catalogue, sharing, self._throughputs, slowdown_budget=budget)
+        promise = np.where(
+            self._out_of_range(observation)[:, None],
+            observation.dual_value,
+            self._model.estimates(observation),
+        )
+        chosen = np.where(observation.legal, promise, -np.inf).argmax(axis=1)
+        combinations = subsets(observation.legal.shape[1].bit_length() - 1)
         return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
 
-    def _strange(self, seen: Observation) -> NDArray[np.bool_]:
+    def _out_of_range(self, observation: Observation) -> NDArray[np.bool_]:
         """Tell which GPUs are in a situation far from all that was met in training."""
         if self._model.known is None:
-            return np.zeros(len(seen.states), bool)
+            return np.zeros(len(observation.states), bool)
         least, most = self._model.known
         margin = _MARGIN * np.maximum(most - least, 1)
-        outside = (seen.states < least - margin) | (seen.states > most + margin)
+        outside = (observation.states < least - margin) | (observation.states > most + margin)
         return np.asarray(outside.any(axis=1))

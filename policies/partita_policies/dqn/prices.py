@@ -26,7 +26,7 @@ from partita_policies.dqn.combination_forecast import Pool, slowdowns_of
 from partita_policies.dqn.demand import RESOURCES, SM, Floats, Integers
 from partita_policies.types import Sharing
 
-__all__ = ["GROUPS", "Groups", "Paces", "group", "prices"]
+__all__ = ["GROUPS", "Groups", "ThroughputCache", "group", "prices"]
 
 GROUPS = 10
 """Groups of similar jobs that are told apart: there are a thousand sets of four of them."""
@@ -41,7 +41,7 @@ class Groups(NamedTuple):
     """Similar jobs taken together."""
 
     of: Integers
-    """(K): the group of each kind."""
+    """(K): the group of each class."""
     loads: Floats
     """(N, RESOURCES): mean use, PCIe as a share of the link."""
     limit: Floats
@@ -53,18 +53,18 @@ class Groups(NamedTuple):
 
 
 def group(loads: Floats, limit: Floats, memory: Floats, work: Floats) -> Groups:
-    """Put kinds of jobs into at most `GROUPS` groups.
+    """Put job classes into at most `GROUPS` groups.
 
     Parameters
     ----------
     loads
         (K, RESOURCES).
     limit, memory, work
-        (K): as in `Groups`, of each kind.
+        (K): as in `Groups`, of each class.
     """
-    kinds = len(work)
-    if kinds <= GROUPS:
-        return Groups(np.arange(kinds), loads, limit, memory, work)
+    classes = len(work)
+    if classes <= GROUPS:
+        return Groups(np.arange(classes), loads, limit, memory, work)
     of = _buckets(np.stack((memory, loads[:, SM]), axis=1), work)
     count = int(of.max()) + 1
     weight = np.maximum(work, 1e-6)
@@ -123,7 +123,7 @@ def _sets(groups: int) -> Integers:
     return np.array(rows, np.int64).reshape(-1, _TOGETHER)
 
 
-class Paces:
+class ThroughputCache:
     """How fast sets of groups get on, kept from one decision to the next."""
 
     def __init__(self) -> None:
@@ -145,15 +145,15 @@ class Paces:
             groups.loads.tobytes(), groups.limit.tobytes(), groups.memory.tobytes(),
             capacity, sharing,
         )  # fmt: skip
-        paces = self._kept.get(key)
-        if paces is None:
+        throughputs = self._kept.get(key)
+        if throughputs is None:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
-            paces = self._kept[key] = _paces(groups, capacity, sharing)
-        return paces
+            throughputs = self._kept[key] = _throughputs(groups, capacity, sharing)
+        return throughputs
 
 
-def _paces(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
+def _throughputs(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
     count = len(groups.work)
     sets = _sets(count)
     there = sets >= 0
@@ -166,15 +166,15 @@ def _paces(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
     sets, there = sets.T, there.T
     loads = np.moveaxis(groups.loads[sets], -1, 0)
     pool = Pool(loads, groups.limit[sets], np.ones(sets.shape, np.float32))
-    pace = 1 / slowdowns_of(pool, there[..., None], sharing)[..., 0]
-    paces = np.zeros((sets.shape[1], count), np.float32)
-    for members, them, speeds in zip(sets, there, pace, strict=True):
+    throughput = 1 / slowdowns_of(pool, there[..., None], sharing)[..., 0]
+    throughputs = np.zeros((sets.shape[1], count), np.float32)
+    for members, them, speeds in zip(sets, there, throughput, strict=True):
         rows = np.flatnonzero(them)
-        paces[rows, members[rows]] += speeds[rows]
-    return paces
+        throughputs[rows, members[rows]] += speeds[rows]
+    return throughputs
 
 
-def prices(work: Floats, paces: Floats) -> Floats:
+def prices(work: Floats, throughputs: Floats) -> Floats:
     """Price a second of the work of each group.
 
     Parameters
@@ -192,17 +192,17 @@ def prices(work: Floats, paces: Floats) -> Floats:
     """
     count = len(work)
     # To begin with everybody runs alone: a set of one comes first among those of its group.
-    there = paces > 0
+    there = throughputs > 0
     alone = (there & (there.sum(axis=1) == 1)[:, None]).argmax(axis=0)
-    inverse = np.diag(1 / paces[alone, np.arange(count)].astype(float))
+    inverse = np.diag(1 / throughputs[alone, np.arange(count)].astype(float))
     cost = np.ones(count)
     runs = inverse @ np.maximum(work, 1e-3)
     price = cost @ inverse
     for _ in range(_STEPS):
-        worth = paces @ price
-        best = int(worth.argmax())
-        if worth[best] - 1 > -price.min():
-            entering, spends, gain = paces[best].astype(float), 1.0, worth[best] - 1
+        dual_value = throughputs @ price
+        best = int(dual_value.argmax())
+        if dual_value[best] - 1 > -price.min():
+            entering, spends, gain = throughputs[best].astype(float), 1.0, dual_value[best] - 1
         else:  # more of this work is done than there is: let it be so
             least = int(price.argmin())
             entering, spends, gain = np.zeros(count), 0.0, -price[least]
@@ -222,4 +222,4 @@ def prices(work: Floats, paces: Floats) -> Floats:
         cost[leaving] = spends
         price = cost @ inverse
     price = np.maximum(price, 0)
-    return np.asarray(price / max(float((paces @ price).max()), 1e-9), np.float32)
+    return np.asarray(price / max(float((throughputs @ price).max()), 1e-9), np.float32)

@@ -123,7 +123,7 @@ class ScoringModel:
         self.known = known if known.shape == (2, STATE_FEATURES) else None
         """(2, STATE_FEATURES): least and most of each feature in training; None if not said."""
 
-    def estimates(self, seen: Observation) -> Floats:
+    def estimates(self, observation: Observation) -> Floats:
         """Return the estimated return of each combination of each offer, (G, A); 0 where not legal.
 
         Raises
@@ -131,12 +131,16 @@ class ScoringModel:
         ModelOutputError
             One of a legal combination is not a number.
         """
-        places = np.flatnonzero(seen.legal.any(axis=0))
-        legal, candidates = seen.legal[:, places], seen.candidates[:, places]
-        given = {"states": seen.states, "candidates": candidates, "legal": legal.astype(np.float32)}
+        places = np.flatnonzero(observation.legal.any(axis=0))
+        legal, candidates = observation.legal[:, places], observation.candidates[:, places]
+        given = {
+            "states": observation.states,
+            "candidates": candidates,
+            "legal": legal.astype(np.float32),
+        }
         (judged,) = self._session.run(["estimates"], given)
         if not np.isfinite(judged[legal]).all():
             raise ModelOutputError("the network answered with something that is no finite number")
-        estimates = np.zeros(seen.legal.shape, np.float32)
+        estimates = np.zeros(observation.legal.shape, np.float32)
         estimates[:, places] = np.where(legal, judged, 0)
         return estimates

@@ -8,7 +8,7 @@ import numpy as np
 from partita_policies.dqn.demand import PCIE, Demands, Floats, Integers
 from partita_policies.dqn.job_arrays import JobArrays
 from partita_policies.dqn.offers import Offer
-from partita_policies.dqn.prices import Groups, Paces, group, prices
+from partita_policies.dqn.prices import Groups, ThroughputCache, group, prices
 from partita_policies.types import Sharing
 
 __all__ = ["WorkValues", "values_of"]
@@ -35,7 +35,7 @@ class _Work(NamedTuple):
 
 
 def values_of(
-    offers: Sequence[Offer], seats: JobArrays, sharing: Sharing, paces: Paces
+    offers: Sequence[Offer], arrays: JobArrays, sharing: Sharing, throughputs: ThroughputCache
 ) -> WorkValues:
     """Price the work of each offer's jobs, by all that waits and what runs on the GPUs offered to.
 
@@ -49,26 +49,26 @@ def values_of(
         Where the paces of sets of jobs are kept.
     """
     alike: dict[tuple[int, float, float], list[int]] = {}
-    gpus = zip(offers, seats.capacity.tolist(), seats.link.tolist(), strict=True)
+    gpus = zip(offers, arrays.capacity.tolist(), arrays.link.tolist(), strict=True)
     for row, (offer, *gpu) in enumerate(gpus):
         alike.setdefault((id(offer.backlog), *gpu), []).append(row)
-    price = np.zeros_like(seats.pool.remaining)
+    price = np.zeros_like(arrays.pool.remaining)
     bound = np.zeros(len(offers), np.float32)
     for (_, *gpu), rows in alike.items():
         capacity, link = gpu
         priced = offers[rows[0]].backlog.priced
-        demand = seats.demand[:, rows]
+        demand = arrays.demand[:, rows]
         known = priced.get((capacity, link))
         # A GPU that had no room before may be offered now, with jobs on it that nobody else runs.
         if known is None or bool((known[0][demand] == _UNPRICED).any()):
-            work = _work([offers[row] for row in rows], seats, rows, capacity)
-            groups, of = _grouped(work, seats.demands, link)
-            of_groups = prices(groups.work, paces.of(groups, capacity, sharing))
+            work = _work([offers[row] for row in rows], arrays, rows, capacity)
+            groups, of = _grouped(work, arrays.demands, link)
+            of_groups = prices(groups.work, throughputs.of(groups, capacity, sharing))
             each = np.where(of < 0, _UNPRICED, of_groups[of])
             known = priced[capacity, link] = each, float(of_groups @ groups.work)
         each, bound[rows] = known
         price[:, rows] = each[demand]
-    return WorkValues(price * seats.there, bound)
+    return WorkValues(price * arrays.there, bound)
 
 
 def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Integers]:
@@ -88,14 +88,16 @@ def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Intege
     return groups, places
 
 
-def _work(offers: Sequence[Offer], seats: JobArrays, rows: Sequence[int], capacity: float) -> _Work:
+def _work(
+    offers: Sequence[Offer], arrays: JobArrays, rows: Sequence[int], capacity: float
+) -> _Work:
     """Return what waits, for each GPU, and what runs on those offered to, in the mean."""
-    backlog, r = offers[0].backlog, seats.running
-    there = seats.there[:r, rows].T
-    left = seats.pool.remaining[:r, rows].T[there] / len(rows)
+    backlog, r = offers[0].backlog, arrays.running
+    there = arrays.there[:r, rows].T
+    left = arrays.pool.remaining[:r, rows].T[there] / len(rows)
     held = np.array([memory for offer in offers for memory in offer.allocated], np.float32)
     allocated = np.where(backlog.alone, np.float32(capacity), backlog.memory)
-    work = seats.demands.durations[backlog.demands] * backlog.counts / backlog.gpus
-    demands = np.concatenate((backlog.demands, seats.demand[:r, rows].T[there]))
+    work = arrays.demands.durations[backlog.demands] * backlog.counts / backlog.gpus
+    demands = np.concatenate((backlog.demands, arrays.demand[:r, rows].T[there]))
     seconds = np.maximum(np.concatenate((work, left)), 1e-3)
     return _Work(demands, seconds, np.concatenate((allocated, held)))

@@ -41,11 +41,11 @@ class Colocation:
     Parameters
     ----------
     jobs
-        One of each kind; a kind is known by its place here.
+        One of each class; a class is known by its place here.
     typical
         Seconds of a job of unknown duration.
     window
-        Kinds that fit which are weighed for a GPU, from the front of the queue.
+        Classes that fit which are weighed for a GPU, from the front of the queue.
     """
 
     def __init__(
@@ -62,38 +62,40 @@ class Colocation:
         self.exclusive = sharing is Sharing.EXCLUSIVE
         self._window = window
         self._allowed = sum(
-            1 << kind
-            for kind, job in enumerate(jobs)
+            1 << job_class
+            for job_class, job in enumerate(jobs)
             if not isinstance(job, Job) or not job.products or gpu.product in job.products
         )
         self._scarce = [_scarcest(outlook, gpu) for outlook in self.forecast.outlooks]
         self._values: dict[tuple[tuple[int, ...], int], Value | None] = {}
         self._choices: dict[tuple[tuple[int, ...], int, JoinRule], int] = {}
 
-    def choice(self, kinds: tuple[int, ...], mask: int, rule: JoinRule) -> int:
-        """Return the kind that a GPU takes next by a rule; -1 for none.
+    def choice(self, classes: tuple[int, ...], mask: int, rule: JoinRule) -> int:
+        """Return the class that a GPU takes next by a rule; -1 for none.
 
         Parameters
         ----------
-        kinds
+        classes
             Of those on the GPU, ascending.
         mask
-            The kinds that wait, as bits.
+            The classes that wait, as bits.
         """
-        key = (kinds, mask, rule)
+        key = (classes, mask, rule)
         found = self._choices.get(key)
         if found is None:
             scored = [
-                (_score(value, self.forecast.durations[kind], rule), -kind)
-                for kind, value in self._candidates(kinds, mask)
+                (_score(value, self.forecast.durations[job_class], rule), -job_class)
+                for job_class, value in self._candidates(classes, mask)
             ]
             scored.sort(reverse=True)
-            good = (-kind for _, kind in scored if self.forecast.worth_it(kinds, -kind))
+            good = (
+                -job_class for _, job_class in scored if self.forecast.worth_it(classes, -job_class)
+            )
             found = self._choices[key] = next(good, -1)
         return found
 
     def options(
-        self, kinds: tuple[int, ...], mask: int, waiting: Sequence[int], most: int
+        self, classes: tuple[int, ...], mask: int, waiting: Sequence[int], most: int
     ) -> list[tuple[int, ...]]:
         """Return combinations of jobs to start beside others, the best used GPU first."""
         found: dict[tuple[int, ...], float] = {}
@@ -101,50 +103,52 @@ class Colocation:
         while level:
             larger: dict[tuple[int, ...], float] = {}
             for added, use in level:
-                beside = tuple(sorted((*kinds, *added)))
-                for kind, value in self._candidates(beside, mask):
-                    if added.count(kind) < waiting[kind] and self.forecast.worth_it(beside, kind):
-                        more = tuple(sorted((*added, kind)))
+                beside = tuple(sorted((*classes, *added)))
+                for job_class, value in self._candidates(beside, mask):
+                    if added.count(job_class) < waiting[job_class] and self.forecast.worth_it(
+                        beside, job_class
+                    ):
+                        more = tuple(sorted((*added, job_class)))
                         larger[more] = max(larger.get(more, 0.0), use + value.use)
             level = sorted(larger.items(), key=lambda one: (-one[1], one[0]))[:most]
             found |= dict(level)
         best = sorted(found, key=lambda added: (-found[added], added))[:most]
-        return [*best, ()] if kinds or not best else best
+        return [*best, ()] if classes or not best else best
 
-    def _candidates(self, kinds: tuple[int, ...], mask: int) -> Iterator[tuple[int, Value]]:
-        """Yield the kinds that fit and add work, first in the queue first."""
+    def _candidates(self, classes: tuple[int, ...], mask: int) -> Iterator[tuple[int, Value]]:
+        """Yield the classes that fit and add work, first in the queue first."""
         mask &= self._allowed
         left = self._window
         while mask and left:
             low = mask & -mask
             mask ^= low
-            kind = low.bit_length() - 1
-            key = (kinds, kind)
+            job_class = low.bit_length() - 1
+            key = (classes, job_class)
             if key not in self._values:
-                self._values[key] = self._value(kinds, kind)
+                self._values[key] = self._value(classes, job_class)
             value = self._values[key]
             if value is not None:
                 left -= 1
-                if not kinds or value.work >= _GAIN:
-                    yield kind, value
+                if not classes or value.work >= _GAIN:
+                    yield job_class, value
 
-    def _value(self, kinds: tuple[int, ...], kind: int) -> Value | None:
+    def _value(self, classes: tuple[int, ...], job_class: int) -> Value | None:
         """Return what a job adds to others; None when it does not fit beside them."""
-        if not self._fits(kinds, kind):
+        if not self._fits(classes, job_class):
             return None
         self.forecast.work += 1
-        together = list(kinds)
-        insort(together, kind)
-        (work, use), (had, used) = self._sums(tuple(together)), self._sums(kinds)
+        together = list(classes)
+        insort(together, job_class)
+        (work, use), (had, used) = self._sums(tuple(together)), self._sums(classes)
         return Value(work - had, use - used)
 
-    def _fits(self, kinds: tuple[int, ...], kind: int) -> bool:
+    def _fits(self, classes: tuple[int, ...], job_class: int) -> bool:
         gpu, outlooks = self.gpu, self.forecast.outlooks
-        one = outlooks[kind]
+        one = outlooks[job_class]
         memory, slots, clients = one.memory, one.slots, one.clients
-        if kinds and (self.exclusive or one.alone):
+        if classes and (self.exclusive or one.alone):
             return False
-        for place in kinds:
+        for place in classes:
             other = outlooks[place]
             if other.alone:
                 return False
@@ -153,11 +157,13 @@ class Colocation:
             clients += other.clients
         return memory <= gpu.memory and slots <= gpu.max_jobs and clients <= gpu.max_clients
 
-    def _sums(self, kinds: tuple[int, ...]) -> tuple[float, float]:
+    def _sums(self, classes: tuple[int, ...]) -> tuple[float, float]:
         """Return the work that some jobs do in a second, and the same weighed by scarcity."""
-        rates = self.forecast.rates(kinds)
+        rates = self.forecast.rates(classes)
         scarce = self._scarce
-        return sum(rates), sum([rates[i] * scarce[kind] for i, kind in enumerate(kinds)])
+        return sum(rates), sum(
+            [rates[i] * scarce[job_class] for i, job_class in enumerate(classes)]
+        )
 
 
 def _score(value: Value, seconds: float, rule: JoinRule) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Plans for the jobs that wait: which start on which GPU, whenever there is room.
 
-A plan is immutable, so that a search can go on from one in several ways. Jobs of one kind are
+A plan is immutable, so that a search can go on from one in several ways. Jobs of one class are
 alike to it (`partita_policies.forecast`), and so are GPUs of one sort.
 """
 
@@ -17,7 +17,7 @@ from partita_policies.types import GPU, Job, RunningJob, Sharing
 __all__ = ["PlanOutcome", "Plans", "Start", "StartPlan"]
 
 Start = tuple[int, int]
-"""Place of a GPU and of a kind of job: one of these starts there now."""
+"""Place of a GPU and of a job class: one of these starts there now."""
 
 
 class StartPlan(NamedTuple):
@@ -28,9 +28,9 @@ class StartPlan(NamedTuple):
     running: tuple[Running, ...]
     """What runs on each GPU at its next decision."""
     waiting: tuple[int, ...]
-    """How many jobs of each kind."""
+    """How many jobs of each class."""
     mask: int
-    """The kinds that wait, as bits."""
+    """The classes that wait, as bits."""
     end: float = 0.0
     """When the last job has ended so far."""
     total: float = 0.0
@@ -63,7 +63,7 @@ class Plans:
     typical
         Seconds of a job of unknown duration.
     window
-        Kinds of jobs that fit which are weighed for a GPU, from the front of the queue.
+        Classes of jobs that fit which are weighed for a GPU, from the front of the queue.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Plans:
         window: int,
     ) -> None:
         self.queues: list[list[Job]] = []
-        """The waiting jobs of each kind, the next one first."""
+        """The waiting jobs of each class, the next one first."""
         self._like: list[Job | RunningJob] = []
         self._known: dict[tuple[object, ...], int] = {}
         for job in jobs:
-            self.queues[self._kind(job)].append(job)
+            self.queues[self._class(job)].append(job)
         held = [
-            [(self._kind(one), since.get(job_id, 0.0)) for job_id, one in free.holders.items()]
+            [(self._class(one), since.get(job_id, 0.0)) for job_id, one in free.holders.items()]
             for free in gpus
         ]
         self._sorts: dict[tuple[object, ...], Colocation] = {}
@@ -95,7 +95,7 @@ class Plans:
                 )
         self._of = [self._sorts[_alike(free.gpu)] for free in gpus]
         self._open = [self._may_have(capacity, free.gpu.id) for free in gpus]
-        mask = sum(1 << kind for kind, queue in enumerate(self.queues) if queue)
+        mask = sum(1 << job_class for job_class, queue in enumerate(self.queues) if queue)
         root = StartPlan(
             when=(0.0,) * len(gpus),
             running=tuple(
@@ -122,20 +122,20 @@ class Plans:
         if when == inf or not plan.mask:
             return
         sort = self._of[place]
-        kinds = sort.forecast.kinds(plan.running[place])
-        for added in sort.options(kinds, self._mask(plan.mask, when, place), plan.waiting, most):
+        classes = sort.forecast.classes(plan.running[place])
+        for added in sort.options(classes, self._mask(plan.mask, when, place), plan.waiting, most):
             yield self.start(plan, place, added)
 
     def start(self, plan: StartPlan, place: int, added: Iterable[int]) -> StartPlan:
         """Return the plan with a GPU's next decision made."""
         waiting, mask = list(plan.waiting), plan.mask
         when, now = plan.when[place], plan.now
-        for kind in added:
-            waiting[kind] -= 1
-            if not waiting[kind]:
-                mask ^= 1 << kind
+        for job_class in added:
+            waiting[job_class] -= 1
+            if not waiting[job_class]:
+                mask ^= 1 << job_class
             if not when:
-                now = (*now, (place, kind))
+                now = (*now, (place, job_class))
         forecast = self._of[place].forecast
         running = forecast.add(plan.running[place], added)
         end, total = plan.end, plan.total
@@ -166,11 +166,11 @@ class Plans:
             sort, here = self._of[place], running[place]
             if mask:
                 added = self._filled(here, self._mask(mask, when, place), waiting, sort, rule)
-                for kind in added:
-                    if not waiting[kind]:
-                        mask &= ~(1 << kind)
+                for job_class in added:
+                    if not waiting[job_class]:
+                        mask &= ~(1 << job_class)
                     if not when:
-                        now.append((place, kind))
+                        now.append((place, job_class))
                 here = sort.forecast.add(here, added)
             if here[0]:
                 step, running[place], ended = sort.forecast.until_end(here)
@@ -188,27 +188,27 @@ class Plans:
             here = self.root.running[place]
             if mask and self._open[place]:
                 added = self._filled(here, self._mask(mask, 0.0, place), waiting, sort, rule)
-                for kind in added:
-                    if not waiting[kind]:
-                        mask &= ~(1 << kind)
-                    now.append((place, kind))
+                for job_class in added:
+                    if not waiting[job_class]:
+                        mask &= ~(1 << job_class)
+                    now.append((place, job_class))
         return now
 
     def no_slower(self, now: Iterable[Start]) -> Iterator[Start]:
         """Leave out what would take longer beside those on its GPU than after them."""
         running = dict(enumerate(self.root.running))
-        for place, kind in sorted(now, key=lambda one: -self._seconds(one)):
+        for place, job_class in sorted(now, key=lambda one: -self._seconds(one)):
             forecast = self._of[place].forecast
             here = running[place]
-            joined = forecast.add(here, (kind,))
-            after = forecast.until_empty(here) + forecast.durations[kind]
+            joined = forecast.add(here, (job_class,))
+            after = forecast.until_empty(here) + forecast.durations[job_class]
             if not here[0] or forecast.until_empty(joined) <= after:
                 running[place] = joined
-                yield place, kind
+                yield place, job_class
 
     def _seconds(self, start: Start) -> float:
-        place, kind = start
-        return self._of[place].forecast.durations[kind]
+        place, job_class = start
+        return self._of[place].forecast.durations[job_class]
 
     def _mask(self, mask: int, when: float, place: int) -> int:
         return mask if when else mask & self._open[place]
@@ -217,21 +217,21 @@ class Plans:
     def _filled(
         running: Running, mask: int, waiting: list[int], sort: Colocation, rule: JoinRule
     ) -> list[int]:
-        """Take jobs out of `waiting` for a GPU, and return their kinds."""
-        kinds = sort.forecast.kinds(running)
+        """Take jobs out of `waiting` for a GPU, and return their classes."""
+        classes = sort.forecast.classes(running)
         added: list[int] = []
         while mask:
-            kind = sort.choice(kinds, mask, rule)
-            if kind < 0:
+            job_class = sort.choice(classes, mask, rule)
+            if job_class < 0:
                 break
-            waiting[kind] -= 1
-            if not waiting[kind]:
-                mask &= ~(1 << kind)
-            added.append(kind)
-            kinds = tuple(sorted((*kinds, kind)))
+            waiting[job_class] -= 1
+            if not waiting[job_class]:
+                mask &= ~(1 << job_class)
+            added.append(job_class)
+            classes = tuple(sorted((*classes, job_class)))
         return added
 
-    def _kind(self, job: Job | RunningJob) -> int:
+    def _class(self, job: Job | RunningJob) -> int:
         profile = job.profile
         key = (
             job.memory,
@@ -245,18 +245,18 @@ class Plans:
             profile
             and (profile.application, profile.product, profile.duration, len(profile.steps)),
         )
-        kind = self._known.get(key)
-        if kind is None:
-            kind = self._known[key] = len(self._like)
+        job_class = self._known.get(key)
+        if job_class is None:
+            job_class = self._known[key] = len(self._like)
             self._like.append(job)
             self.queues.append([])
-        return kind
+        return job_class
 
     def _may_have(self, capacity: FreeCapacity, gpu_id: str) -> int:
-        """Return the kinds, as bits, whose next job may have a GPU now."""
+        """Return the classes, as bits, whose next job may have a GPU now."""
         return sum(
-            1 << kind
-            for kind, queue in enumerate(self.queues)
+            1 << job_class
+            for job_class, queue in enumerate(self.queues)
             if queue and capacity.why_not(queue[0], gpu_id) is None
         )
 

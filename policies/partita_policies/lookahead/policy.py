@@ -43,7 +43,7 @@ __all__ = ["Lookahead", "LookaheadParameters"]
 GROUP = 8
 """GPUs that are planned together."""
 _WINDOW, _GLANCE = 24, 6
-"""Kinds of jobs with room that are weighed for a GPU, in a search and without one."""
+"""Classes of jobs with room that are weighed for a GPU, in a search and without one."""
 _MARGIN = 0.003
 """Share of the makespan that a plan must save over the rule `FULLEST`. Less is no knowledge, for
 profiles err by more: of many plans the best one is then the one that is most wrong. Chosen among
@@ -147,7 +147,7 @@ class _Decision:
         chosen = list(plans.no_slower(now))
         self._work -= plans.work
         queues = [iter(queue) for queue in plans.queues]
-        return [(next(queues[kind]), gpus[place].id) for place, kind in chosen]
+        return [(next(queues[job_class]), gpus[place].id) for place, job_class in chosen]
 
     def _search(self, plans: Plans, work: int) -> Iterable[Start]:
         """Return what the best plan found starts now; the rule's, where that is as good."""

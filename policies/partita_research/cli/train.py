@@ -187,7 +187,7 @@ def _draw(curve: "list[Point]", path: Path) -> None:
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot([point.asks for point in curve], [point.makespan for point in curve], marker=".")
+    axes.plot([point.decisions for point in curve], [point.makespan for point in curve], marker=".")
     axes.set_xlabel("decisions learnt from")
     axes.set_ylabel("makespan, as a share of taking turns")
     figure.savefig(path, format="png")

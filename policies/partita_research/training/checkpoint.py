@@ -51,7 +51,7 @@ def save(trainer: Trainer, path: Path) -> None:
         "progress": json.dumps(
             {
                 "iteration": progress.iteration,
-                "asks": progress.asks,
+                "decisions": progress.decisions,
                 "loss": progress.loss,
                 "best": progress.best,
                 "curve": progress.curve,
@@ -109,7 +109,7 @@ def load(trainer: Trainer, path: Path) -> None:
     trainer.known = parts["known"].numpy().copy()
     trainer.random.bit_generator.state = json.loads(metadata["random"])
     noted: dict[str, Any] = json.loads(metadata["progress"])
-    progress.iteration, progress.asks = noted["iteration"], noted["asks"]
+    progress.iteration, progress.decisions = noted["iteration"], noted["decisions"]
     progress.loss, progress.best = noted["loss"], noted["best"]
     progress.curve = [Point(*point) for point in noted["curve"]]
 

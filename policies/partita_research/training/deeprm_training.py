@@ -18,7 +18,7 @@ from partita_policies.deeprm import HIDDEN, INPUTS, SLOTS, VERSION, Usage, kind_
 from partita_policies.dqn.combination_forecast import Bools
 from partita_policies.dqn.demand import Catalogue, Floats
 from partita_research.training.export import write
-from partita_research.training.learning_environment import Lane, Scenario, play
+from partita_research.training.learning_environment import Episode, Scenario, run_episodes
 
 __all__ = ["DeepRMTraining", "TrainingReport", "export_deeprm", "train_deeprm"]
 
@@ -71,8 +71,8 @@ def train_deeprm(
     least = np.inf
     for iteration in range(training.iterations + 1):
         if iteration % training.validate_every == 0 or iteration == training.iterations:
-            _, lanes = _live(network, held_out, training.usage, None)
-            makespan = float(np.mean([lane.now / lane.work_done for lane in lanes]))
+            _, episodes = _live(network, held_out, training.usage, None)
+            makespan = float(np.mean([episode.now / episode.work_done for episode in episodes]))
             if makespan < least:
                 least = makespan
                 best.load_state_dict(network.state_dict())
@@ -82,8 +82,8 @@ def train_deeprm(
         first = (training.seed * training.iterations + iteration) * training.workloads
         drawn = [scenarios(first + number) for number in range(training.workloads)]
         repeated = [one for one in drawn for _ in range(training.runs)]
-        lived, lanes = _live(network, repeated, training.usage, random)
-        loss = _loss(network, lived, lanes, drawn, training.runs)
+        trajectories, episodes = _live(network, repeated, training.usage, random)
+        loss = _loss(network, trajectories, episodes, drawn, training.runs)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -123,33 +123,33 @@ def _live(
     drawn: Sequence[Scenario],
     usage: Usage,
     random: np.random.Generator | None,
-) -> tuple[list[_TrainingRun], list[Lane]]:
+) -> tuple[list[_TrainingRun], list[Episode]]:
     """Run workloads; without a source of randomness the likeliest action is taken."""
     catalogue = Catalogue()
-    lived = [_TrainingRun() for _ in drawn]
+    trajectories = [_TrainingRun() for _ in drawn]
 
-    def answer(lanes: Sequence[Lane]) -> list[list[int]]:
-        states, legal = see([lane.offer for lane in lanes], catalogue, usage)
+    def answer(episodes: Sequence[Episode]) -> list[list[int]]:
+        states, legal = see([episode.offer for episode in episodes], catalogue, usage)
         with torch.no_grad():
             wishes = network(torch.from_numpy(states)).numpy()
         if random is not None:
             wishes = wishes + random.gumbel(size=wishes.shape)
         chosen = np.where(legal, wishes, -np.inf).argmax(axis=1).tolist()
-        for row, lane in enumerate(lanes):
-            run = lived[lane.number]
+        for row, episode in enumerate(episodes):
+            run = trajectories[episode.number]
             run.states.append(states[row])
             run.legal.append(legal[row])
             run.actions.append(chosen[row])
-            run.times.append(lane.now)
+            run.times.append(episode.now)
         return [[place - 1] if place else [] for place in chosen]
 
-    return lived, play(drawn, answer, catalogue, SLOTS)
+    return trajectories, run_episodes(drawn, answer, catalogue, SLOTS)
 
 
 def _loss(
     network: nn.Sequential,
-    lived: Sequence[_TrainingRun],
-    lanes: Sequence[Lane],
+    trajectories: Sequence[_TrainingRun],
+    episodes: Sequence[Episode],
     drawn: Sequence[Scenario],
     runs: int,
 ) -> Tensor:
@@ -158,16 +158,16 @@ def _loss(
     for number, one in enumerate(drawn):
         group = range(number * runs, (number + 1) * runs)
         mean = sum(task.truth.duration for task in one.tasks) / len(one.tasks)
-        returns = np.full((runs, max(len(lived[run].times) for run in group)), np.nan)
+        returns = np.full((runs, max(len(trajectories[run].times) for run in group)), np.nan)
         for row, run in enumerate(group):
-            left = lanes[run].now - np.array(lived[run].times)
+            left = episodes[run].now - np.array(trajectories[run].times)
             returns[row, : len(left)] = -left / mean
         above = returns - np.nanmean(returns, axis=0)
-        advantages += [above[row, : len(lived[run].times)] for row, run in enumerate(group)]
-    states = torch.from_numpy(np.concatenate([np.stack(run.states) for run in lived]))
-    legal = torch.from_numpy(np.concatenate([np.stack(run.legal) for run in lived]))
-    actions = torch.tensor([action for run in lived for action in run.actions])
+        advantages += [above[row, : len(trajectories[run].times)] for row, run in enumerate(group)]
+    states = torch.from_numpy(np.concatenate([np.stack(run.states) for run in trajectories]))
+    legal = torch.from_numpy(np.concatenate([np.stack(run.legal) for run in trajectories]))
+    actions = torch.tensor([action for run in trajectories for action in run.actions])
     above_all = torch.from_numpy(np.concatenate(advantages).astype(np.float32))
     chances = torch.log_softmax(network(states).masked_fill(~legal, _ILLEGAL), dim=1)
     chosen = chances.gather(1, actions[:, None]).squeeze(1)
-    return -(chosen * above_all).sum() / len(lived)
+    return -(chosen * above_all).sum() / len(trajectories)

@@ -17,9 +17,9 @@ from partita_policies.dqn.configuration import Training
 from partita_policies.dqn.demand import Floats
 from partita_policies.dqn.observation import (
     CANDIDATE_FEATURES,
+    DUAL_VALUE,
     FEATURE_VERSION,
     STATE_FEATURES,
-    WORTH,
 )
 from partita_policies.dqn.served import KIND
 from partita_research.training.network import SharedScorer
@@ -93,7 +93,7 @@ def export(network: SharedScorer, training: Training, known: Floats, path: Path)
     constants["one"] = np.array([1], np.int64)
     constants["last"] = np.array([-1], np.int64)
     constants["prior"] = np.zeros((CANDIDATE_FEATURES, 1), np.float32)
-    constants["prior"][WORTH] = network.prior
+    constants["prior"][DUAL_VALUE] = network.prior
     if network.dueling:
         constants["least"] = np.array(1, np.float32)
     metadata = {

@@ -23,19 +23,24 @@ from typing_extensions import override
 from partita_policies.dqn.configuration import Training
 from partita_research.training.learning_environment import Trajectory, transitions
 from partita_research.training.network import Scorer
-from partita_research.training.replay_buffer import Asks, ReplayBuffer, TransitionBatch, padded
+from partita_research.training.replay_buffer import (
+    DecisionBatch,
+    ReplayBuffer,
+    TransitionBatch,
+    padded,
+)
 
 __all__ = ["DQNLearner", "Learner", "StudyLearner", "tensors"]
 
 _ILLEGAL = -1e9
 
 
-def tensors(asks: Asks) -> tuple[Tensor, Tensor, Tensor]:
+def tensors(decisions: DecisionBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Hand arrays to torch."""
     return (
-        torch.from_numpy(asks.states),
-        torch.from_numpy(asks.candidates),
-        torch.from_numpy(asks.legal),
+        torch.from_numpy(decisions.states),
+        torch.from_numpy(decisions.candidates),
+        torch.from_numpy(decisions.legal),
     )
 
 
@@ -56,8 +61,8 @@ class Learner(ABC):
     def learn(self, trajectories: Sequence[Trajectory], iteration: int) -> float:
         """Learn from an iteration's workloads; return the mean loss."""
 
-    def _on_device(self, asks: Asks) -> tuple[Tensor, Tensor, Tensor]:
-        states, candidates, legal = tensors(asks)
+    def _on_device(self, decisions: DecisionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        states, candidates, legal = tensors(decisions)
         return states.to(self.device), candidates.to(self.device), legal.to(self.device)
 
     def _step(self, loss: Tensor, rate: float) -> None:
@@ -100,7 +105,7 @@ class DQNLearner(Learner):
     def _update(self, batch: TransitionBatch, rate: float) -> float:
         wanted = self._wanted(batch)
         actions = torch.from_numpy(batch.actions).to(self.device)
-        estimates = self.network(*self._on_device(batch.asks))
+        estimates = self.network(*self._on_device(batch.decisions))
         chosen = estimates.gather(1, actions[:, None]).squeeze(1)
         loss = nn.functional.smooth_l1_loss(chosen, wanted)
         self._step(loss, rate)
@@ -129,15 +134,15 @@ class StudyLearner(Learner):
 
     @override
     def learn(self, trajectories: Sequence[Trajectory], iteration: int) -> float:
-        asks, actions, returns = [], [], []
+        decisions, actions, returns = [], [], []
         for trajectory in trajectories:
-            whole = transitions(trajectory, len(trajectory.asks), self.training.gamma)
-            asks += [one.ask for one in whole]
+            whole = transitions(trajectory, len(trajectory.decisions), self.training.gamma)
+            decisions += [one.decision for one in whole]
             actions += [one.action for one in whole]
             returns += [one.reward for one in whole]
-        if not asks:
+        if not decisions:
             return 0.0
-        given = self._on_device(padded(asks, spread=False))
+        given = self._on_device(padded(decisions, spread=False))
         estimates = self.network(*given)
         place = torch.tensor(actions, device=self.device)[:, None]
         chances = torch.log_softmax(estimates.masked_fill(given[2] == 0, _ILLEGAL), dim=1)

@@ -18,20 +18,20 @@ from partita_policies.dqn.demand import Catalogue, Floats
 from partita_policies.dqn.job_arrays import subsets
 from partita_policies.dqn.observation import Observation, observe
 from partita_policies.dqn.offers import Offer, OfferRound
-from partita_policies.dqn.prices import Paces
+from partita_policies.dqn.prices import ThroughputCache
 from partita_policies.types import GPU, Sharing
 from partita_research.simulator.engine import Simulation
 from partita_research.simulator.tasks import Task
 
 __all__ = [
-    "Ask",
     "Choose",
-    "Lane",
+    "DecisionPoint",
+    "Episode",
     "Scenario",
     "Trajectory",
     "Transition",
-    "play",
     "run",
+    "run_episodes",
     "transitions",
 ]
 
@@ -50,7 +50,7 @@ class Scenario(NamedTuple):
     sharing: Sharing = Sharing.MPS
 
 
-class Ask(NamedTuple):
+class DecisionPoint(NamedTuple):
     """What was to be chosen from, without what was not legal."""
 
     state: Floats
@@ -70,7 +70,7 @@ class Trajectory:
 
     mean: float
     """Mean duration of its jobs, seconds."""
-    asks: list[Ask] = field(default_factory=list)
+    decisions: list[DecisionPoint] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
     """Place among the legal ones, for each ask."""
     times: list[float] = field(default_factory=list)
@@ -87,19 +87,19 @@ class Trajectory:
         """Seconds of work in all."""
         return self.works[-1]
 
-    def note(self, lane: "Lane") -> None:
+    def note(self, episode: "Episode") -> None:
         """Write down how far it is."""
-        self.times.append(lane.now)
-        self.works.append(lane.work_done)
+        self.times.append(episode.now)
+        self.works.append(episode.work_done)
 
-    def finish(self, lane: "Lane") -> None:
+    def finish(self, episode: "Episode") -> None:
         """Write down the end; what waits for ever then counts as done in turns after it."""
-        self.times.append(lane.now + lane.work_left)
-        self.works.append(lane.work_done + lane.work_left)
+        self.times.append(episode.now + episode.work_left)
+        self.works.append(episode.work_done + episode.work_left)
 
     def rewards(self) -> Floats:
         """Return the reward after each ask, seconds."""
-        bounds = np.array([*(ask.bound for ask in self.asks), 0.0])
+        bounds = np.array([*(decision.bound for decision in self.decisions), 0.0])
         return (-np.diff(bounds) - np.diff(self.times)).astype(np.float32)
 
     def lengths(self) -> Floats:
@@ -110,13 +110,13 @@ class Trajectory:
 class Transition(NamedTuple):
     """Some steps on from an ask."""
 
-    ask: Ask
+    decision: DecisionPoint
     action: int
     reward: float
     """In units of the ask."""
     discount: float
     """What an estimate of what follows counts here, where the unit is another; 0 at the end."""
-    following: Ask | None
+    following: DecisionPoint | None
     """None at the end."""
 
 
@@ -131,10 +131,10 @@ def transitions(trajectory: Trajectory, steps: int, gamma: float) -> list[Transi
         for step in range(start, stop):
             total += fade * rewards[step]
             fade *= fades[step]
-        ask, action = trajectory.asks[start], trajectory.actions[start]
-        following = trajectory.asks[stop] if stop < count else None
-        fade = 0.0 if following is None else fade * following.unit / ask.unit
-        made.append(Transition(ask, action, total / ask.unit, fade, following))
+        decision, action = trajectory.decisions[start], trajectory.actions[start]
+        following = trajectory.decisions[stop] if stop < count else None
+        fade = 0.0 if following is None else fade * following.unit / decision.unit
+        made.append(Transition(decision, action, total / decision.unit, fade, following))
     return made
 
 
@@ -161,35 +161,43 @@ def run(
     record
         Whether to keep what was seen; without it only makespans come back.
     """
-    catalogue, paces = Catalogue(), Paces()
+    catalogue, throughputs = Catalogue(), ThroughputCache()
     means = [sum(t.truth.duration for t in one.tasks) / len(one.tasks) for one in scenarios]
-    lived = [Trajectory(mean) for mean in means]
+    trajectories = [Trajectory(mean) for mean in means]
 
-    def answer(lanes: Sequence[Lane]) -> list[list[int]]:
-        offers = [lane.offer for lane in lanes]
-        seen = observe(offers, catalogue, scenarios[0].sharing, paces, mask=mask)
-        free = seen.legal.sum(axis=1) > 1
-        chosen = seen.legal.argmax(axis=1)
+    def answer(episodes: Sequence[Episode]) -> list[list[int]]:
+        offers = [episode.offer for episode in episodes]
+        observation = observe(offers, catalogue, scenarios[0].sharing, throughputs, mask=mask)
+        free = observation.legal.sum(axis=1) > 1
+        chosen = observation.legal.argmax(axis=1)
         if free.any():
-            asked = Observation(*(part[free] for part in seen))
+            asked = Observation(*(part[free] for part in observation))
             chosen[free] = choose(asked)
         if record:
             for row in np.flatnonzero(free).tolist():
-                _record(lived[lanes[row].number], lanes[row], seen, row, int(chosen[row]))
-        combinations = subsets(seen.legal.shape[1].bit_length() - 1)
+                _record(
+                    trajectories[episodes[row].number],
+                    episodes[row],
+                    observation,
+                    row,
+                    int(chosen[row]),
+                )
+        combinations = subsets(observation.legal.shape[1].bit_length() - 1)
         return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
 
-    for trajectory, lane in zip(lived, play(scenarios, answer, catalogue, window), strict=True):
-        trajectory.finish(lane)
-    return lived
+    for trajectory, episode in zip(
+        trajectories, run_episodes(scenarios, answer, catalogue, window), strict=True
+    ):
+        trajectory.finish(episode)
+    return trajectories
 
 
-def play(
+def run_episodes(
     scenarios: Sequence[Scenario],
-    answer: Callable[[Sequence["Lane"]], Sequence[Sequence[int]]],
+    answer: Callable[[Sequence["Episode"]], Sequence[Sequence[int]]],
     catalogue: Catalogue,
     window: int,
-) -> list["Lane"]:
+) -> list["Episode"]:
     """Run workloads to their ends, side by side.
 
     Parameters
@@ -203,16 +211,18 @@ def play(
     window
         Kinds offered at a time.
     """
-    lanes = [Lane(number, scenario, catalogue, window) for number, scenario in enumerate(scenarios)]
-    playing = [lane for lane in lanes if lane.go_on()]
-    while playing:
-        for lane, places in zip(playing, answer(playing), strict=True):
-            lane.start(places)
-        playing = [lane for lane in playing if lane.go_on()]
-    return lanes
+    episodes = [
+        Episode(number, scenario, catalogue, window) for number, scenario in enumerate(scenarios)
+    ]
+    active = [episode for episode in episodes if episode.advance()]
+    while active:
+        for episode, places in zip(active, answer(active), strict=True):
+            episode.start(places)
+        active = [episode for episode in active if episode.advance()]
+    return episodes
 
 
-class Lane:
+class Episode:
     """One workload on its way."""
 
     offer: Offer
@@ -222,7 +232,7 @@ class Lane:
         self.number = number
         self._simulation = Simulation(scenario.tasks, [scenario.gpu], sharing=scenario.sharing)
         self._catalogue, self._window = catalogue, window
-        self._board: OfferRound | None = None
+        self._round: OfferRound | None = None
 
     @property
     def now(self) -> float:
@@ -240,30 +250,34 @@ class Lane:
         left = self._simulation.work_total - self._simulation.work_done
         return left if left > _NOTHING else 0.0
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Go on until there is an offer; say whether there is one."""
         while True:
-            if self._board is not None:
-                offers = self._board.deal(self._window, 1 << self._window)
+            if self._round is not None:
+                offers = self._round.make_offers(self._window, 1 << self._window)
                 if offers:
                     self.offer = offers[0]
                     return True
-                self._simulation.apply(self._board.placements)
+                self._simulation.apply(self._round.placements)
             snapshot = self._simulation.next_decision()
             if snapshot is None:
                 return False
-            self._board = OfferRound(snapshot, self._catalogue)
+            self._round = OfferRound(snapshot, self._catalogue)
 
     def start(self, places: Sequence[int]) -> None:
         """Start the jobs at these places of the offer; with none, wait."""
-        assert self._board is not None  # noqa: S101 - there was an offer
-        self._board.play([self.offer], [places])
+        assert self._round is not None  # noqa: S101 - there was an offer
+        self._round.apply([self.offer], [places])
 
 
-def _record(trajectory: Trajectory, lane: Lane, seen: Observation, row: int, chosen: int) -> None:
-    places = np.flatnonzero(seen.legal[row])
-    bound, unit = float(seen.bounds[row]), float(seen.units[row])
-    ask = Ask(seen.states[row].copy(), seen.candidates[row, places], places, bound, unit)
-    trajectory.asks.append(ask)
+def _record(
+    trajectory: Trajectory, episode: Episode, observation: Observation, row: int, chosen: int
+) -> None:
+    places = np.flatnonzero(observation.legal[row])
+    bound, unit = float(observation.bounds[row]), float(observation.units[row])
+    decision = DecisionPoint(
+        observation.states[row].copy(), observation.candidates[row, places], places, bound, unit
+    )
+    trajectory.decisions.append(decision)
     trajectory.actions.append(int(np.searchsorted(places, chosen)))
-    trajectory.note(lane)
+    trajectory.note(episode)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from partita_policies.dqn.configuration import Training
-from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES, WORTH
+from partita_policies.dqn.observation import CANDIDATE_FEATURES, DUAL_VALUE, STATE_FEATURES
 
 __all__ = ["Scorer", "SeparateScorer", "SharedScorer", "build"]
 
@@ -25,7 +25,7 @@ class Scorer(nn.Module):
     def preference(self, states: Tensor, candidates: Tensor, legal: Tensor) -> Tensor:
         """Return what combinations are compared by: estimates, and the prior of each."""
         estimates: Tensor = self(states, candidates, legal)
-        return estimates + self.prior * candidates[..., WORTH]
+        return estimates + self.prior * candidates[..., DUAL_VALUE]
 
     def combine(self, value: Tensor, advantage: Tensor, legal: Tensor) -> Tensor:
         """Add value and advantage, the latter less its mean over what is legal."""
@@ -46,7 +46,7 @@ class SharedScorer(Scorer):
         self.context = nn.Linear(hidden, hidden, bias=False)
         self.deep = nn.Linear(hidden, hidden)
         self.advantage = nn.Linear(hidden, 1)
-        self.worth = nn.Linear(hidden, hidden)
+        self.dual_value = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, 1)
 
     @override
@@ -54,7 +54,7 @@ class SharedScorer(Scorer):
         state = torch.relu(self.state(states))
         mixed = torch.relu(self.candidate(candidates) + self.context(state).unsqueeze(1))
         advantage = self.advantage(torch.relu(self.deep(mixed))).squeeze(-1)
-        value = self.value(torch.relu(self.worth(state)))
+        value = self.value(torch.relu(self.dual_value(state)))
         return self.combine(value, advantage, legal)
 
 

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from partita_policies.dqn.demand import Floats, Integers
 from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES
-from partita_research.training.learning_environment import Ask, Transition
+from partita_research.training.learning_environment import DecisionPoint, Transition
 
-__all__ = ["Asks", "ReplayBuffer", "TransitionBatch", "padded"]
+__all__ = ["DecisionBatch", "ReplayBuffer", "TransitionBatch", "padded"]
 
 
-class Asks(NamedTuple):
-    """Several asks, padded to the largest number of combinations among them."""
+class DecisionBatch(NamedTuple):
+    """Several decisions, padded to the largest number of combinations among them."""
 
     states: Floats
     """(B, STATE_FEATURES)."""
@@ -27,42 +27,42 @@ class Asks(NamedTuple):
 class TransitionBatch(NamedTuple):
     """Transitions as arrays."""
 
-    asks: Asks
+    decisions: DecisionBatch
     actions: Integers
-    """(B): places in `asks`."""
+    """(B): places in `decisions`."""
     rewards: Floats
     discounts: Floats
-    following: Asks
+    following: DecisionBatch
     """Where nothing follows, an ask without legal combinations."""
 
 
-def padded(asks: Sequence[Ask | None], *, spread: bool) -> Asks:
-    """Put asks side by side.
+def padded(decisions: Sequence[DecisionPoint | None], *, spread: bool) -> DecisionBatch:
+    """Put decisions side by side.
 
     Parameters
     ----------
-    asks
+    decisions
         None stands for one that is not there.
     spread
         Whether combinations keep their places, for a network that tells them by that; otherwise
         only the legal ones are there, one after the other.
     """
-    sizes = [0 if ask is None else _width(ask, spread=spread) for ask in asks]
+    sizes = [0 if decision is None else _width(decision, spread=spread) for decision in decisions]
     width = max(*sizes, 1) if len(sizes) > 1 else max(sizes[0], 1)
-    states = np.zeros((len(asks), STATE_FEATURES), np.float32)
-    candidates = np.zeros((len(asks), width, CANDIDATE_FEATURES), np.float32)
-    legal = np.zeros((len(asks), width), np.float32)
-    for row, ask in enumerate(asks):
-        if ask is not None:
-            places = ask.places if spread else slice(len(ask.places))
-            states[row] = ask.state
-            candidates[row, places] = ask.candidates
+    states = np.zeros((len(decisions), STATE_FEATURES), np.float32)
+    candidates = np.zeros((len(decisions), width, CANDIDATE_FEATURES), np.float32)
+    legal = np.zeros((len(decisions), width), np.float32)
+    for row, decision in enumerate(decisions):
+        if decision is not None:
+            places = decision.places if spread else slice(len(decision.places))
+            states[row] = decision.state
+            candidates[row, places] = decision.candidates
             legal[row, places] = 1
-    return Asks(states, candidates, legal)
+    return DecisionBatch(states, candidates, legal)
 
 
-def _width(ask: Ask, *, spread: bool) -> int:
-    return int(ask.places[-1]) + 1 if spread else len(ask.places)
+def _width(decision: DecisionPoint, *, spread: bool) -> int:
+    return int(decision.places[-1]) + 1 if spread else len(decision.places)
 
 
 class ReplayBuffer:
@@ -96,10 +96,12 @@ class ReplayBuffer:
     def draw(self, count: int, random: np.random.Generator) -> TransitionBatch:
         """Draw some, with replacement."""
         drawn = [self._ring[place] for place in random.integers(len(self._ring), size=count)]
-        asks = padded([one.ask for one in drawn], spread=self._spread)
-        actions = [int(one.ask.places[one.action]) if self._spread else one.action for one in drawn]
+        decisions = padded([one.decision for one in drawn], spread=self._spread)
+        actions = [
+            int(one.decision.places[one.action]) if self._spread else one.action for one in drawn
+        ]
         return TransitionBatch(
-            asks,
+            decisions,
             np.array(actions, np.int64),
             np.array([one.reward for one in drawn], np.float32),
             np.array([one.discount for one in drawn], np.float32),
@@ -107,29 +109,34 @@ class ReplayBuffer:
         )
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
-        """Return all that is kept as arrays by name; asks that several share are kept once."""
-        asks: dict[int, int] = {}
-        kept: list[Ask] = []
+        """Return the content as arrays by name; a decision that transitions share is kept once."""
+        decisions: dict[int, int] = {}
+        kept: list[DecisionPoint] = []
         for one in self._ring:
-            for ask in (one.ask, one.following):
-                if ask is not None and id(ask) not in asks:
-                    asks[id(ask)] = len(kept)
-                    kept.append(ask)
-        counts = [len(ask.places) for ask in kept]
+            for decision in (one.decision, one.following):
+                if decision is not None and id(decision) not in decisions:
+                    decisions[id(decision)] = len(kept)
+                    kept.append(decision)
+        counts = [len(decision.places) for decision in kept]
         none = np.zeros((0, CANDIDATE_FEATURES), np.float32)
         return {
-            "states": np.array([ask.state for ask in kept], np.float32),
-            "candidates": np.concatenate([none, *(ask.candidates for ask in kept)]),
-            "places": np.concatenate([np.zeros(0, np.int64), *(ask.places for ask in kept)]),
+            "states": np.array([decision.state for decision in kept], np.float32),
+            "candidates": np.concatenate([none, *(decision.candidates for decision in kept)]),
+            "places": np.concatenate(
+                [np.zeros(0, np.int64), *(decision.places for decision in kept)]
+            ),
             "counts": np.array(counts, np.int64),
-            "bounds": np.array([ask.bound for ask in kept], np.float64),
-            "units": np.array([ask.unit for ask in kept], np.float64),
-            "asks": np.array([asks[id(one.ask)] for one in self._ring], np.int64),
+            "bounds": np.array([decision.bound for decision in kept], np.float64),
+            "units": np.array([decision.unit for decision in kept], np.float64),
+            "decisions": np.array([decisions[id(one.decision)] for one in self._ring], np.int64),
             "actions": np.array([one.action for one in self._ring], np.int64),
             "rewards": np.array([one.reward for one in self._ring], np.float64),
             "discounts": np.array([one.discount for one in self._ring], np.float64),
             "following": np.array(
-                [-1 if one.following is None else asks[id(one.following)] for one in self._ring],
+                [
+                    -1 if one.following is None else decisions[id(one.following)]
+                    for one in self._ring
+                ],
                 np.int64,
             ),
             "next": np.array([self._next], np.int64),
@@ -139,7 +146,7 @@ class ReplayBuffer:
         """Take back what `dump` returned."""
         ends = np.cumsum(arrays["counts"].astype(np.int64)).tolist()
         kept = [
-            Ask(
+            DecisionPoint(
                 np.asarray(arrays["states"][row], np.float32),
                 np.asarray(arrays["candidates"][start:end], np.float32),
                 np.asarray(arrays["places"][start:end], np.int64),
@@ -150,10 +157,12 @@ class ReplayBuffer:
         ]
         columns = [arrays[name].tolist() for name in _COLUMNS]
         self._ring = [
-            Transition(kept[ask], action, reward, discount, kept[after] if after >= 0 else None)
-            for ask, action, reward, discount, after in zip(*columns, strict=True)
+            Transition(
+                kept[decision], action, reward, discount, kept[after] if after >= 0 else None
+            )
+            for decision, action, reward, discount, after in zip(*columns, strict=True)
         ]
         self._next = int(arrays["next"].tolist()[0])
 
 
-_COLUMNS = ("asks", "actions", "rewards", "discounts", "following")
+_COLUMNS = ("decisions", "actions", "rewards", "discounts", "following")

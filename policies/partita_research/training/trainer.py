@@ -14,7 +14,7 @@ from partita_policies.dqn.observation import STATE_FEATURES, Observation
 from partita_research.training.learning import DQNLearner, Learner, StudyLearner, tensors
 from partita_research.training.learning_environment import Choose, Scenario, run
 from partita_research.training.network import Scorer, build
-from partita_research.training.replay_buffer import Asks
+from partita_research.training.replay_buffer import DecisionBatch
 
 __all__ = ["Point", "Progress", "Scenarios", "Trainer", "greedy", "validate"]
 
@@ -34,7 +34,7 @@ class Point(NamedTuple):
     makespan: float
     """Mean over the validation workloads, as a share of the time that turns would take."""
     loss: float
-    asks: int
+    decisions: int
     """Decisions learnt from so far."""
 
 
@@ -43,7 +43,7 @@ class Progress:
     """How far a training is, and what it has found."""
 
     iteration: int = 0
-    asks: int = 0
+    decisions: int = 0
     loss: float = 0.0
     curve: list[Point] = field(default_factory=list)
     best: float = float("inf")
@@ -88,9 +88,11 @@ class Trainer:
             first = (training.seed * training.iterations + progress.iteration) * training.episodes
             drawn = [self.scenarios(first + number) for number in range(training.episodes)]
             choose = self._exploring(training.epsilon(progress.iteration))
-            lived = run(drawn, choose, window=training.window, mask=training.mask)
-            self._note([ask.state for trajectory in lived for ask in trajectory.asks])
-            progress.loss = self.learner.learn(lived, progress.iteration)
+            trajectories = run(drawn, choose, window=training.window, mask=training.mask)
+            self._note(
+                [decision.state for trajectory in trajectories for decision in trajectory.decisions]
+            )
+            progress.loss = self.learner.learn(trajectories, progress.iteration)
             progress.iteration += 1
             done = progress.iteration == training.iterations
             if done or progress.iteration % training.validate_every == 0:
@@ -104,7 +106,7 @@ class Trainer:
         return network
 
     def _note(self, states: Sequence[Floats]) -> None:
-        self.progress.asks += len(states)
+        self.progress.decisions += len(states)
         if states:
             met = np.stack(states)
             self.known[0] = np.minimum(self.known[0], met.min(axis=0))
@@ -116,7 +118,9 @@ class Trainer:
     def _validate(self) -> None:
         progress = self.progress
         makespan = validate(self.learner.serving, self._held_out, self.training, self.device)
-        progress.curve.append(Point(progress.iteration, makespan, progress.loss, progress.asks))
+        progress.curve.append(
+            Point(progress.iteration, makespan, progress.loss, progress.decisions)
+        )
         if makespan < progress.best:
             progress.best = makespan
             self.best = {name: part.clone() for name, part in self._weights().items()}
@@ -124,11 +128,13 @@ class Trainer:
     def _exploring(self, epsilon: float) -> Choose:
         best = greedy(self.learner.network, self.device)
 
-        def choose(seen: Observation) -> NDArray[np.int64]:
-            chosen = best(seen)
+        def choose(observation: Observation) -> NDArray[np.int64]:
+            chosen = best(observation)
             trying = self.random.random(len(chosen)) < epsilon
-            tempting = seen.worth / _TEMPERATURE + self.random.gumbel(size=seen.worth.shape)
-            tried = np.where(seen.legal, tempting, -np.inf).argmax(axis=1)
+            tempting = observation.dual_value / _TEMPERATURE + self.random.gumbel(
+                size=observation.dual_value.shape
+            )
+            tried = np.where(observation.legal, tempting, -np.inf).argmax(axis=1)
             return np.where(trying, tried, chosen)
 
         return choose
@@ -137,12 +143,14 @@ class Trainer:
 def greedy(network: Scorer, device: str = "cpu") -> Choose:
     """Return what chooses by a network alone."""
 
-    def choose(seen: Observation) -> NDArray[np.int64]:
-        asks = Asks(seen.states, seen.candidates, seen.legal.astype(np.float32))
+    def choose(observation: Observation) -> NDArray[np.int64]:
+        decisions = DecisionBatch(
+            observation.states, observation.candidates, observation.legal.astype(np.float32)
+        )
         with torch.no_grad():
-            given = [part.to(device) for part in tensors(asks)]
+            given = [part.to(device) for part in tensors(decisions)]
             estimates = network.preference(*given).cpu().numpy()
-        best: NDArray[np.int64] = np.where(seen.legal, estimates, -np.inf).argmax(axis=1)
+        best: NDArray[np.int64] = np.where(observation.legal, estimates, -np.inf).argmax(axis=1)
         return best
 
     return choose
@@ -152,7 +160,7 @@ def validate(
     network: Scorer, drawn: Sequence[Scenario], training: Training, device: str = "cpu"
 ) -> float:
     """Return the mean makespan of workloads, each as a share of its work taken in turns."""
-    lived = run(
+    trajectories = run(
         drawn, greedy(network, device), window=training.window, mask=training.mask, record=False
     )
-    return float(np.mean([trajectory.makespan / trajectory.work for trajectory in lived]))
+    return float(np.mean([trajectory.makespan / trajectory.work for trajectory in trajectories]))

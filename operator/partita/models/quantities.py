@@ -2,7 +2,8 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_UP, Context, Decimal, Overflow
+from math import ceil
 
 __all__ = [
     "MEBI",
@@ -24,6 +25,7 @@ QUANTITY_LIMIT = (1 << 63) - 1
 """No quantity reaches it. Kubernetes takes every larger one for this one (`maxAllowed` in
 k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not tell them apart."""
 
+_LONGEST_QUOTE = 40
 _FIRST_YEAR, _LAST_YEAR = 1000, 2999
 """With the longest duration added (4,566 years) a time is one that Python can hold."""
 
@@ -38,6 +40,8 @@ _SUFFIXES = {
 _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE])?)"
 )
+# Digits beyond these are rounded up, as Kubernetes rounds what is below a billionth.
+_ARITHMETIC = Context(prec=40, rounding=ROUND_UP, Emin=-99, Emax=99, traps=[Overflow])
 # At most 7 digits: even four parts of them, added to a time, make a time that Python can hold.
 _DURATION_PART = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}){{1,4}}")
@@ -45,50 +49,63 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_memory(value: object) -> int:
-    """Read a Kubernetes quantity as bytes, rounded up.
+    """Parse a Kubernetes quantity as bytes, rounded up.
 
     Parameters
     ----------
     value
-        `4Gi`, `512Mi`, `1e9`, a number of bytes, ...
+        `4Gi`, `512Mi`, `1e9`, or a number of bytes.
 
     Raises
     ------
     ValueError
-        If it is no quantity. The grammar is that of
-        https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
+        It is not a quantity, or too large.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) >= QUANTITY_LIMIT:
-            raise ValueError(_too_large(value))
-        return value
-    amount = parse_quantity(value)
+        amount = Decimal(value)
+    else:
+        amount = parse_quantity(value)
     if abs(amount) >= QUANTITY_LIMIT:
-        raise ValueError(_too_large(value))
-    return int(amount.to_integral_value(rounding="ROUND_CEILING"))
+        raise ValueError(f"{_quoted(value)} is too large: write an amount below 8Ei, such as 4Gi")
+    return ceil(amount)
 
 
 def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
-    """Read a Kubernetes quantity of anything; one that is too large counts as the largest.
+    """Parse a Kubernetes quantity of any resource; a larger one counts as `QUANTITY_LIMIT`.
+
+    The grammar is that of
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
+
+    Parameters
+    ----------
+    example
+        Amounts that the message names if the value is not a quantity.
 
     Raises
     ------
     ValueError
-        If it is no quantity.
+        It is not a quantity.
     """
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is no quantity: write an amount such as {example}")
+        text = f"{_quoted(value)} is no quantity: write an amount such as {example}"
+        raise ValueError(text)
     number, exponent, suffix = match.groups()
     try:
-        amount = Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
-    except ArithmeticError:
-        return Decimal(QUANTITY_LIMIT)
+        mantissa = _ARITHMETIC.create_decimal(number)
+        if not mantissa:
+            return Decimal(0)
+        # Enough for any amount below the limit. decimal itself takes no longer exponents.
+        power = max(-99, min(int((exponent or "e0")[1:][:20]), 99))
+        amount = _ARITHMETIC.multiply(mantissa.scaleb(power, _ARITHMETIC), _SUFFIXES[suffix or ""])
+    except Overflow:
+        amount = Decimal("-Infinity" if number.startswith("-") else "Infinity")
     return max(Decimal(-QUANTITY_LIMIT), min(amount, Decimal(QUANTITY_LIMIT)))
 
 
-def _too_large(value: object) -> str:
-    return f"{value!r} is too large: write an amount below 8Ei, such as 4Gi"
+def _quoted(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
 
 
 def format_memory(value: int) -> str:

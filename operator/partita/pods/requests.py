@@ -44,28 +44,26 @@ def requests_of(amounts: Mapping[str, int]) -> Requests:
 
 
 def amount(resource: str, quantity: object) -> int:
-    """Read an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
+    """Parse an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
 
     Raises
     ------
     ValueError
-        If it is no quantity, or below zero.
+        It is not a quantity, or below zero.
     """
     if isinstance(quantity, int | float) and not isinstance(quantity, bool):
         quantity = str(quantity)
-    return _amount(resource, quantity) if isinstance(quantity, str) else _parse(resource, quantity)
+    if not isinstance(quantity, str):
+        parse_quantity(quantity)  # raises the error
+    return _amount(resource, str(quantity))
 
 
 @lru_cache(maxsize=4096)
 def _amount(resource: str, quantity: str) -> int:
-    return _parse(resource, quantity)
-
-
-def _parse(resource: str, quantity: object) -> int:
     is_cpu = resource == "cpu"
     value = parse_quantity(quantity, "2 or 500m" if is_cpu else "4Gi or 512Mi")
     if value < 0:
-        raise ValueError(f"{quantity!r} is below zero: write an amount that is not")
+        raise ValueError(f"{quantity!r} is below zero: write an amount of zero or more")
     return min(ceil(value * 1000 if is_cpu else value), _MOST)
 
 

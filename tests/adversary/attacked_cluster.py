@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from partita.models.base import parse_memory
+from partita.models.quantities import parse_memory
 from support.api import Answer, Api
 from support.clusters import ApiServer
 from support.history import GROUP_PATH, History

@@ -11,7 +11,7 @@ from lupa.lua51 import LuaError
 from gitops.lua import Body, act, actions, health, scripts
 from partita.constants import ANNOTATION_RETRY
 from partita.models import GPUServer, Phase
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 
 KINDS = ("SharedGPUJob", "GPUPartition", "GPUServer", "ApplicationProfile")
 

@@ -9,8 +9,8 @@ import pytest
 from gitops.lua import health
 from partita.decide.policy_runner import PolicyRunner
 from partita.models import Phase
-from partita.models.base import format_time
 from partita.models.partition import PolicySpec
+from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
 from partita.reconcile.job_status import job_status
 from partita.reconcile.lifecycle import Plan

@@ -7,7 +7,7 @@ import pytest
 
 from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.operator_lease import check_operator, operator_problem
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

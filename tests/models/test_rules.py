@@ -10,7 +10,7 @@ import pytest
 
 from models.objects import BOUNDS, GROUP_VERSION, RULES, job, partition, profile, server
 from partita.models import crd
-from partita.models.base import parse_duration, parse_memory, parse_time
+from partita.models.quantities import parse_duration, parse_memory, parse_time
 
 pytestmark = pytest.mark.usefixtures("partita_kinds")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partita.models.base import parse_duration
+from partita.models.quantities import parse_duration
 from partita_testcluster.nodes.gpu import GIB, Ended, UsageSample
 from partita_testcluster.nodes.simulated_profiles import uses
 

@@ -8,7 +8,7 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from nodes.simulated_cluster import SERVERS, condition, terminated
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
 from partita_testcluster.nodes.api import ApiError
 from support.api import MERGE

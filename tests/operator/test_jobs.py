@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 from partita.reconcile import attempts
 from support.operator import GIB, System, env_of
 from support.queues import LONG

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from partita.models.base import parse_memory
+from partita.models.quantities import parse_memory
 from partita.operator.metrics.definitions import SECTIONS
 from support.clusters import ApiServer
 from support.operator import GIB, System

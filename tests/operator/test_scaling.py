@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from support.operator import SERVER_NAMESPACE, System
 from support.queues import LONG, blocked
 

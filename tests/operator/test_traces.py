@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from metrics.collecting import Collector, collecting
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from partita.operator.tracing import tracing

@@ -8,8 +8,8 @@ import pytest
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUPartitionStatus
-from partita.models.base import format_time
 from partita.models.partition import PolicySpec
+from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
 from support.builders import (
     DELETING,

@@ -7,7 +7,7 @@ import kubernetes.client
 import yaml
 
 from partita.models import SharedGPUJob, SharingMode
-from partita.models.base import parse_memory
+from partita.models.quantities import parse_memory
 from partita.pods import JobAllocation
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
-from partita.models.base import MEBI
+from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import environment, limit_allocator
 from pods.builders import GI, UUID, a_grant

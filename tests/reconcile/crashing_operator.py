@@ -17,8 +17,8 @@ from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after
 from partita.decide.policy_runner import Answer, PolicyRunner
 from partita.informer.state import State
 from partita.models import Allocation, GPUServer, SharingMode
-from partita.models.base import format_time
 from partita.models.partition import PolicySpec
+from partita.models.quantities import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.job_status import merge_diff

@@ -3,7 +3,7 @@
 from typing import Any
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.reconcile.attempts import Surroundings
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.pod_creation import PodCreation

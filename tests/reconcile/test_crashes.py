@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from partita.models import SharingMode
-from partita.models.base import format_time, parse_memory
+from partita.models.quantities import format_time, parse_memory
 from partita.reconcile.job_request import allocatable
 from reconcile.crashing_operator import Cluster, Operator, Writes
 from support.builders import GIB, node_body, pod_status, server_body

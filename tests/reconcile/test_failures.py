@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT, Ending
 from partita.reconcile.lifecycle import Plan, plan
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts, written

@@ -7,7 +7,7 @@ import pytest
 
 from partita.informer.state import State
 from partita.models import Outcome, Phase, SharedGPUJobStatus
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason, Why
 from support.builders import (

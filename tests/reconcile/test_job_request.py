@@ -6,7 +6,7 @@ import pytest
 
 from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile, Attempt, Outcome
-from partita.models.base import MEBI
+from partita.models.quantities import MEBI
 from partita.reconcile.job_request import allocatable, resolve, with_profile
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why

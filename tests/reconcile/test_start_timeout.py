@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from partita.models import Outcome, Phase
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.pods.startup import Startup
 from partita.reconcile.lifecycle import plan
 from partita.reconcile.pod_creation import PodCreation

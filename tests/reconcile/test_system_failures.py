@@ -3,7 +3,7 @@
 import pytest
 
 from partita.models import Outcome, Phase
-from partita.models.base import format_memory
+from partita.models.quantities import format_memory
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.lifecycle import Plan, plan
 from partita.reconcile.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES

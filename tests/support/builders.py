@@ -8,7 +8,7 @@ from typing import Any
 from partita.informer.state import State
 from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
-from partita.models.base import format_memory, format_time
+from partita.models.quantities import format_memory, format_time
 
 GIB = 2**30
 SERVER_NAMESPACE = "partita-system"

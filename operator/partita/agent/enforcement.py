@@ -11,7 +11,8 @@ from partita.agent.limits import LimitViolation
 from partita.agent.unknown_processes import UnknownProcess
 from partita.kube.events import Events
 from partita.models import SharedGPUJob
-from partita.models.base import ObjectMeta, Resource, mebibytes
+from partita.models.base import ObjectMeta, Resource
+from partita.models.quantities import mebibytes
 
 __all__ = ["Enforcement"]
 

@@ -19,7 +19,7 @@ from partita.agent.nvml_threads import in_thread
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
 from partita.models import SharingMode
-from partita.models.base import MEBI
+from partita.models.quantities import MEBI
 
 __all__ = ["AcquiredGPU", "GPUSetup"]
 

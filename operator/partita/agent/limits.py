@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita.agent.allocations import AttemptAllocation
-from partita.models.base import mebibytes
+from partita.models.quantities import mebibytes
 
 __all__ = [
     "EXCESS_FOR",

@@ -32,7 +32,7 @@ from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import SharingMode
-from partita.models.base import format_memory, mebibytes
+from partita.models.quantities import format_memory, mebibytes
 
 __all__ = ["Agent", "run_agent"]
 

@@ -15,7 +15,7 @@ from partita.agent.health import ServerConditions
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Condition, set_condition
-from partita.models.base import format_time, mebibytes, parse_memory
+from partita.models.quantities import format_time, mebibytes, parse_memory
 
 __all__ = ["GPUReport", "JobReport", "Reporter", "status_patch"]
 

@@ -18,7 +18,7 @@ from partita.agent.usage import GPUSample, TracePoint, UsageTrace, attribute
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
-from partita.models.base import mebibytes
+from partita.models.quantities import mebibytes
 
 __all__ = ["FinishedAttempt", "RunningJobs"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from partita.models.base import mebibytes
+from partita.models.quantities import mebibytes
 
 __all__ = ["UNKNOWN_AFTER", "UnknownProcess", "UnknownProcessTracker", "summary"]
 

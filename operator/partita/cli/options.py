@@ -20,7 +20,7 @@ class _Memory(click.ParamType[int]):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from partita.models.base import parse_memory
+        from partita.models.quantities import parse_memory
 
         try:
             memory = parse_memory(value)

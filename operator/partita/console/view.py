@@ -7,7 +7,7 @@ from typing import Any
 
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
-from partita.models.base import seconds_since
+from partita.models.quantities import seconds_since
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
 from partita.reconcile.reasons import Why

@@ -7,7 +7,7 @@ from functools import cache
 from partita.decide.node_resources import requested_by
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
-from partita.models.base import seconds_since
+from partita.models.quantities import seconds_since
 from partita.reconcile.agent_reports import max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import allocatable

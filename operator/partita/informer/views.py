@@ -6,7 +6,7 @@ from sys import intern
 from typing import Any, Self
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GROUP
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from partita.kube.client import LEASES, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 
 __all__ = ["OPERATOR_LEASE", "OPERATOR_NAMESPACE", "check_operator", "operator_problem"]
 

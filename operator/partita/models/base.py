@@ -1,4 +1,4 @@
-"""What all resources share: the model base, metadata, conditions, amounts of memory and time."""
+"""What all resources share: the model base, metadata, conditions and types of fields."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,21 +20,16 @@ from typing_extensions import override
 
 from partita.constants import GROUP, VERSION
 from partita.models.quantities import (
-    MEBI,
     QUANTITY_LIMIT,
     format_duration,
     format_memory,
     format_time,
-    later,
-    mebibytes,
     parse_duration,
     parse_memory,
     parse_time,
-    seconds_since,
 )
 
 __all__ = [
-    "MEBI",
     "READABLE",
     "Amount",
     "Condition",
@@ -55,18 +50,9 @@ __all__ = [
     "Word",
     "at_most",
     "clipped",
-    "format_duration",
-    "format_memory",
-    "format_time",
     "keyed_by",
-    "later",
-    "mebibytes",
-    "parse_duration",
-    "parse_memory",
-    "parse_time",
     "rule",
     "rules",
-    "seconds_since",
     "set_condition",
 ]
 

@@ -18,7 +18,7 @@ from partita.kube.errors import (
 )
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.partitions.gpu_servers import Carving, carve
 from partita.partitions.maintenance import is_protected, maintain
 from partita.pods.disruption_budget import budget_name, build_budget

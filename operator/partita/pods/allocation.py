@@ -5,8 +5,8 @@ from typing import Literal
 
 from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.models import SharingMode
-from partita.models.base import MEBI
 from partita.models.partition import Toleration
+from partita.models.quantities import MEBI
 
 __all__ = ["DeviceInjection", "JobAllocation", "device_resource"]
 

@@ -18,7 +18,7 @@ from partita.constants import (
     LABEL_PARTITION,
 )
 from partita.models import SharedGPUJob
-from partita.models.base import mebibytes
+from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from partita.models.base import parse_time
+from partita.models.quantities import parse_time
 
 __all__ = ["condition", "read_time"]
 

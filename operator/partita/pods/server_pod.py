@@ -25,8 +25,8 @@ from partita.constants import (
     LABEL_SERVER,
 )
 from partita.models import GPUPartition, GPUServer, SharingMode
-from partita.models.base import MEBI
 from partita.models.partition import GPUSelector
+from partita.models.quantities import MEBI
 from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
 from partita.pods.mps_directories import RUN_DIRECTORY

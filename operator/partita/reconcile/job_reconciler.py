@@ -19,8 +19,8 @@ from partita.models import (
     SharedGPUJobStatus,
     SharingMode,
 )
-from partita.models.base import later
 from partita.models.partition import GPUPartitionSpec
+from partita.models.quantities import later
 from partita.reconcile.agent_reports import excess_of, fault_of, use_of
 from partita.reconcile.attempts import Ending, Surroundings
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
-from partita.models.base import MEBI
 from partita.models.partition import Slice
+from partita.models.quantities import MEBI
 from partita.pods.node_requirements import read_needs
 from partita.reconcile.avoided_nodes import without
 from partita.reconcile.fault_policy import must_run_alone

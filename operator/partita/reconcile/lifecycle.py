@@ -20,7 +20,7 @@ from datetime import datetime
 from partita.constants import ANNOTATION_RETRY
 from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.models.base import later, seconds_since
+from partita.models.quantities import later, seconds_since
 from partita.reconcile.attempts import (
     Ending,
     Surroundings,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from partita.models.base import MEBI
+from partita.models.quantities import MEBI
 
 __all__ = ["Reason", "Why", "gib", "stalled"]
 

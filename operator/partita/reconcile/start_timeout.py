@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase
-from partita.models.base import format_duration
+from partita.models.quantities import format_duration
 from partita.reconcile.attempts import Ending, Surroundings
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
 

@@ -113,7 +113,7 @@ async def _simulate(
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.kube.client import NODES, Kube
     from partita.kube.connect import connect
-    from partita.models.base import format_memory
+    from partita.models.quantities import format_memory
     from partita_testcluster.nodes import run_nodes
     from partita_testcluster.nodes.api import ApiError
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.models.base import parse_duration
+from partita.models.quantities import parse_duration
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.node import NODES, Clock
 from partita_testcluster.nodes.simulated_agent import FAULT_ANNOTATION, FAULTS, GPU_SERVERS

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
-from partita.models.base import format_time, mebibytes
+from partita.models.quantities import format_time, mebibytes
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog

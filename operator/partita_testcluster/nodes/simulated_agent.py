@@ -10,8 +10,9 @@ from typing import Any, Final, Literal, NoReturn
 import structlog
 
 from partita.constants import GROUP, VERSION
-from partita.models.base import Condition, mebibytes, parse_memory, set_condition
+from partita.models.base import Condition, set_condition
 from partita.models.profile import Environment
+from partita.models.quantities import mebibytes, parse_memory
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used

@@ -26,7 +26,7 @@ from partita.constants import (
     DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
 )
-from partita.models.base import MEBI, parse_duration, parse_memory, parse_time
+from partita.models.quantities import MEBI, parse_duration, parse_memory, parse_time
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants, counted

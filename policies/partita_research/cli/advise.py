@@ -25,7 +25,7 @@ class _Product(click.ParamType[tuple[str, int]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        from partita.models.base import parse_memory
+        from partita.models.quantities import parse_memory
         from partita_research.simulator.products import PRODUCTS
 
         product, colon, text = str(value).partition(":")

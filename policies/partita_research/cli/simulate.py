@@ -58,7 +58,7 @@ class _GPUs(click.ParamType["Asked"]):
 
 
 def _memory(quantity: str) -> int:
-    from partita.models.base import parse_memory
+    from partita.models.quantities import parse_memory
 
     return parse_memory(quantity)
 

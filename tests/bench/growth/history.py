@@ -21,7 +21,7 @@ import orjson
 from bench.scale.meters import usage
 from partita.garbage_collection import collect_rarely
 from partita.informer.state import State
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.profile_updates import renew_requests
 from support.builders import (

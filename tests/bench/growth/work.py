@@ -25,7 +25,7 @@ from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner
 from partita.garbage_collection import collect_rarely
 from partita.informer.state import State
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason
 from support.builders import (

@@ -12,7 +12,7 @@ from typing import Any
 from apiserver.processes import ServerProcess, ServerProcesses
 from gitops.argocd.servers import Repository
 from gitops.test_examples import REPOSITORY, ROOT
-from partita.models.base import format_time
+from partita.models.quantities import format_time
 from support.api import Api
 from support.clusters import ApiServer
 

@@ -67,7 +67,7 @@ def _retried(job: "SharedGPUJob") -> dict[str, Any]:
     from datetime import UTC, datetime
 
     from partita.models import Phase
-    from partita.models.base import format_time
+    from partita.models.quantities import format_time
 
     if job.status.phase is not Phase.FAILED:
         stands = job.status.phase.value if job.status.phase else "not looked at yet"

@@ -12,7 +12,7 @@ from partita.cli.number_format import gib
 from partita.cli.partitions.partition_view import duration
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
-from partita.models.base import seconds_since
+from partita.models.quantities import seconds_since
 
 __all__ = ["explanation"]
 

@@ -53,7 +53,7 @@ async def _drain(
     from partita.cli.connection import open_cluster, readable
     from partita.kube.client import SERVERS
     from partita.models import GPUServer
-    from partita.models.base import format_time
+    from partita.models.quantities import format_time
 
     since = None if undo else format_time(datetime.now(UTC))
     lines = []

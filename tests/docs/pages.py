@@ -49,6 +49,7 @@ NOT_RUN = {
     "port-forward": "the embedded API server has no port forwarding",
     "argocd": "needs Argo CD or Flux in the cluster; `make test-gitops` runs it",
     "gpu-node": "runs on a node with an NVIDIA GPU",
+    "shell": "prepares the reader's own shell; the test does the same",
     "training": "takes longer than a test may",
 }
 """Why commands are not run here; `not-run` names one of these."""

@@ -1,67 +1,49 @@
-"""The tutorial's commands, one after the other, on the demo that stays up."""
+"""The tutorial, from its first command to its last, on the demo that it starts."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
-import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.test_processes import running
-
-ROOT = Path(__file__).parents[2]
-ELSEWHERE = {
-    "make demo ARGS=--serve": "begun by the test itself",
-    ". .venv/bin/activate": "the test runs in it",
-    "kubectl apply -k manifests/overlays/single-node": "tests/manifests",
-    "kubectl apply -f examples/": "tests/manifests",
-}
-"""Lines that are not run here, and where they are."""
-
-
-def lines() -> list[str]:
-    blocks = re.findall(
-        r"^```sh\n(.*?)^```", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    return [line for line in "".join(blocks).splitlines() if line not in ELSEWHERE]
-
-
-async def run(line: str, kubeconfig: str) -> str:
-    program, *args = shlex.split(line)
-    assert program == "partita", f"{line}: nobody runs it"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "partita",
-        *args,
-        env={**os.environ, "KUBECONFIG": kubeconfig},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, f"{line}\n{said.decode()}"
-    return said.decode()
+from docs.pages import ROOT, read_page
+from docs.runner import matches, run_page
 
 
 @pytest.mark.timeout(300)
-async def test_each_command_of_the_tutorial_does_what_it_says() -> None:
-    said: dict[str, str] = {}
+async def test_each_command_of_the_tutorial_prints_what_the_page_shows(tmp_path: Path) -> None:
+    page = read_page(ROOT / "docs" / "tutorial.md")
+    start, *_ = page.commands
+    assert start.text == "make demo ARGS=--serve"
     async with running("demo", "--serve", "--speed", "40", within=280) as demo:
         assert demo.stderr is not None
-        kubeconfig = ""
-        async for printed in demo.stderr:
-            if found := re.search(r"--kubeconfig (\S+)", printed.decode()):
-                kubeconfig = found[1]
-            if "stays up until Ctrl-C" in printed.decode():
+        printed = ""
+        async for line in demo.stderr:
+            printed += line.decode()
+            if "stays up until Ctrl-C" in printed:
                 break
-        for line in lines():
-            if line.startswith("export KUBECONFIG="):
-                continue  # its path is another each time
-            said[line] = await run(line, kubeconfig)
-    assert "shared" in said["partita top --once"]
-    assert "kind: SharedGPUJob" in next(text for line, text in said.items() if "--dry-run" in line)
-    assert "takes no more jobs" in said["partita drain shared-0"]
+        assert start.output is not None
+        assert matches(start.output.removesuffix("..."), printed), printed
+        kubeconfig = re.search(r"export KUBECONFIG=(\S+)", printed)
+        assert kubeconfig is not None
+        await run_page(page, tmp_path, Path(kubeconfig[1]))
+
+
+def test_figures_in_the_text_are_those_of_the_demo_and_its_examples() -> None:
+    """Numbers outside the blocks, each beside where it comes from."""
+    from partita_testcluster.cli import demo
+    from partita_testcluster.cli.examples import load_examples
+
+    text = " ".join((ROOT / "docs" / "tutorial.md").read_text().split())
+    examples = load_examples()
+    spec = examples.partition.spec
+    speed = next(p.default for p in demo.command.params if p.name == "speed")
+    assert spec.gpus == 2
+    assert f"two GPUs with {demo._GPU_MEMORY >> 30} GiB each, and {len(examples.jobs)} jobs" in text
+    assert f"keeps {spec.sharing.memory_reserve_percent} % in reserve" in text
+    assert 2 * 60 / speed == 8, "two hours of simulated time, which is eight minutes"
+    assert "two hours of simulated time, which is eight minutes here" in text
+    assert "runs for 10 simulated seconds" in text
+    assert 10 / speed < 1

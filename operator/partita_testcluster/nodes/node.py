@@ -200,7 +200,10 @@ class SimulatedDevice:
             self.stop(key, error)
 
     def _advance(self) -> None:
-        self._settle(self.gpu.advance(self._clock.now()))
+        now = self._clock.now()
+        while (due := self.gpu.next_event()) <= now:  # one by one, so that each is reported
+            self._settle(self.gpu.advance(due))
+        self._settle(self.gpu.advance(now))
 
     def _settle(self, ended: Sequence[Ended]) -> None:
         for key, job in self.gpu.jobs.items():

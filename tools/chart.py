@@ -2,8 +2,8 @@
 
     kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
 
-So there is one source: the objects are those of `manifests/base`, in which a few values become
-Helm's. `manifests/helm` has what only Helm wants.
+So there is one source: the objects are those of `manifests/base`, in which some fields become
+values. `manifests/helm` has the files that only Helm needs.
 """
 
 import re
@@ -29,6 +29,8 @@ JSON = re.compile(r"'?@([\w.]+)@'?")
 """Stands for a value that is no string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
 """Stands for a field that is left out where the value is empty."""
+MORE = re.compile(r"^( *)- '?@(\w+)\+@'?\n", re.MULTILINE)
+"""Stands for further items of a list."""
 
 
 def main() -> int:
@@ -62,12 +64,15 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
             document["metadata"].setdefault("annotations", {}).update(KEPT)
         if kind == "Deployment":
             _parametrise(document["spec"], SECTIONS[name])
+        if kind == "NetworkPolicy" and name == "partita-operator":
+            document["spec"]["egress"].append("@extraEgress+@")
         text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
         if "{{" in text.replace(IMAGE, ""):
             raise ValueError(f"{kind} {name} holds braces, which Helm would take for its own")
         text = text.replace(f" {NAMESPACE}\n", " '{{ .Release.Namespace }}'\n")
         text = text.replace(NAMESPACE, "{{ .Release.Namespace }}")
         text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)
+        text = MORE.sub(r"{{- range .Values.\2 }}\n\1- {{ toJson . }}\n{{- end }}\n", text)
         text = JSON.sub(r"{{ toJson .Values.\1 }}", text)
         found[f"{kind}-{name}.yaml".lower()] = text
     return found
@@ -83,6 +88,11 @@ def _parametrise(spec: dict[str, Any], section: str) -> None:
     (container,) = pod["containers"]
     container["image"] = IMAGE
     container["resources"] = f"@{section}resources@"
+    if not section:
+        container["args"].append("@extraArgs+@")
+        container["env"].append("@extraEnv+@")
+        container["volumeMounts"] = "@extraVolumeMounts?@"
+        pod["volumes"] = "@extraVolumes?@"
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ for root in ("partita", "partita_policies"):
 print("\\n".join(sorted(wrong)))
 """
 
-EXTRAS = {"matplotlib", "onnx", "opentelemetry", "safetensors", "torch"}
-"""What only training, pictures and traces need: extras of the package, which the image lacks."""
+EXTRAS = {"matplotlib", "onnx", "safetensors", "torch"}
+"""What only training and pictures need: extras of the package, which the image lacks."""
 
 
 def test_it_is_smaller_than_200_mb_and_has_no_torch(image: Image):

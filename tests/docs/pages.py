@@ -45,6 +45,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 NOT_RUN = {
+    "cluster-tool": "needs kind, k3s, minikube, a registry or a real API server",
     "make": "a target of the Makefile, which .ci/run or a developer runs",
     "port-forward": "the embedded API server has no port forwarding",
     "argocd": "needs Argo CD or Flux in the cluster; `make test-gitops` runs it",

@@ -15,6 +15,7 @@ from apiserver.build import assets
 __all__ = [
     "BASE",
     "OVERLAYS",
+    "ROOT",
     "SINGLE_NODE",
     "conforms",
     "documents",

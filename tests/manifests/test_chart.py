@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.rendering import conforms, documents, helm, kustomize, run
+from docs.pages import File, read_page
+from manifests.rendering import ROOT, conforms, documents, helm, kustomize, run
 from partita import __version__
 from support.clusters import ApiServer
 from support.kubectl import Kubectl
@@ -101,6 +102,41 @@ def test_values_reach_operator_and_console(chart: Path, api_server: ApiServer) -
         assert spec["tolerations"] == [{"operator": "Exists"}]
 
 
+def test_the_values_of_the_page_on_installation_are_the_components_of_kustomize(
+    chart: Path, schemas: Path, tmp_path: Path, api_server: ApiServer
+) -> None:
+    page = read_page(ROOT / "docs" / "how-to" / "install.md")
+    (shown,) = [step for step in page.steps if isinstance(step, File)]
+    values = tmp_path / shown.name
+    values.write_text(shown.text)
+    text = helm(chart, "--values", str(values))
+    done = conforms(text, schemas)
+    assert done.returncode == 0, done.stdout
+    found, example = documents(text), documents(kustomize("example"))
+    pod, wanted = (
+        d["Deployment", "partita-operator"]["spec"]["template"]["spec"] for d in (found, example)
+    )
+    (container,), (other,) = pod["containers"], wanted["containers"]
+    assert container["image"] == other["image"] == "registry.example.com/partita:0.1.0"
+    assert container["args"] == other["args"]
+    assert container["args"][-1] == "--verbose"
+    assert pod["imagePullSecrets"] == wanted["imagePullSecrets"]
+    assert {"name": "PARTITA_RECORD", "value": "/recordings"} in container["env"]
+    # The example's certificate and its own collector are not on the page.
+    variables = {e["name"]: e.get("value") for e in container["env"]}
+    others = {e["name"]: e.get("value") for e in other["env"]}
+    collector = "OTEL_EXPORTER_OTLP_ENDPOINT"
+    assert variables.pop(collector) == "http://otel-collector.observability:4318"
+    assert others.pop(collector) == "http://collector.example:4318"
+    assert others.pop("OTEL_EXPORTER_OTLP_CERTIFICATE") == "/certificates/ca.crt"
+    assert variables == others
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    assert mount in other["volumeMounts"]
+    assert volume in wanted["volumes"]
+    policy = "NetworkPolicy", "partita-operator"
+    assert found[policy]["spec"]["egress"] == example[policy]["spec"]["egress"]
+
+
 def test_the_console_has_values_of_its_own(chart: Path, api_server: ApiServer) -> None:
     limits = {"limits": {"memory": "1Gi"}}
     text = helm(
@@ -122,6 +158,8 @@ def test_the_console_has_values_of_its_own(chart: Path, api_server: ApiServer) -
         ("replicas=many", "/replicas"),
         ("console.replica=1", "/console"),
         ("image.repository=", "/image/repository"),
+        ("extraArgs=--verbose", "/extraArgs"),
+        ("extraVolumes[0].emptyDir.medium=Memory", "missing property 'name'"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(

@@ -6,12 +6,14 @@ import inspect
 
 import yaml
 
-from manifests.rendering import BASE
+from manifests.rendering import BASE, documents, kustomize
 from partita.cli.cluster.run import command
 from partita.cli.partitions.console import command as console_command
 from partita.console import web_server as server
+from partita.models.base import parse_memory
 from partita.operator import image
 from partita.operator import probes as health
+from support.clusters import ApiServer
 
 
 def objects(name: str) -> list[dict]:
@@ -45,6 +47,29 @@ def test_its_variables_are_read() -> None:
     (container,) = pod()["containers"]
     known = {option.envvar for option in command.params}
     assert {entry["name"] for entry in container["env"]} <= known
+
+
+def test_the_variables_of_recordings_and_traces_are_read(api_server: ApiServer) -> None:
+    pod = documents(kustomize("example"))["Deployment", "partita-operator"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    variables = {e["name"]: e.get("value") for e in container["env"]}
+    context = {
+        option.name: option.envvar for option in command.params if option.envvar in variables
+    }
+    assert context["record"] == "PARTITA_RECORD"
+    assert context["trace"] == "PARTITA_TRACE"
+    (volume,) = [v for v in container["volumeMounts"] if v["mountPath"] == "/recordings"]
+    assert variables["PARTITA_RECORD"] == volume["mountPath"]
+    limit, size = (
+        parse_memory(text)
+        for text in (
+            variables["PARTITA_RECORD_LIMIT"],
+            next(v for v in pod["spec"]["volumes"] if v["name"] == volume["name"])["emptyDir"][
+                "sizeLimit"
+            ],
+        )
+    )
+    assert limit < size, "kubelet would evict the Pod before the operator deletes old recordings"
 
 
 def test_its_probes_ask_what_is_answered() -> None:

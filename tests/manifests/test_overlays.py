@@ -192,7 +192,7 @@ def test_many_replicas_are_spread_and_one_can_be_drained(api_server: ApiServer) 
     replicas = {
         o: d["Deployment", "partita-operator"]["spec"]["replicas"] for o, d in found.items()
     }
-    assert replicas == {"base": 2, "argocd": 2, "dev": 1, "ha": 3, "single-node": 1}
+    assert replicas == {"base": 2, "argocd": 2, "dev": 1, "example": 2, "ha": 3, "single-node": 1}
     for objects in found.values():
         budget = objects["PodDisruptionBudget", "partita-operator"]["spec"]
         assert budget["maxUnavailable"] == 1

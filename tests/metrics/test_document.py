@@ -30,11 +30,11 @@ and values of fixed lists. The history of a single job is in its status and in i
 TAIL = """\
 ## Traces
 
-`partita run --trace` exports each finished job as OpenTelemetry spans over OTLP/HTTP. It needs the
-extra `trace` of the Python package and is off by default. OpenTelemetry's own environment variables,
-such as `OTEL_EXPORTER_OTLP_ENDPOINT`, set the endpoint, the headers and the sampler. The NetworkPolicy in
-[`manifests`](../manifests) allows the operator to connect to the API server only: add the collector
-and DNS to its egress rules.
+`partita run --trace` exports each finished job as OpenTelemetry spans over OTLP/HTTP. It is off by
+default. OpenTelemetry's own environment variables, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, set the
+endpoint, the headers and the sampler. The NetworkPolicy in [`manifests`](../manifests) allows the
+operator to connect to the API server only. The kustomize component `tracing` and the chart's value
+`extraEgress` add the collector and DNS to it: see [install](how-to/install.md#recordings-and-traces).
 
 The span `job` lasts from the submission to the end of the job and has the job's UID as
 `partita.job.uid`. It has one child span `attempt` for each start. The children of `attempt` are its

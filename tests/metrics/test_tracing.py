@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from metrics.collecting import Collector, collecting
-from partita.cli import main
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
 from partita.operator.spans import Span, job_span
@@ -173,12 +170,3 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
         traces.on_status(a_job(), DONE)
     assert collector.asked.wait(10)
     assert not collector.may_answer.is_set()
-
-
-def test_without_opentelemetry_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(sys.modules, "partita.operator.tracing", None)
-    result = CliRunner().invoke(main, ["run", "--trace"])
-    assert result.exit_code == 1
-    assert "pip install 'partita[trace]'" in result.output

@@ -1,4 +1,4 @@
-"""Sends a trace of each finished job to an OpenTelemetry collector; needs the extra `trace`.
+"""Sends a trace of each finished job to an OpenTelemetry collector.
 
 A trace is sent in one piece when the job has finished, from its status. So no state is kept while
 a job runs, and a restart of the operator does not split a trace.

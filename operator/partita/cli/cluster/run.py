@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partita.cli import terminal
 from partita.cli.options import MEMORY, kubeconfig_option
 
 if TYPE_CHECKING:
@@ -164,11 +163,7 @@ def _job_traces(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJo
     if not trace:
         yield lambda *_: None
         return
-    try:
-        from partita.operator.tracing import tracing
-    except ModuleNotFoundError as error:
-        raise terminal.UserError(
-            "--trace needs OpenTelemetry: pip install 'partita[trace]'"
-        ) from error
+    from partita.operator.tracing import tracing
+
     with tracing() as traces:
         yield traces.on_status

@@ -6,12 +6,12 @@ from sys import intern
 from typing import Any, Self
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GROUP
-from partita.models.quantities import parse_time
+from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
-from partita.pods.requests import Requests, amount, requests_of
+from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
 
 __all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView", "requested_devices"]
@@ -166,7 +166,7 @@ class NodeInfo:
         """Read it from a Node."""
         quantities = (body.get("status") or {}).get("allocatable") or {}
         amounts = {
-            name: amount(name, quantity)
+            name: parse_amount(name, quantity)
             for name, quantity in quantities.items()
             if not is_gpu_resource(name)
         }

@@ -1,11 +1,13 @@
-"""Amounts of memory, lengths of time and times: read from text, written, reckoned with."""
+"""Quantities, durations and times: parsed, formatted and added."""
 
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_UP, Context, Decimal, Overflow
+from functools import lru_cache
 from math import ceil
 
 __all__ = [
+    "MAX_AMOUNT",
     "MEBI",
     "QUANTITY_LIMIT",
     "format_duration",
@@ -13,6 +15,7 @@ __all__ = [
     "format_time",
     "later",
     "mebibytes",
+    "parse_amount",
     "parse_duration",
     "parse_memory",
     "parse_quantity",
@@ -26,6 +29,9 @@ QUANTITY_LIMIT = (1 << 63) - 1
 k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not tell them apart."""
 
 _LONGEST_QUOTE = 40
+MAX_AMOUNT = 1 << 60
+"""Largest amount of a resource: sums of a few stay within 64 bits."""
+
 _FIRST_YEAR, _LAST_YEAR = 1000, 2999
 """With the longest duration added (4,566 years) a time is one that Python can hold."""
 
@@ -101,6 +107,32 @@ def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
     except Overflow:
         amount = Decimal("-Infinity" if number.startswith("-") else "Infinity")
     return max(Decimal(-QUANTITY_LIMIT), min(amount, Decimal(QUANTITY_LIMIT)))
+
+
+def parse_amount(resource: str, quantity: object) -> int:
+    """Parse an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
+
+    A larger amount than `MAX_AMOUNT` counts as that.
+
+    Raises
+    ------
+    ValueError
+        It is not a quantity, or below zero.
+    """
+    if isinstance(quantity, int | float) and not isinstance(quantity, bool):
+        quantity = str(quantity)
+    return _cached(resource, quantity) if isinstance(quantity, str) else _amount(resource, quantity)
+
+
+def _amount(resource: str, quantity: object) -> int:
+    is_cpu = resource == "cpu"
+    value = parse_quantity(quantity, "2 or 500m" if is_cpu else "4Gi or 512Mi")
+    if value < 0:
+        raise ValueError(f"{quantity!r} is below zero: write an amount of 0 or more")
+    return min(ceil(value * 1000 if is_cpu else value), MAX_AMOUNT)
+
+
+_cached = lru_cache(maxsize=4096)(_amount)
 
 
 def _quoted(value: object) -> str:

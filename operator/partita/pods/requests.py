@@ -7,16 +7,12 @@ cannot be known from a template: it is seen once the Pod exists.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
-from math import ceil
 from typing import Any, NamedTuple
 
-from partita.models.quantities import parse_quantity
+from partita.models.quantities import MAX_AMOUNT, parse_amount
 
-__all__ = ["NOTHING", "Requests", "amount", "effective_requests", "requests_of"]
+__all__ = ["NOTHING", "Requests", "effective_requests", "requests_of"]
 
-_MOST = 1 << 60
-"""A larger amount counts as this one: sums of a few stay within 64 bits."""
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 """Resources that a Pod may state for all its containers together (`IsSupportedPodLevelResource`):
 two names and a prefix."""
@@ -41,30 +37,6 @@ def requests_of(amounts: Mapping[str, int]) -> Requests:
     return Requests(
         amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("ephemeral-storage", 0)
     )
-
-
-def amount(resource: str, quantity: object) -> int:
-    """Parse an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
-
-    Raises
-    ------
-    ValueError
-        It is not a quantity, or below zero.
-    """
-    if isinstance(quantity, int | float) and not isinstance(quantity, bool):
-        quantity = str(quantity)
-    if not isinstance(quantity, str):
-        parse_quantity(quantity)  # raises the error
-    return _amount(resource, str(quantity))
-
-
-@lru_cache(maxsize=4096)
-def _amount(resource: str, quantity: str) -> int:
-    is_cpu = resource == "cpu"
-    value = parse_quantity(quantity, "2 or 500m" if is_cpu else "4Gi or 512Mi")
-    if value < 0:
-        raise ValueError(f"{quantity!r} is below zero: write an amount of zero or more")
-    return min(ceil(value * 1000 if is_cpu else value), _MOST)
 
 
 def effective_requests(
@@ -107,7 +79,7 @@ def effective_requests(
     _raise_to(total, initial)
     _apply_pod_level(total, spec.get("resources") or {})
     _add(total, _amounts(spec.get("overhead") or {}))
-    return {name: min(value, _MOST) for name, value in total.items()}
+    return {name: min(value, MAX_AMOUNT) for name, value in total.items()}
 
 
 def _states(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
@@ -155,7 +127,7 @@ def _apply_pod_level(total: dict[str, int], resources: Mapping[str, Any]) -> Non
 
 
 def _amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
-    return {name: amount(name, quantity) for name, quantity in quantities.items()}
+    return {name: parse_amount(name, quantity) for name, quantity in quantities.items()}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

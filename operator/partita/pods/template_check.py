@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from partita.models.errors import describe
+from partita.models.quantities import parse_amount
 from partita.models.template import PodTemplate
 from partita.pods.node_rules import NodeRules
-from partita.pods.requests import amount
 
 __all__ = ["TemplateError", "template_problems"]
 
@@ -88,6 +88,6 @@ def _amounts(amounts: object, path: str) -> Iterator[str]:
         return
     for name, quantity in amounts.items():
         try:
-            amount(name, quantity)
+            parse_amount(name, quantity)
         except ValueError as error:
             yield f"{path}.{name}: {error}"

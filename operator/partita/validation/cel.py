@@ -16,18 +16,13 @@ from typing import Any
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-__all__ = ["CELRule", "RuleError", "activation", "compile_rule", "parse_quantity"]
+from partita.models.quantities import parse_quantity
+
+__all__ = ["QUANTITY_MESSAGE", "CELRule", "RuleError", "activation", "compile_rule"]
 
 Activation = Any  # cel_expr_python has no types
 
 _T = cel.Type
-# Suffixes of a quantity; Kubernetes API reference, "Quantity".
-_SUFFIXES = {s.strip(): Decimal(1000) ** n for n, s in enumerate("num kMGTPE", -3)} | {
-    f"{s}i": Decimal(1024) ** n for n, s in enumerate("KMGTPE", 1)
-}
-_QUANTITY = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+(?!\w))?)([numkMGTPE]|[KMGTPE]i|)", re.ASCII
-)
 # A quantity travels through CEL as a string no field can equal, its exact value behind the mark.
 _MARK = "\1quantity:"
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
@@ -35,28 +30,29 @@ _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _SELECTION = re.compile(r"(?<![.\w])(?:self|oldSelf)((?:\.[A-Za-z_]\w*)+)(?![\w(])")
 
 
+QUANTITY_MESSAGE = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+"""What kube-apiserver says of a text that is no quantity."""
+
+
 class RuleError(Exception):
     """A rule that does not compile, or that failed while it was evaluated."""
 
 
-def parse_quantity(text: str) -> Decimal:
-    """Return the value of a quantity.
-
-    Raises
-    ------
-    ValueError
-        It is none.
-    """
-    if (match := _QUANTITY.fullmatch(text)) is None:
-        raise ValueError(
-            "quantities must match the regular expression "
-            "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
-    return Decimal(match[1]) * _SUFFIXES[match[2]]
-
-
 def _wrap(text: str) -> str:
-    return f"{_MARK}{parse_quantity(text).normalize():f}"
+    try:
+        return f"{_MARK}{parse_quantity(text).normalize():f}"
+    except ValueError as e:
+        raise ValueError(QUANTITY_MESSAGE) from e
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _compare(*values: str) -> int:
@@ -81,7 +77,7 @@ def _environment() -> Any:
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
         functions=[
             _function("quantity", _T.STRING, _wrap),
-            _function("isQuantity", _T.BOOL, lambda s: _QUANTITY.fullmatch(s) is not None),
+            _function("isQuantity", _T.BOOL, _is_quantity),
             _function("isGreaterThan", _T.BOOL, lambda a, b: _compare(a, b) > 0, _T.STRING),
             _function("isLessThan", _T.BOOL, lambda a, b: _compare(a, b) < 0, _T.STRING),
             _function("compareTo", _T.INT, _compare, _T.STRING),

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from partita.validation.cel import parse_quantity
+from partita.models.quantities import parse_quantity
+from partita.validation.cel import QUANTITY_MESSAGE
 from partita_testcluster.apiserver.errors import bad_request
 
 __all__ = ["amounts", "dig", "generated_name", "new_uid", "now",
@@ -47,17 +48,17 @@ def dig(value: Any, path: str) -> Any:
 
 
 def amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
-    """Return quantities as text; a number is one as well.
+    """Return quantities as text; a number is a quantity, too.
 
     Raises
     ------
     APIError
-        400 where one is none: in Kubernetes such a body cannot even be decoded.
+        400 where one is malformed: Kubernetes cannot even decode such a body.
     """
     out = {name: str(value) for name, value in quantities.items()}
     for value in out.values():
         try:
             parse_quantity(value)
         except ValueError as e:
-            raise bad_request(str(e)) from e
+            raise bad_request(QUANTITY_MESSAGE) from e
     return out

@@ -8,12 +8,12 @@ from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
-from partita.models.quantities import format_time, mebibytes
+from partita.models.quantities import format_time, mebibytes, parse_amount
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog
 from partita_testcluster.nodes.gpu import GIB, REPORTS, Ended, SimulatedGPU, SimulatedJob, Work
-from partita_testcluster.nodes.scheduler import COMMON, CORDON, NodeCapacity, counted
+from partita_testcluster.nodes.scheduler import COMMON, CORDON, NodeCapacity
 
 __all__ = [
     "NODES",
@@ -251,7 +251,7 @@ class Machine:
         ]
         # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
         slices = {device.resource: 0 for device in self.devices}
-        own = {name: counted(name, spec.allocatable[name]) for name in COMMON}
+        own = {name: parse_amount(name, spec.allocatable[name]) for name in COMMON}
         self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
         # Labels as kubelet and GPU feature discovery set them.
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery

@@ -8,12 +8,9 @@ at: everything else about other Pods (anti-affinity, spreading, preemption).
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any, Final
 
-from partita.models.quantities import parse_quantity
-
-__all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "counted", "place", "why_not"]
+__all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "place", "why_not"]
 
 CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 """What cordoning a node means to Pods."""
@@ -24,12 +21,6 @@ _NEW: Final = "node.kubernetes.io/not-ready"
 
 COMMON: Final = ("cpu", "memory", "ephemeral-storage")
 """What every node has, and every Pod may ask for."""
-
-
-def counted(resource: str, quantity: object) -> int:
-    """Read an amount of a resource: thousandths of CPUs, bytes or a number."""
-    amount = parse_quantity(str(quantity))
-    return ceil(amount * 1000 if resource == "cpu" else amount)
 
 
 @dataclass(frozen=True, slots=True)

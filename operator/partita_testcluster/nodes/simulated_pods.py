@@ -26,10 +26,10 @@ from partita.constants import (
     DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
 )
-from partita.models.quantities import MEBI, parse_duration, parse_memory, parse_time
+from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
-from partita_testcluster.nodes.scheduler import COMMON, Wants, counted
+from partita_testcluster.nodes.scheduler import COMMON, Wants
 
 __all__ = [
     "GATED",
@@ -245,7 +245,7 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
         # What has a limit and no request requests its limit.
         for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
             if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
-                resources[name] += counted(name, value)
+                resources[name] += parse_amount(name, value)
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     affinity = spec.get("affinity") or {}
     nodes, pods = (affinity.get(kind) or {} for kind in ("nodeAffinity", "podAffinity"))

@@ -65,13 +65,21 @@ async def test_a_partition_of_a_product_that_no_node_has_says_what_there_is(
 
 
 async def test_more_gpus_than_the_cluster_has_are_reported(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=5)
+    async with system.running(1, 1, 1, 1):
+        partition = await system.partition(gpus=9)
         status = await system.partition_says(
-            partition,
-            lambda s: degraded(s, "1 Insufficient nvidia.com/gpu", "lower spec.gpus"),
+            partition, lambda s: "4 of 9 GPUs could be allocated" in message(s, "Ready")
         )
-        assert condition({"status": status}, "Degraded") == ("True", "Unschedulable")
+        assert condition({"status": status}, "Ready") == ("False", "InsufficientGPUs")
+        assert message(status, "Ready").startswith(
+            "4 of 9 GPUs are ready; 4 of 9 GPUs could be allocated: "
+            f"{partition}-4, {partition}-5, {partition}-6 and 2 more cannot start: "
+            "no node takes the Pod: 0/4 nodes are available: 4 Insufficient nvidia.com/gpu"
+        )
+        assert degraded(status, "add GPUs, free some, or lower spec.gpus")
+        assert condition({"status": status}, "Progressing")[0] == "False"
+        states = [gpu["state"] for gpu in status["gpuSummary"]]
+        assert states == ["Ready"] * 4 + ["Unschedulable"] * 5
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.succeeds()
 

@@ -390,19 +390,33 @@ class TestStatuses:
     def explained(
         self, now: float, message: str, position: int = 1, *, generation: int = 1
     ) -> bool:
+        """Note why the job waits; tell whether its status is to be updated at once."""
         why = Why(Reason.INSUFFICIENT_MEMORY, message)
-        return self.jobs.explain(UID, why, at(now), generation=generation, position=position)
+        self.jobs.explain(UID, why, at(now), generation=generation, position=position)
+        return UID in self.state.queues.job_statuses.take()
 
     def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
-        state, self.jobs = world(job_body())
+        self.state, self.jobs = world(job_body())
         self.jobs.reconcile(UID, START)
         assert self.explained(0, "8 GiB are free")
-        write(state, self.jobs)
+        write(self.state, self.jobs)
         self.jobs.reconcile(UID, at(1))
         assert not self.explained(1, "9 GiB are free")
         assert self.jobs.status(UID, at(1)) is None
         assert self.explained(15, "10 GiB are free")
         assert status(self.jobs, 15).message == "10 GiB are free"
+
+    def test_a_changed_position_is_written_once_the_status_may_be_renewed(self):
+        """The one before it has started: else the positions would have a gap for ever."""
+        self.state, self.jobs = world(job_body())
+        self.jobs.reconcile(UID, START)
+        assert self.explained(0, "8 GiB are free", position=2)
+        write(self.state, self.jobs)
+        self.jobs.reconcile(UID, at(1))
+        assert self.explained(5, "8 GiB are free", position=1)
+        assert self.jobs.status(UID, at(5)) is None
+        assert self.state.queues.job_statuses.due_in() == pytest.approx(10, abs=1)
+        assert status(self.jobs, 15).queue_position == 1
 
     @staticmethod
     def a_wish_taken_back() -> tuple[State, JobReconciler, SharedGPUJobStatus]:
@@ -437,17 +451,17 @@ class TestStatuses:
         assert status(jobs, 3).reason == "NeverFits"
 
     def test_far_back_in_the_queue_numbers_are_not_renewed(self):
-        _, self.jobs = world(job_body())
+        self.state, self.jobs = world(job_body())
         self.jobs.reconcile(UID, START)
         assert self.explained(0, "a", position=101)
-        assert not self.explained(3600, "b", position=101)
+        assert not self.explained(3600, "b", position=100)
 
     @pytest.mark.parametrize("position", [1, 101])
     def test_what_a_changed_partition_makes_of_a_message_is_told_at_once(self, position: int):
-        state, self.jobs = world(job_body())
+        self.state, self.jobs = world(job_body())
         self.jobs.reconcile(UID, START)
         self.explained(0, "quota: 1 job", position)
-        write(state, self.jobs)
+        write(self.state, self.jobs)
         assert not self.explained(1, "quota: 1 job", position)
         assert self.explained(1, "quota: 2 jobs", position, generation=2)
         assert status(self.jobs, 1).message == "quota: 2 jobs"

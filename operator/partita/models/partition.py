@@ -332,10 +332,18 @@ class GPUSummary(Model):
     jobs: Count = 0
     """Jobs on it."""
     state: Literal[
-        "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
+        "Ready",
+        "Starting",
+        "Unschedulable",
+        "Drained",
+        "Draining",
+        "Faulted",
+        "Unready",
+        "Mismatched",
     ] = "Starting"
-    """Whether it may take jobs. `Draining`: it is given back. `Drained`: somebody wants it to take
-    no jobs for a while (the GPUServer's `drainSince`)."""
+    """Whether it may take jobs. `Unschedulable`: kube-scheduler finds no GPU for its server Pod.
+    `Draining`: it is released. `Drained`: it takes no jobs for a while (the GPUServer's
+    `drainSince`)."""
     message: Annotated[str, Field(json_schema_extra=at_most(maxLength=512))] = ""
     """Why it takes no jobs, where that is known."""
 

@@ -6,7 +6,7 @@ compete for one GPU.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +24,7 @@ from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.reasons import Reason
+from partita.reconcile.reasons import Reason, stalled
 
 __all__ = ["Cycles"]
 
@@ -169,8 +169,7 @@ class Cycles:
             for preemption in result.preemptions:
                 self._tasks.create_task(self._preempt(name, kept, preemption))
             await self._committer.commit(partition, result, changes)
-            explained = self._explain(result, partition.metadata.generation)
-            self._state.queues.job_statuses.add(*explained)
+            self._explain(result, partition.metadata.generation)
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
                 self._queue.add_after(name, ASK_AGAIN)
             if result.again is not None:
@@ -206,27 +205,24 @@ class Cycles:
                     found, "Preempted", f"it is queued again: {job.name} has a higher priority"
                 )
 
-    def _explain(self, result: CycleResult, generation: int) -> Iterator[str]:
-        """Note why each job waits; yield those whose status is to be renewed for it."""
+    def _explain(self, result: CycleResult, generation: int) -> None:
+        """Note why each job waits. One that can never start has no position in the queue."""
         now = self._now()
         placed = {job.id for job, _ in result.placed}
+        waiting = {job.id: job for job in result.order if job.id not in placed}
         position = 0
-        for job in result.order:
-            if job.id not in placed:
-                position += 1
-                why = result.why[job.id]
-                if self._jobs.explain(
-                    job.id,
-                    why,
-                    now,
-                    generation=generation,
-                    position=position,
-                    bypasses=job.bypasses,
-                ):
-                    yield job.id
-        for uid in result.why.keys() - {job.id for job in result.order}:
-            if self._jobs.explain(uid, result.why[uid], now, generation=generation):
-                yield uid
+        for uid in [*waiting, *(result.why.keys() - {job.id for job in result.order})]:
+            why, job = result.why[uid], waiting.get(uid)
+            counts = job is not None and not stalled(why.reason)
+            position += counts
+            self._jobs.explain(
+                uid,
+                why,
+                now,
+                generation=generation,
+                position=position if counts else None,
+                bypasses=job.bypasses if job else 0,
+            )
 
     def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:
         if result.snapshot is None or not kept.memory.runner.shadow_counts:

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from partita.constants import GPU_RESOURCE
 from partita.informer.state import State
 from partita.informer.views import NodeView
 from partita.models import GPUPartition, GPUServer
 from partita.pods.gpu_operator import LABEL_PRODUCT
-from partita.reconcile.gpu_state import ServerState
+from partita.reconcile.gpu_state import ServerState, server_state
 
 __all__ = ["Stuck", "hindrance", "stuck_servers"]
 
@@ -30,7 +31,7 @@ def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, s
     pod = state.server_pod(server.metadata.name)
     node = state.nodes.get(server.status.node)
     match stands:
-        case "Starting":
+        case "Starting" | "Unschedulable":
             return pod.stuck if pod is not None else ""
         case "Drained" if server.spec.drain_reason is not None:
             label = node.maintenance if node is not None else ""
@@ -76,7 +77,8 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
         return Stuck("ServerPodsRefused", f"the GPUs could not be set up: {problem}")
     words: dict[str, list[str]] = {}
     placed = True
-    for server in state.servers_of(partition.metadata.name):
+    servers = state.servers_of(partition.metadata.name)
+    for server in servers:
         pod = state.server_pod(server.metadata.name)
         if server.metadata.deletion_timestamp is None and pod is not None and pod.stuck:
             words.setdefault(pod.stuck, []).append(server.metadata.name)
@@ -89,7 +91,13 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
     )
     if placed:
         return Stuck("ServerPodsStuck", told)
-    return Stuck("Unschedulable", f"{told}. {_advice(partition, state.nodes)}")
+    message = f"{told}. {_advice(partition, state.nodes)}"
+    if any(f"Insufficient {GPU_RESOURCE}" in why for why in words):
+        unscheduled = sum(server_state(s, partition, state) == "Unschedulable" for s in servers)
+        wanted = partition.spec.gpus
+        message = f"{wanted - unscheduled} of {wanted} GPUs could be allocated: {message}"
+        return Stuck("InsufficientGPUs", message)
+    return Stuck("Unschedulable", message)
 
 
 def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:

@@ -11,9 +11,16 @@ from partita.reconcile.node_fit import Host, Largest
 __all__ = ["ServerState", "largest_of", "server_state"]
 
 ServerState = Literal[
-    "Ready", "Starting", "Drained", "Draining", "Faulted", "Unready", "Mismatched"
+    "Ready",
+    "Starting",
+    "Unschedulable",
+    "Drained",
+    "Draining",
+    "Faulted",
+    "Unready",
+    "Mismatched",
 ]
-"""`Draining` GPUs are given back, `Drained` ones only take no jobs for a while."""
+"""`Draining` GPUs are released, `Drained` ones only take no jobs for a while."""
 
 
 def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
@@ -28,7 +35,9 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
     if status.holds("Faulted"):
         return "Faulted"
     if not status.uuid or not status.memory or status.condition("Ready") is None:
-        return "Starting"
+        pod = state.server_pod(server.metadata.name)
+        reason = pod.startup.reason if pod is not None and pod.startup is not None else ""
+        return "Unschedulable" if reason == "Unschedulable" else "Starting"
     if not _selected(server, partition) or server.spec.mode is not partition.spec.sharing.mode:
         return "Mismatched"
     return "Ready" if status.holds("Ready") and _is_up(server, state) else "Unready"

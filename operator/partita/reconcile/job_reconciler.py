@@ -26,9 +26,9 @@ from partita.reconcile.attempts import Ending, Surroundings
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
 from partita.reconcile.gpu_state import largest_of
-from partita.reconcile.job_record import REFRESH, JobRecord
+from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
-from partita.reconcile.job_status import AssignedPlace, job_status, same_status
+from partita.reconcile.job_status import AssignedPlace, job_status
 from partita.reconcile.lifecycle import Plan, plan
 from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_rejections import PodRejections
@@ -112,11 +112,13 @@ class JobReconciler:
         generation: int,
         position: int | None = None,
         bypasses: int = 0,
-    ) -> bool:
-        """Note why a job waits, after a cycle; tell whether its status is to be renewed."""
-        known = self._known[uid]
+    ) -> None:
+        """Note why a job waits, after a cycle, and have its status updated where it has to be."""
+        known, job = self._known[uid], self._state.jobs.get(uid)
         known.why, known.position, known.bypasses = why, position, bypasses
-        return known.is_news(why.reason, generation, now)
+        is_news = known.is_news(why.reason, generation, now)
+        if is_news or (job is not None and known.has_moved(job.status)):
+            self._state.queues.job_statuses.add(uid)
 
     def refresh_largest(self, partition: str) -> bool:
         """See whether the most that a partition could give has changed."""
@@ -348,8 +350,8 @@ class JobReconciler:
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
         """Return the status that a job should have and how soon, or None if it has it.
 
-        Numbers in a message and places in the queue change all the time; a change of these
-        alone is shown only so often.
+        Numbers in a message and positions in the queue change often: a change of these alone is
+        written only every `REFRESH`.
         """
         job, known = self._state.jobs.get(uid), self._known.get(uid)
         if job is None or known is None or known.plan is None:
@@ -368,20 +370,10 @@ class JobReconciler:
             priority_cap=cap,
             readable=not self._state.unreadable.problem(uid),
         )
-        if same_status(status, job.status):
-            if known.shown is None:
-                return None
-            if same_status(status, known.shown[0]):
-                known.shown = job.status, known.shown[1]  # once in memory, not twice
-                return None
-            known.shown = None  # and in place of what may not be written yet:
-            return status, within(job.status, status)
-        old, since = known.shown or (job.status, None)
-        fresh = known.told is not None and since is not None and now - since < REFRESH
-        if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
-            return None
-        known.shown = status, now
-        return status, within(job.status, status)
+        seconds = known.show(status, job.status, now)
+        if seconds:
+            self._state.queues.job_statuses.add_after(uid, seconds)
+        return (status, within(job.status, status)) if seconds == 0 else None
 
     def _place(self, uid: str) -> AssignedPlace | None:
         allocated = self._state.allocated(uid)
@@ -394,7 +386,3 @@ class JobReconciler:
             node=servers[0].status.node,
             beside=self._known[uid].beside,
         )
-
-
-_NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
-"""What changes all the time while a job waits."""

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from partita.models import Phase, SharedGPUJobStatus
 from partita.reconcile.attempts import Ending
+from partita.reconcile.job_status import same_status
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.reasons import Reason, Why
 
@@ -15,6 +16,8 @@ REFRESH = timedelta(seconds=15)
 """Between two writes that only renew numbers in a message or a place in the queue."""
 _SHOWN_POSITIONS = 50
 """Places at the head of a queue that are kept up to date in the statuses."""
+_NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
+"""Fields that change often while a job waits."""
 
 _TOLD_BY_CYCLES = frozenset(Reason) - {
     Reason.SCHEDULING,
@@ -90,3 +93,38 @@ class JobRecord:
             self.shown = None  # what was shown just now speaks of the partition as it was
         self.told, self.generation = (reason, now), generation
         return True
+
+    def has_moved(self, current: SharedGPUJobStatus) -> bool:
+        """Tell whether its position, at the head of the queue, is another than its status has."""
+        shown = self.shown[0] if self.shown else current
+        near = self.position is not None and self.position <= _SHOWN_POSITIONS
+        return near and self.position != shown.queue_position
+
+    def show(
+        self, status: SharedGPUJobStatus, current: SharedGPUJobStatus, now: datetime
+    ) -> float | None:
+        """Return the seconds until a status may be written, and note it where that is now.
+
+        A status that differs only in numbers is written only every `REFRESH`. Of these numbers
+        only a position is worth a write of its own: else the positions would have gaps for ever.
+
+        Returns
+        -------
+        float or None
+            None where it is not to be written.
+        """
+        if same_status(status, current):
+            if self.shown is None:
+                return None
+            if same_status(status, self.shown[0]):
+                self.shown = current, self.shown[1]  # once in memory, not twice
+                return None
+            self.shown = None  # it replaces what is perhaps not written yet
+            return 0.0
+        old, since = self.shown or (current, None)
+        fresh = self.told is not None and since is not None and now - since < REFRESH
+        if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
+            left = REFRESH - (now - since) if since else REFRESH
+            return left.total_seconds() if self.has_moved(current) else None
+        self.shown = status, now
+        return 0.0

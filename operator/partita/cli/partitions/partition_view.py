@@ -26,7 +26,7 @@ _PALETTE = (
 )
 """Soft enough for black text, and told apart beside each other on light and dark screens."""
 _STATES = {"Ready": "green", "Starting": "cyan"} | dict.fromkeys(
-    ("Drained", "Draining", "Mismatched"), "yellow"
+    ("Drained", "Draining", "Mismatched", "Unschedulable"), "yellow"
 )
 _WHOLE_NAMES_FROM = 100
 """Columns from which a job is named with its namespace in the queue."""

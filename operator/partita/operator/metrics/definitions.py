@@ -252,8 +252,8 @@ SECTIONS = (
     Section(
         "Attempts",
         "The overhead of an attempt, by step: queued, allocated, container running, first use of "
-        "the GPU. A step is counted when it is written to the job's status. The first use is reported "
-        "by the agent with a resolution of one second and written when the attempt ends.",
+        "the GPU. A step is counted when it is written to the job's status. The first use is "
+        "reported by the agent with a resolution of one second and written when the attempt ends.",
         (ATTEMPTS, RESIZES, QUEUED_TIME, START_TIME, FIRST_USE_TIME, RUN_TIME),
     ),
     Section(

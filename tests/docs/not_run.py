@@ -13,10 +13,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not any("test_pages.py" in nodeid for nodeid in ran):
         return
     terminalreporter.section("commands of the documentation that are NOT RUN")
-    for path in PAGES:
-        for command in read_page(path).commands:
-            if command.not_run:
+    commands = [(path, c) for path in PAGES for c in read_page(path).commands if c.not_run]
+    for reason, explanation in NOT_RUN.items():
+        terminalreporter.line(f"{reason}: {explanation}")
+        for path, command in commands:
+            if command.not_run == reason:
                 place = f"{path.relative_to(ROOT)}:{command.line}"
-                terminalreporter.line(
-                    f"NOT RUN {place}: {command.text.splitlines()[0]} ({NOT_RUN[command.not_run]})"
-                )
+                terminalreporter.line(f"  NOT RUN {place}: {command.text.splitlines()[0]}")

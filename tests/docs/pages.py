@@ -48,6 +48,8 @@ NOT_RUN = {
     "cluster-tool": "needs kind, k3s, minikube, a registry or a real API server",
     "make": "a target of the Makefile, which .ci/run or a developer runs",
     "port-forward": "the embedded API server has no port forwarding",
+    "real-cluster": "needs Deployments, RBAC or evictions; tests/cluster and tests/console run it on "
+    "a real cluster",
     "argocd": "needs Argo CD or Flux in the cluster; `make test-gitops` runs it",
     "gpu-node": "runs on a node with an NVIDIA GPU",
     "shell": "prepares the reader's own shell; the test does the same",

@@ -175,6 +175,87 @@ def test_yaml_is_read_as_kubectl_reads_it(text, value) -> None:
     assert values(text) == value
 
 
+def test_a_folder_without_yaml_is_an_error_that_says_what_to_pass(invoke, tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("a: b")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "a.yaml").write_text(JOB)
+    result = invoke("validate", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: {tmp_path} holds no YAML files: pass files, a folder with *.yaml or *.yml files, "
+        "or -\n"
+    )
+
+
+def test_rules_are_checked_although_something_else_is_malformed() -> None:
+    job = JOB.replace(
+        "partition: shared",
+        "partition: shared\n  slice: small\n  gpuMemory: 4Gi\n  threadPercent: lots\n  gpus: 0",
+    )
+    found = messages(job)
+    assert any("spec.threadPercent in body must be of type integer" in line for line in found)
+    assert any("spec.gpus in body should be greater than or equal to 1" in line for line in found)
+    job = JOB.replace(
+        "partition: shared", "partition: shared\n  gpuMemory: 4Gi\n  gpus: many\n  slice: small"
+    )
+    (gpus, both) = messages(job)
+    assert "spec.gpus in body must be of type integer" in gpus
+    assert "write either slice, or gpuMemory and threadPercent" in both
+
+
+def test_the_template_is_checked_although_a_field_is_unknown() -> None:
+    job = JOB.replace("partition: shared", "partition: shared\n  gpuMemry: 4Gi")
+    job = job.replace("image: program}", "image: program, env: [{name: A, value: 1}]}")
+    assert [line.split(": ", 2)[2] for line in messages(job)] == [
+        "spec.gpuMemry: unknown field: did you mean gpuMemory?",
+        "spec.template.spec.containers[0].env[0]: (A) has a value that is no string: quote it",
+    ]
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "gpu.partita.dev/ab"])
+def test_gpu_requests_of_a_template_are_warned_of(name: str, invoke, tmp_path) -> None:
+    requests = f"image: program, resources: {{limits: {{{name}: 1}}}}}}"
+    (tmp_path / "a.yaml").write_text(JOB.replace("image: program}", requests))
+    result = invoke("validate", str(tmp_path))
+    assert result.exit_code == 0, "the operator runs the job without it"
+    assert (
+        f"spec.template.spec.containers[0].resources.limits.{name}: warning: the operator removes "
+        "this: a job gets its GPU from the partition. Write how much GPU memory the job needs in "
+        f"spec.gpuMemory instead of {name}"
+    ) in result.stdout
+
+
+QUANTITIES = st.one_of(
+    st.from_regex(r"[+-]?[0-9.]{0,9}([eE][+-]?[0-9]{1,22}|[numkMGTPE]i?)?", fullmatch=True),
+    st.sampled_from(["1e99999", "\u0661", "-0", "1Ki2", "9" * 5000, "0e99999999999999999999999"]),
+    st.floats(),
+    st.integers(),
+    st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(QUANTITIES)
+def test_no_quantity_makes_it_fall_over(value: Any) -> None:
+    body = yaml.safe_load(JOB)
+    body["spec"]["gpuMemory"] = value
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {"cpu": value, "memory": value}}
+    partition = {
+        "apiVersion": body["apiVersion"],
+        "kind": "GPUPartition",
+        "metadata": {"name": "shared"},
+        "spec": {
+            "gpus": 1,
+            "quotas": [{"namespace": "a", "memory": value}],
+            "slices": [{"name": "a", "memory": value, "threadPercent": 10}],
+        },
+    }
+    content = yaml.safe_dump_all([partition, body], allow_unicode=True).encode()
+    for finding in check_files([("f", content)]).findings:
+        assert finding.message
+
+
 def test_objects_of_others_are_passed_over() -> None:
     report = check_files([("f", b"a: b\n---\n[1, 2]\n---\n---\nkind: Kustomization\n")])
     assert (report.checked, report.passed_over, report.findings) == (0, 3, [])

@@ -1,4 +1,4 @@
-"""What is wrong with resources in files: the CRDs' validation, the operator's, and across files."""
+"""Problems of resources in files, by the rules of the CRDs, of the operator, and across files."""
 
 import difflib
 import re
@@ -15,7 +15,8 @@ from partita.constants import GROUP, VERSION
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
 from partita.models.crd import RESOURCES, crds
 from partita.models.errors import describe
-from partita.pods.job_pod import device_slots
+from partita.models.template import PodTemplate
+from partita.pods.job_pod import device_slots, is_gpu_resource
 from partita.pods.template_check import template_problems
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Why
@@ -29,14 +30,13 @@ __all__ = ["Finding", "ValidationReport", "check_files"]
 
 _RESOURCES: Final = {resource.kind: resource for resource in RESOURCES}
 _API_VERSION: Final = f"{GROUP}/{VERSION}"
-_INCOMPLETE: Final = "some validation rules were not checked because the object was invalid"
 _TEMPLATE_PATH: Final = re.compile(r"(template[\w.\[\]]*) (.*)", re.DOTALL)
 _PATH_PART: Final = re.compile(r"(\w+)|\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong, or perhaps wrong, in a file."""
+    """An error or a warning, and where in a file it is."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(slots=True)
 class ValidationReport:
-    """What was checked, and what was found."""
+    """The number of objects checked, and the findings."""
 
     files: int = 0
     checked: int = 0
@@ -65,18 +65,18 @@ class ValidationReport:
 
     @property
     def errors(self) -> list[Finding]:
-        """What must be changed."""
+        """The findings that must be corrected."""
         return [f for f in self.findings if not f.warning]
 
     @property
     def warnings(self) -> list[Finding]:
-        """What may have to be changed."""
+        """The findings that may be intended."""
         return [f for f in self.findings if f.warning]
 
 
 @dataclass(slots=True)
 class _Object:
-    """One object of a file, and where in it."""
+    """One object of a file, and its place there."""
 
     file: str
     document: Document
@@ -100,7 +100,7 @@ class _Object:
 
 @dataclass(slots=True)
 class _Known:
-    """What the files hold that is right by itself."""
+    """The valid objects of the files, for the checks across files."""
 
     partitions: defaultdict[str, list[GPUPartition]] = field(
         default_factory=lambda: defaultdict(list)
@@ -165,13 +165,12 @@ def _check(found: _Object, report: ValidationReport, known: _Known) -> None:
     report.checked += 1
     problems = list(_schema_findings(found))
     report.findings += problems
-    if problems:
-        return
     try:
         resource = _RESOURCES[body["kind"]].model.parse(body)
     except ValidationError as error:
-        place = tuple(error.errors(include_url=False)[0]["loc"])
-        report.findings.append(found.finding(place, describe(error)))
+        if not problems:  # else they say it in the API server's words
+            place = tuple(error.errors(include_url=False)[0]["loc"])
+            report.findings.append(found.finding(place, describe(error)))
         return
     if isinstance(resource, GPUPartition):
         known.partitions[resource.metadata.name].append(resource)
@@ -225,7 +224,7 @@ def _schema_findings(found: _Object) -> Iterator[Finding]:
         # What the API server would append, or a name so that rules can be run that read one.
         meta["name"] = "unnamed" if unnamed else f"{prefix[:58]}00000"
     validator.default(body)
-    errors = [e for e in validator.validate(body) if not e.detail.startswith(_INCOMPLETE)]
+    errors = validator.validate(body, all_rules=True)
     if unnamed:
         del meta["name"]
     for error in errors:
@@ -298,10 +297,16 @@ def _policy_findings(found: _Object, partition: GPUPartition) -> Iterator[Findin
 
 def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[Finding]:
     problems = template_problems(job.spec.template.unpack())
+    for path, name in () if problems else _gpu_requests(job.spec.template.unpack()):
+        said = (
+            "the operator removes this: a job gets its GPU from the partition. Write how much GPU "
+            f"memory the job needs in spec.gpuMemory instead of {name}"
+        )
+        yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
     for problem in problems:
         match = _TEMPLATE_PATH.fullmatch(problem)
-        path, said = (match[1], match[2]) if match else ("template", problem)
-        yield found.finding(("spec", *_parts(path)), said)
+        place, said = (match[1], match[2]) if match else ("template", problem)
+        yield found.finding(("spec", *_parts(place)), said)
     name = job.spec.partition
     partitions = known.partitions.get(name)
     if not partitions:
@@ -325,6 +330,15 @@ def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[
             "namespace as its spec.allowedNamespaces asks"
         )
         yield found.finding(("spec", "partition"), said, warning=True)
+
+
+def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
+    """Return where a template requests GPUs as a Pod outside of Partita would."""
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(template.spec.get(kind) or ()):
+            for part, amounts in (container.get("resources") or {}).items():
+                for name in filter(is_gpu_resource, amounts or ()):
+                    yield (kind, index, "resources", part), name
 
 
 def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str] | None:

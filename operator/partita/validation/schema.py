@@ -299,7 +299,11 @@ class CRDValidator:
         return cls(versions[version]["schema"]["openAPIV3Schema"])
 
     def validate(
-        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None = None
+        self,
+        obj: Mapping[str, Any],
+        old: Mapping[str, Any] | None = None,
+        *,
+        all_rules: bool = False,
     ) -> list[FieldError]:
         """Return every violation of the schema and of its rules.
 
@@ -309,8 +313,10 @@ class CRDValidator:
             The object, pruned and with defaults.
         old
             The object it replaces, for rules that read `oldSelf`.
+        all_rules
+            As in `values.validate`.
         """
-        return validate(self.schema, obj, ... if old is None else old)
+        return validate(self.schema, obj, ... if old is None else old, all_rules=all_rules)
 
     def default(self, obj: dict[str, Any]) -> None:
         """Fill in the schema's defaults."""

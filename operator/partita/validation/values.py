@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from partita.validation.cel import RuleError, activation
+from partita.validation.cel import CELRule, RuleError, activation
 from partita.validation.field_errors import FieldError, Key, Path, text_path
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ def _plain(value: Any) -> str:
 # -- values -----------------------------------------------------------------------------------
 
 
-def validate(schema: Schema, value: Any, old: Any = ..., path: Path = ()) -> Errors:
+def validate(
+    schema: Schema, value: Any, old: Any = ..., path: Path = (), *, all_rules: bool = False
+) -> Errors:
     """Return every violation, CEL rules included.
 
     Parameters
@@ -135,18 +137,30 @@ def validate(schema: Schema, value: Any, old: Any = ..., path: Path = ()) -> Err
     value
         The value, with defaults.
     old
-        The value it replaces, `Ellipsis` if none. What did not change is not looked at (as since
+        The value it replaces, `Ellipsis` if none. What did not change is not checked (as since
         Kubernetes 1.33), and rules that read `oldSelf` are run.
     path
-        Where the value stands in its object.
+        Where the value is in its object.
+    all_rules
+        Run the rules that read nothing malformed although something else is. The API server runs
+        none then.
     """
     walk = _Walk()
     walk.visit(schema, value, old, path)
     # Of the API server's two validators only that of rules writes keys of maps in brackets.
     errors = [replace(e, path=(*path, *_without_keys(e.path[len(path) :]))) for e in walk.errors]
-    if schema.rules_below and any(e.type in _BLOCKING for e in errors):
+    malformed = [e.path for e in walk.errors if e.type in _BLOCKING]
+    if malformed and schema.rules_below and not all_rules:
         return [*errors, _BLOCKED]
-    return errors + [e for found in walk.ruled for e in _broken_rules(*found)]
+    return errors + [e for found in walk.ruled for e in _broken_rules(*found, malformed)]
+
+
+def _is_readable(rule: CELRule, path: Path, malformed: list[Path]) -> bool:
+    """Tell whether a rule on the value at a path reads nothing that is malformed."""
+    below = [p[len(path) :] for p in malformed if p[: len(path)] == path]
+    if below and not rule.selections:
+        return False
+    return not any(p[: len(s)] == s[: len(p)] for p in below for s in rule.selections)
 
 
 def _without_keys(path: Path) -> Path:
@@ -245,10 +259,12 @@ def _wrong_type(schema: Schema, value: Any, path: Path) -> FieldError:
     return FieldError(path, "Invalid type", detail, shown)
 
 
-def _broken_rules(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[FieldError]:
+def _broken_rules(
+    schema: Schema, value: Any, old: Any, path: Path, malformed: list[Path]
+) -> Iterator[FieldError]:
     variables = activation(value, old)
     for rule in schema.rules:
-        if rule.transition and old is ...:
+        if (rule.transition and old is ...) or not _is_readable(rule, path, malformed):
             continue
         try:
             why = rule.failure(variables)

@@ -67,7 +67,12 @@ def _read(paths: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
         if str(path) == "-":
             yield "<stdin>", sys.stdin.buffer.read()
             continue
-        for file in sorted(_inside(path)) if path.is_dir() else [path]:
+        files = sorted(_inside(path)) if path.is_dir() else [path]
+        if not files:
+            raise terminal.UserError(
+                f"{path} holds no YAML files: pass files, a folder with *.yaml or *.yml files, or -"
+            )
+        for file in files:
             try:
                 yield str(file), file.read_bytes()
             except OSError as error:

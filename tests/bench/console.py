@@ -18,10 +18,10 @@ import yaml
 from playwright.async_api import Page, async_playwright
 
 from console.browser.conftest import CHROMIUM, QUIET
-from console.scenes import GROUP_PATH, make_job, make_partition, make_server, put_status
+from console.sample_objects import GROUP_PATH, make_job, make_partition, make_server, put_status
 from partita.console.access import Everything
 from partita.console.feed import Feed
-from partita.console.page_state import scene_of
+from partita.console.page_state import page_state_of
 from partita.console.web_server import serve_console
 from partita.kube.client import Kube
 from partita.kube.connect import connect
@@ -104,16 +104,16 @@ async def measure_server(feed: Feed) -> None:
     times = []
     for _ in range(ROUNDS):
         start = time.process_time()
-        scene_of(feed.state)
+        page_state_of(feed.state)
         times.append(1000 * (time.process_time() - start))
-    tell("console: a scene is made, processor time", times)
+    tell("console: a page state is made, processor time", times)
 
 
 async def measure_page(page: Page, url: str, api: Api, uids: list[list[str]]) -> None:
     await page.goto(url)
     await page.wait_for_function(f"document.querySelectorAll('.gpu').length === {GPUS}")
     await page.wait_for_function(f"document.querySelectorAll('.slice').length === {GPUS * SLICES}")
-    tell("scripting: the first scene", await durations(page))
+    tell("scripting: the first state", await durations(page))
 
     async def report(gpu: int, busy: int) -> None:
         used = f"{1000 + busy}Mi"

@@ -54,6 +54,6 @@ async def test_a_viewer_with_a_token_sees_the_gpus_and_nobody_without(
             assert refused.status == 401
         async with session.get(events, headers={"Authorization": f"Bearer {viewer}"}) as stream:
             assert stream.status == 200
-            assert await stream.content.readline() == b"event: scene\n"
-            scene = json.loads((await stream.content.readline()).removeprefix(b"data: "))
-            assert shared in json.dumps(scene)
+            assert await stream.content.readline() == b"event: state\n"
+            state = json.loads((await stream.content.readline()).removeprefix(b"data: "))
+            assert shared in json.dumps(state)

@@ -9,7 +9,7 @@ from cli.objects import job, lists, node, partition, server
 from partita.cli.connection import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
-from partita.console.page_state import scene_of
+from partita.console.page_state import page_state_of
 
 NOW = datetime(2026, 1, 1, 18, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -24,7 +24,7 @@ def recalled(*objects: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """What is allocated and how many wait, by minutes before now."""
     state = state_of(lists(node(), partition(), server("gpu-0"), *objects))
     remembered = History()
-    remembered.recall(state, scene_of(state), NOW)
+    remembered.recall(state, page_state_of(state), NOW)
     points = remembered.all()["shared"]
     return {
         round((NOW.timestamp() - time) / 60): (allocated // GIB, waiting)
@@ -80,15 +80,15 @@ def test_use_is_not_made_up_for_the_time_before() -> None:
         lists(partition(), job("x", status={"phase": "Running", "attempts": [ran(9, 8, None)]}))
     )
     remembered = History()
-    remembered.recall(state, scene_of(state), NOW)
+    remembered.recall(state, page_state_of(state), NOW)
     assert {point[2] for point in remembered.all()["shared"]} == {None}
 
 
 def test_no_more_than_some_hours_are_kept() -> None:
-    scene = scene_of(state_of(lists(partition())))
+    page = page_state_of(state_of(lists(partition())))
     remembered = History()
     for n in range(history._SAMPLES + 10):
-        remembered.sample(scene, NOW + timedelta(seconds=n * PERIOD))
+        remembered.sample(page, NOW + timedelta(seconds=n * PERIOD))
     points = remembered.all()["shared"]
     assert len(points) == history._SAMPLES
     assert points[0][0] == NOW.timestamp() + 10 * PERIOD
@@ -96,6 +96,6 @@ def test_no_more_than_some_hours_are_kept() -> None:
 
 def test_a_partition_that_is_gone_is_forgotten() -> None:
     remembered = History()
-    remembered.sample(scene_of(state_of(lists(partition("a"), partition("b")))), NOW)
-    assert remembered.sample(scene_of(state_of(lists(partition("b")))), NOW).keys() == {"b"}
+    remembered.sample(page_state_of(state_of(lists(partition("a"), partition("b")))), NOW)
+    assert remembered.sample(page_state_of(state_of(lists(partition("b")))), NOW).keys() == {"b"}
     assert remembered.all().keys() == {"b"}

@@ -8,6 +8,7 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,14 @@ import aiohttp
 import pytest
 
 from console.reviews import Reviews
-from console.scenes import GROUP_PATH, make_demo, make_job, make_partition, make_server, put_status
+from console.sample_objects import (
+    GROUP_PATH,
+    make_demo,
+    make_job,
+    make_partition,
+    make_server,
+    put_status,
+)
 from partita.console import feed
 from partita.console import web_server as server
 from partita.console.access import ByToken
@@ -26,7 +34,7 @@ from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
 
-SECONDS = 20
+SECONDS = 60
 Json = dict[str, Any]
 
 
@@ -43,7 +51,7 @@ class Page:
         self._response = response
         self._rest = b""
         self.wire = b""
-        self.scene: dict[str, Json] = {}
+        self.state: dict[str, Json] = {}
         self.history: dict[str, Any] = {}
 
     async def read(self) -> tuple[str, Json]:
@@ -58,17 +66,17 @@ class Page:
         event, _, self._rest = self._rest.partition(b"\n\n")
         first, second = event.decode().split("\n")
         name, data = first.removeprefix("event: "), json.loads(second.removeprefix("data: "))
-        if name == "scene":
+        if name == "state":
             for key, fields in data.get("set", {}).items():
-                self.scene[key] = self.scene.get(key, {}) | fields
+                self.state[key] = self.state.get(key, {}) | fields
             for key in data.get("gone", ()):
-                del self.scene[key]
+                del self.state[key]
         if name == "history":
             self.history |= data
         return name, data
 
     async def until(self, holds: Any) -> None:
-        while not holds(self.scene):
+        while not holds(self.state):
             await self.read()
 
 
@@ -117,12 +125,12 @@ async def test_what_is_there_comes_at_once_and_then_what_changes(
     async with serve() as url, stream(http, url) as response:
         page = Page(response)
         name, first = await page.read()
-        assert (name, first["reset"]) == ("scene", True)
-        assert page.scene["partition/shared"]["waiting"] == 1
+        assert (name, first["reset"]) == ("state", True)
+        assert page.state["partition/shared"]["waiting"] == 1
 
         await make_server(api, "shared-0", "shared", (job, "4Gi", "1000Mi"))
         await page.until(lambda seen: "gpu/shared-0" in seen)
-        assert page.scene["gpu/shared-0"]["slices"][0]["name"] == "train"
+        assert page.state["gpu/shared-0"]["slices"][0]["name"] == "train"
 
         (await api.delete(f"{GROUP_PATH}/gpuservers/shared-0")).ok()
         await page.until(lambda seen: "gpu/shared-0" not in seen)
@@ -139,7 +147,7 @@ async def test_only_the_fields_that_changed_are_sent(http, serve, api: Api, name
         await page.read()
         await put_status(api, path, {"queuePosition": 6})
         name = ""
-        while name != "scene":
+        while name != "state":
             name, patch = await page.read()
         assert list(patch["set"].values()) == [{"position": 6}]
 
@@ -172,6 +180,80 @@ async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, mon
         await make_partition(api, "late")
         broken = False
         await page.until(lambda seen: not seen["feed"]["staleSince"] and "partition/late" in seen)
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
+
+
+async def test_a_page_reports_whether_an_operator_is_running(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    monkeypatch.setattr(feed, "CHECK_OPERATOR", 0.05)
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
+    await api.delete(f"{LEASES}/partita-operator")
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.read()
+        assert page.state["feed"]["operatorProblem"].startswith("No operator is running: ")
+        spec = {
+            "holderIdentity": "pod-1",
+            "leaseDurationSeconds": 60,
+            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        (await api.post(LEASES, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
+        await page.until(lambda seen: seen["feed"]["operatorProblem"] == "")
+        (await api.delete(f"{LEASES}/partita-operator")).ok()
+        await page.until(lambda seen: seen["feed"]["operatorProblem"] != "")
+
+
+async def get(http: aiohttp.ClientSession, url: str, token: str = "", **query: str) -> Any:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with http.get(url, params=query, headers=headers) as answer:
+        return answer.status, await (answer.json() if answer.ok else answer.text())
+
+
+async def make_ended(api: Api, name: str, namespace: str, phase: str = "Succeeded") -> Json:
+    done = {"phase": phase, "reason": phase, "completionTime": "2026-01-01T12:00:00Z"}
+    return await make_job(api, name, namespace, "shared", status=done)
+
+
+async def test_ended_jobs_are_listed_on_request(http, serve, api: Api, namespace) -> None:
+    await make_partition(api, "shared")
+    await make_ended(api, "good", namespace)
+    await make_ended(api, "bad", namespace, "Failed")
+    async with serve() as url:
+        for outcome, name in (("finished", "good"), ("failed", "bad")):
+            status, found = await get(http, f"{url}/ended", partition="shared", outcome=outcome)
+            assert status == 200
+            assert [row["name"] for row in found["rows"]] == [name]
+        for wrong in ({"outcome": "x"}, {"outcome": "failed", "offset": "-1"}):
+            assert (await get(http, f"{url}/ended", partition="shared", **wrong))[0] == 400
+
+
+async def test_the_page_of_a_job_has_its_events(http, serve, api: Api, namespace) -> None:
+    job = await make_job(api, "train", namespace, "shared", status={"message": "m" * 4096})
+    for n, about in enumerate((job["metadata"]["uid"], "another")):
+        event = {
+            "metadata": {"name": f"e{n}", "namespace": namespace},
+            "involvedObject": {
+                "kind": "SharedGPUJob", "name": "train", "namespace": namespace, "uid": about,
+            },
+            "reason": "Scheduled", "message": f"event {n}", "type": "Normal",
+            "source": {"component": "partita"},
+            "firstTimestamp": "2026-01-01T12:00:00Z", "lastTimestamp": "2026-01-01T12:00:00Z",
+            "count": 1,
+        }  # fmt: skip
+        (await api.post(f"/api/v1/namespaces/{namespace}/events", event)).ok()
+    async with serve() as url:
+        status, seen = await get(http, f"{url}/job", namespace=namespace, name="train")
+        assert status == 200
+        assert seen["message"] == "m" * 4096
+        assert [(event["reason"], event["message"]) for event in seen["events"]] == [
+            ("Scheduled", "event 0")
+        ]
+        assert seen["eventsProblem"] == ""
+        status, _ = await get(http, f"{url}/job", namespace=namespace, name="nosuch")
+        assert status == 404
 
 
 async def test_a_console_that_stops_ends_its_streams_in_order(http, serve) -> None:
@@ -224,11 +306,36 @@ async def test_other_namespaces_names_never_leave_the_server(http, serve, api: A
         await make_job(api, "veiled-late", "team-hidden", "shared", memory="9Gi")
         await make_job(api, "open-late", "team-a", "shared")
         await page.until(lambda seen: any(e.get("name") == "open-late" for e in seen.values()))
-        slices = page.scene["gpu/shared-0"]["slices"]
+        slices = page.state["gpu/shared-0"]["slices"]
         assert [piece.get("name") for piece in slices] == ["open", None]
         assert b"open" in page.wire
         assert b"veiled" not in page.wire
         assert b"team-hidden" not in page.wire
+
+
+async def test_jobs_of_other_namespaces_are_neither_listed_nor_opened(
+    http, serve, api: Api
+) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        await make_ended(api, f"done-{name}", name)
+    await make_partition(api, "shared")
+    async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
+        asked = {"partition": "shared", "outcome": "finished"}
+        status, found = await get(http, f"{url}/ended", "ada", **asked)
+        assert status == 200
+        assert (found["total"], [row["name"] for row in found["rows"]]) == (1, ["done-team-a"])
+        own = {"namespace": "team-a", "name": "done-team-a"}
+        other = {"namespace": "team-hidden", "name": "done-team-hidden"}
+        status, seen = await get(http, f"{url}/job", "ada", **own)
+        assert (status, seen["phase"]) == (200, "Succeeded")
+        assert seen["eventsProblem"] == "You may not list Events in namespace team-a."
+        missing = await get(http, f"{url}/job", "ada", **other | {"name": "nosuch"})
+        assert await get(http, f"{url}/job", "ada", **other) == missing
+        assert missing[0] == 404
+        for token, refused in (("", 401), ("expired", 401), ("nobody", 403)):
+            assert (await get(http, f"{url}/job", token, **own))[0] == refused
+            assert (await get(http, f"{url}/ended", token, **asked))[0] == refused
 
 
 async def test_a_right_that_is_taken_away_ends_the_stream(
@@ -300,8 +407,8 @@ async def test_a_viewer_who_never_reads_is_dropped_and_his_place_is_free(
     assert said < 40
 
 
-def says(text: str, scene: dict[str, Json]) -> bool:
-    message: str = scene[f"partition/{CHATTY[-1]}"]["shadow"][-1]["message"]
+def says(text: str, state: dict[str, Json]) -> bool:
+    message: str = state[f"partition/{CHATTY[-1]}"]["shadow"][-1]["message"]
     return message.startswith(text)
 
 

@@ -16,7 +16,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from typing_extensions import override
 
-from partita.constants import GROUP
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import KubernetesError
 
@@ -73,6 +72,16 @@ class ViewerAccess(Protocol):
         """
         ...
 
+    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
+        """Return whether the viewer may list another kind in a namespace.
+
+        Raises
+        ------
+        SignInError, KubernetesError
+            The viewer is unknown, or nobody can answer.
+        """
+        ...
+
 
 class Everything(ViewerAccess):
     """Shows all that the kubeconfig's own user may list: for one who runs the console himself."""
@@ -82,6 +91,10 @@ class Everything(ViewerAccess):
     @override
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
         return None
+
+    @override
+    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
+        return True
 
 
 @dataclass
@@ -121,11 +134,7 @@ class ByToken(ViewerAccess):
 
     @override
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
-        scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
-            raise SignInError
-        user = await self._user(token)
+        user = await self._user(authorization)
         if not await self._may_list(user, PARTITIONS, ""):
             raise NotAllowedError(str(user.get("username", "")))
         if await self._may_list(user, JOBS, ""):
@@ -134,7 +143,15 @@ class ByToken(ViewerAccess):
         may = await asyncio.gather(*(self._seen(user, name) for name in wanted))
         return {name for name, allowed in zip(wanted, may, strict=True) if allowed}.__contains__
 
-    async def _user(self, token: str) -> dict[str, Any]:
+    @override
+    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
+        return await self._may_list(await self._user(authorization), kind, namespace)
+
+    async def _user(self, authorization: str) -> dict[str, Any]:
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
+            raise SignInError
         key = sha256(token.encode()).digest()
         user = self._users.get(key)
         if user is not None:
@@ -170,7 +187,7 @@ class ByToken(ViewerAccess):
             "extra": {name: list(values) for name, values in extra.items()},
             "resourceAttributes": {
                 "verb": "list",
-                "group": GROUP,
+                "group": kind.group,
                 "resource": kind.plural,
                 "namespace": namespace,
             },

@@ -2,19 +2,22 @@
 
 import asyncio
 
-from partita.console.page_state import Scene, scene_of
+from partita.console.page_state import PageState, page_state_of
 from partita.informer.informer import Informer
 from partita.informer.state import State
 from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kube
+from partita.kube.operator_lease import check_operator
 
 __all__ = ["Feed"]
 
+CHECK_OPERATOR = 10.0
+"""Seconds between two reads of the operator's Lease."""
 LEAST_PAUSE = 0.25
 """Seconds between two versions: a burst of changes is one update."""
 
 
 class Feed:
-    """The cluster's state, kept up to date, and what is to be seen of it.
+    """The cluster's state, kept up to date, and what the page shows of it.
 
     Parameters
     ----------
@@ -23,12 +26,14 @@ class Feed:
     """
 
     def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._operator_problem = ""
         self.state = State()
         self._version = 0
         self._announced = asyncio.Event()
         self._announced_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._scene: Scene | None = None
+        self._page: PageState | None = None
         self.closed = False
         """Whether nothing newer will come."""
         kinds = (
@@ -46,12 +51,14 @@ class Feed:
         return self._version
 
     @property
-    def scene(self) -> Scene:
-        """What one may see of this version who may see all; made once for all viewers."""
-        if self._scene is None:
+    def page(self) -> PageState:
+        """What a viewer sees of this version who may see everything; made once for all."""
+        if self._page is None:
             failing = [one.failing_since for one in self._informers if one.failing_since]
-            self._scene = scene_of(self.state, min(failing, default=None))
-        return self._scene
+            self._page = page_state_of(
+                self.state, min(failing, default=None), self._operator_problem
+            )
+        return self._page
 
     async def newer(self, version: int) -> None:
         """Wait for a later version than this, or until it is closed."""
@@ -71,13 +78,23 @@ class Feed:
         KubernetesError
             If a list cannot be read.
         """
-        await asyncio.gather(*(informer.list() for informer in self._informers))
+        lists = (informer.list() for informer in self._informers)
+        await asyncio.gather(*lists, self._check_operator())
 
     async def run(self) -> None:
-        """Follow all kinds until cancelled."""
+        """Follow all kinds, and check whether an operator is running, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run())
+            while True:
+                await asyncio.sleep(CHECK_OPERATOR)
+                await self._check_operator()
+
+    async def _check_operator(self) -> None:
+        problem = await check_operator(self._kube)
+        if problem != self._operator_problem:
+            self._operator_problem = problem
+            self._changed()
 
     def _changed(self) -> None:
         self.state.queues.clear()  # the operator has consumers for them, the console has none
@@ -90,6 +107,6 @@ class Feed:
         self._timer = None
         self._announced_at = asyncio.get_running_loop().time()
         self._version += 1
-        self._scene = None
+        self._page = None
         self._announced.set()
         self._announced.clear()

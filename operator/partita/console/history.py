@@ -3,7 +3,7 @@
 from collections import deque
 from datetime import datetime
 
-from partita.console.page_state import Scene
+from partita.console.page_state import PageState
 from partita.informer.state import State
 from partita.models import Phase
 
@@ -24,7 +24,7 @@ class History:
     def __init__(self) -> None:
         self._rings: dict[str, deque[Point]] = {}
 
-    def recall(self, state: State, scene: Scene, now: datetime) -> None:
+    def recall(self, state: State, page: PageState, now: datetime) -> None:
         """Fill in the hours before now from what the jobs' statuses tell.
 
         Jobs that are deleted tell nothing, so it may be too little; a GPU's use is not told at
@@ -32,7 +32,7 @@ class History:
         """
         end = int(now.timestamp()) // PERIOD * PERIOD
         start = end - HOURS * 3600
-        for entity in scene.values():
+        for entity in page.values():
             if entity["kind"] != "partition" or not entity["exists"]:
                 continue
             allocated, waiting = [0] * (_SAMPLES + 1), [0] * (_SAMPLES + 1)
@@ -55,9 +55,9 @@ class History:
             busy = next((n for n, point in enumerate(ring) if point[1] or point[3]), len(ring))
             self._rings[entity["name"]] = deque(ring[busy:-1], maxlen=_SAMPLES)
 
-    def sample(self, scene: Scene, now: datetime) -> dict[str, list[Point]]:
+    def sample(self, page: PageState, now: datetime) -> dict[str, list[Point]]:
         """Add what is now, and return just that."""
-        partitions = [e for e in scene.values() if e["kind"] == "partition" and e["exists"]]
+        partitions = [e for e in page.values() if e["kind"] == "partition" and e["exists"]]
         added: dict[str, list[Point]] = {}
         for seen in partitions:
             point = (

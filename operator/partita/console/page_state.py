@@ -1,7 +1,7 @@
-"""What the page shows, as flat JSON objects by key; what changed between two of it. Pure.
+"""What the page shows, as flat JSON objects by key, and what changed between two versions. Pure.
 
-A viewer sees the names of his own namespaces. What belongs to others keeps its size, and a key
-that tells nothing.
+A viewer sees the names of the namespaces whose jobs it may list. What belongs to others keeps its
+size, and a key that reveals nothing.
 """
 
 import re
@@ -12,14 +12,16 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from partita.console.jobs import RUNNING, ended_counts, quotas, running_row
 from partita.console.view import GPUView, PartitionView, SliceView, WaitingView, partitions_view
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
+from partita.reconcile.reasons import stalled
 
-__all__ = ["Patch", "Scene", "changes", "namespaces_of", "scene_for", "scene_of"]
+__all__ = ["PageState", "Patch", "changes", "namespaces_of", "page_state_of", "visible_state"]
 
 Entity = dict[str, Any]
-Scene = dict[str, Entity]
+PageState = dict[str, Entity]
 Patch = dict[str, Any]
 
 _SECRET = secrets.token_bytes(32)
@@ -33,25 +35,39 @@ def _opaque(uid: str) -> str:
     return blake2b(uid.encode(), key=_SECRET, digest_size=9).hexdigest()
 
 
-def scene_of(state: State, stale_since: datetime | None = None) -> Scene:
-    """Return what one sees who may see all.
+def page_state_of(
+    state: State, stale_since: datetime | None = None, operator_problem: str = ""
+) -> PageState:
+    """Return what a viewer sees who may see everything.
 
     Parameters
     ----------
     stale_since
         Since when the cluster is not followed; None while it is.
+    operator_problem
+        Why no operator is running; empty while one is.
     """
     now = datetime.now(UTC)
-    scene: Scene = {"feed": {"kind": "feed", "staleSince": stale_since and _seconds(stale_since)}}
+    stale = stale_since and stale_since.timestamp()
+    page: PageState = {
+        "feed": {"kind": "feed", "staleSince": stale, "operatorProblem": operator_problem}
+    }
     for seen in partitions_view(state, now):
         partition = state.partitions.get(seen.name)
-        scene[f"partition/{seen.name}"] = _partition(seen, partition)
+        page[f"partition/{seen.name}"] = {
+            **_partition(seen, partition),
+            "quotas": quotas(state, partition),
+            **ended_counts(state, seen.name),
+        }
         for gpu in seen.gpus:
-            scene[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition)
+            page[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition)
         for waiting in seen.queue:
             row = _waiting(waiting, seen.name, now)
-            scene[f"job/{_opaque(f'{waiting.namespace}/{waiting.name}')}"] = row
-    return scene
+            page[f"job/{_opaque(f'{waiting.namespace}/{waiting.name}')}"] = row
+        for job in state.jobs_of(seen.name):
+            if job.status.phase in RUNNING:
+                page[f"job/{_opaque(job.key)}"] = {"kind": "job", **running_row(job)}
+    return page
 
 
 def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
@@ -145,6 +161,8 @@ def _slice(piece: SliceView) -> Entity:
 def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
     return {
         "kind": "job",
+        "list": "waiting",
+        "stuck": stalled(row.reason),
         "partition": partition,
         "position": row.position,
         "namespace": row.namespace,
@@ -153,33 +171,32 @@ def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
         "phase": row.phase,
         "reason": row.reason,
         "message": row.message,
-        "since": round(_seconds(now) - row.waiting),
+        "since": round(now.timestamp() - row.waiting),
     }
 
 
-def _seconds(time: datetime) -> float:
-    return time.timestamp()
-
-
-def namespaces_of(scene: Scene) -> set[str]:
-    """Return the namespaces whose names a scene has."""
+def namespaces_of(page: PageState) -> set[str]:
+    """Return the namespaces whose names a page has."""
     found = set()
-    for entity in scene.values():
+    for entity in page.values():
         if entity["kind"] == "job":
             found.add(entity["namespace"])
         elif entity["kind"] == "gpu":
             found.update(piece["namespace"] for piece in entity["slices"])
+        elif entity["kind"] == "partition":
+            found.update(quota["namespace"] for quota in entity["quotas"])
+            found.update(entity["finished"], entity["failed"])
     return found
 
 
-def scene_for(scene: Scene, sees: Callable[[str], bool]) -> Scene:
-    """Return as much of a scene as one may see who sees only some namespaces.
+def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
+    """Return as much of a page as one may see who sees only some namespaces.
 
     What policies and the operator say in their own words is left out: it may name anybody's jobs.
     """
-    own: Scene = {}
+    own: PageState = {}
     asked = set()
-    for key, entity in scene.items():
+    for key, entity in page.items():
         match entity["kind"]:
             case "job" if not sees(entity["namespace"]):
                 own[key] = _hidden_job(entity)
@@ -190,7 +207,7 @@ def scene_for(scene: Scene, sees: Callable[[str], bool]) -> Scene:
                 slices = [s if sees(s["namespace"]) else _hidden_slice(s) for s in entity["slices"]]
                 own[key] = {**entity, "slices": slices}
             case "partition":
-                own[key] = _discreet(entity)
+                own[key] = _discreet(entity, sees)
             case _:
                 own[key] = entity
     # A partition that does not exist is a name that a job's author made up.
@@ -213,22 +230,25 @@ def _hidden_slice(piece: Entity) -> Entity:
 
 
 def _hidden_job(job: Entity) -> Entity:
-    kept = {key: job[key] for key in ("kind", "partition", "position", "phase")}
+    kept = {key: job[key] for key in ("kind", "list", "partition", "position", "phase", "stuck")}
     return {**kept, "namespace": None, "asks": job["asks"] if _SIZE.fullmatch(job["asks"]) else ""}
 
 
-def _discreet(partition: Entity) -> Entity:
+def _discreet(partition: Entity, sees: Callable[[str], bool]) -> Entity:
     policy = partition["policy"]
     return {
         **partition,
+        "quotas": [quota for quota in partition["quotas"] if sees(quota["namespace"])],
+        "finished": {name: n for name, n in partition["finished"].items() if sees(name)},
+        "failed": {name: n for name, n in partition["failed"].items() if sees(name)},
         "trouble": partition["troubleReason"],
         "policy": policy and {**policy, "message": ""},
         "shadow": [{**shadow, "message": ""} for shadow in partition["shadow"]],
     }
 
 
-def changes(old: Scene, new: Scene) -> Patch:
-    """Return what turns one scene into the other: fields to set by key, and keys that are gone.
+def changes(old: PageState, new: PageState) -> Patch:
+    """Return what turns one page into the other: fields to set by key, and keys that are gone.
 
     A field that is gone is set to null.
     """

@@ -10,7 +10,7 @@ from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.quantities import seconds_since
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
-from partita.reconcile.reasons import Why
+from partita.reconcile.reasons import Why, stalled
 
 __all__ = [
     "GPUView",
@@ -157,11 +157,13 @@ def _waits(job: SharedGPUJob) -> bool:
     return job.status.phase in {None, Phase.QUEUED, Phase.SUSPENDED}
 
 
-def _place(job: SharedGPUJob) -> tuple[bool, bool, int, float, str]:
+def _place(job: SharedGPUJob) -> tuple[bool, bool, bool, int, float, str]:
+    """Sort by the queue's order; jobs that can never start come last, then suspended ones."""
     created = job.metadata.creation_timestamp
     position = job.status.queue_position
     return (
         job.spec.suspend,
+        stalled(job.status.reason),
         position is None,
         position or 0,
         created.timestamp() if created else 0.0,

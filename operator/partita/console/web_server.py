@@ -1,8 +1,8 @@
 """Serves the page, and its figures as server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from kubernetes.aio.client import ApiClient
 from partita.console.access import NotAllowedError, SignInError, ViewerAccess
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
-from partita.console.page_state import Scene, changes, namespaces_of, scene_for
-from partita.kube.client import Kube
+from partita.console.jobs import ENDED, ended_namespaces, ended_page, event_row, job_in_full
+from partita.console.page_state import PageState, changes, namespaces_of, visible_state
+from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import KubernetesError
+from partita.models import SharedGPUJob
 
 __all__ = ["serve_console"]
 
@@ -41,9 +43,12 @@ _HEADERS = {
 _OURSELVES = {"localhost", "127.0.0.1", "[::1]"}
 
 SILENCE = 15.0
-"""Seconds after which a viewer is told that nothing is new, and his rights are looked at again."""
+"""Seconds without a change after which the stream sends a sign of life and checks the viewer's
+rights again."""
 PATIENCE = 10.0
-"""Seconds in which a viewer must take what is sent, else he is dropped."""
+"""Seconds in which a viewer must read what is sent; after that the stream is closed."""
+EVENTS_SHOWN = 100
+"""Events of one job that are sent, the latest ones."""
 MOST_VIEWERS = 200
 """Streams at a time."""
 
@@ -59,7 +64,7 @@ async def serve_console(
     api
         How the cluster is read; the caller closes it.
     access
-        Decides what is shown to whom. Where it asks nobody who he is, the page is served under the
+        Decides what is shown to whom. Where viewers need no token, the page is served under the
         names of this machine alone, and `host` must be a loopback address.
 
     Raises
@@ -69,14 +74,17 @@ async def serve_console(
     OSError
         The port is taken.
     """
-    feed, history = Feed(Kube(api)), History()
+    kube = Kube(api)
+    feed, history = Feed(kube), History()
     await feed.load()
-    history.recall(feed.state, feed.scene, datetime.now(UTC))
-    console = _Console(feed, history, access)
+    history.recall(feed.state, feed.page, datetime.now(UTC))
+    console = _Console(kube, feed, history, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(console.end)
     app.router.add_get("/events", console.events)
+    app.router.add_get("/ended", console.ended)
+    app.router.add_get("/job", console.job)
     app.router.add_get("/healthz", _healthz)
     for path in sorted(_STATIC.iterdir()):
         name = "" if path.name == "index.html" else path.name
@@ -96,9 +104,10 @@ async def serve_console(
 
 
 class _Console:
-    """Sends each viewer what he may see, and then what has changed of it."""
+    """Sends each viewer what it may see, and then what has changed of it."""
 
-    def __init__(self, feed: Feed, history: History, access: ViewerAccess) -> None:
+    def __init__(self, kube: Kube, feed: Feed, history: History, access: ViewerAccess) -> None:
+        self._kube = kube
         self._feed = feed
         self._history = history
         self._access = access
@@ -110,7 +119,7 @@ class _Console:
     async def remember(self) -> None:
         """Sample for ever."""
         while True:
-            self._points = self._history.sample(self._feed.scene, datetime.now(UTC))
+            self._points = self._history.sample(self._feed.page, datetime.now(UTC))
             self._sampled += 1
             await asyncio.sleep(PERIOD)
 
@@ -121,28 +130,17 @@ class _Console:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Answer with an endless stream."""
         authorization = request.headers.get("Authorization", "")
-        try:
-            version, scene = await self._scene(authorization)
-        except SignInError:
-            raise web.HTTPUnauthorized(
-                text="this token is missing, expired, or not for this cluster",
-                headers={"WWW-Authenticate": "Bearer"},
-            ) from None
-        except NotAllowedError as error:
-            raise web.HTTPForbidden(
-                text=f"{error} may not list gpupartitions.partita.dev, ask for a role that may"
-            ) from None
-        except KubernetesError:
-            raise web.HTTPServiceUnavailable(text="the API server does not answer") from None
+        with _refusals():
+            version, page = await self._visible(authorization)
         if self._viewers >= MOST_VIEWERS:
             raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self._viewers += 1
         try:
             await response.prepare(request)
-            await self._stream(response, authorization, version, scene)
+            await self._stream(response, authorization, version, page)
         except (SignInError, NotAllowedError, KubernetesError):
-            pass  # the browser asks again, and is told why
+            pass  # the browser connects again and gets the reason
         except TimeoutError:
             self._log.info("a viewer that does not read is dropped")
             if request.transport is not None:
@@ -153,39 +151,113 @@ class _Console:
             self._viewers -= 1
         return response
 
+    async def ended(self, request: web.Request) -> web.Response:
+        """Answer with a page of the jobs that finished or failed in a partition."""
+        query = request.query
+        partition, outcome = query.get("partition", ""), query.get("outcome", "")
+        offset = query.get("offset", "0")
+        if outcome not in ENDED or not (offset.isdecimal() and len(offset) < 10):
+            raise web.HTTPBadRequest(text="write outcome=finished or failed, and offset=NUMBER")
+        state = self._feed.state
+        with _refusals():
+            sees = await self._access.sees(
+                request.headers.get("Authorization", ""), ended_namespaces(state, partition)
+            )
+        page = ended_page(
+            state,
+            partition,
+            outcome,
+            sees=sees or (lambda _: True),
+            text=query.get("text", "").lower(),
+            offset=int(offset),
+        )
+        return _json(page)
+
+    async def job(self, request: web.Request) -> web.Response:
+        """Answer with everything about one job."""
+        namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
+        authorization = request.headers.get("Authorization", "")
+        with _refusals():
+            sees = await self._access.sees(authorization, {namespace})
+            jobs = self._feed.state.jobs.values()
+            key = f"{namespace}/{name}"
+            found = next((job for job in jobs if job.key == key), None)
+            # Whether a job exists is not for those who may not see it.
+            if found is None or not (sees is None or sees(namespace)):
+                raise web.HTTPNotFound(text="it does not exist, or you may not see it")
+            events, problem = await self._events(authorization, found)
+        return _json(
+            {**job_in_full(self._feed.state, found), "events": events, "eventsProblem": problem}
+        )
+
+    async def _events(self, authorization: str, job: SharedGPUJob) -> tuple[list[Any], str]:
+        """Return the Events of a job, and why they cannot be shown."""
+        namespace = job.metadata.namespace
+        try:
+            if not await self._access.may_list(authorization, EVENTS, namespace):
+                return [], f"You may not list Events in namespace {namespace}."
+            uid = f"involvedObject.uid={job.metadata.uid}"
+            found, _ = await self._kube.list(EVENTS, namespace=namespace, field_selector=uid)
+        except KubernetesError as error:
+            return [], f"The console cannot read Events: {error.message}."
+        rows = sorted(map(event_row, found), key=lambda row: str(row["time"]), reverse=True)
+        return rows[:EVENTS_SHOWN], ""
+
     async def _stream(
-        self, response: web.StreamResponse, authorization: str, version: int, scene: Scene
+        self, response: web.StreamResponse, authorization: str, version: int, page: PageState
     ) -> None:
-        # Nothing is queued: a viewer who is slow gets the difference to what he got last.
-        sampled, known = self._sampled, self._known(scene)
+        # Nothing is queued: a slow viewer gets the difference to what was sent last.
+        sampled, known = self._sampled, self._known(page)
         history = {name: p for name, p in self._history.all().items() if name in known}
-        await _send(response, "scene", {"reset": True, **changes({}, scene)})
+        await _send(response, "state", {"reset": True, **changes({}, page)})
         await _send(response, "history", history)
-        sent = scene
+        sent = page
         while not self._feed.closed:
             try:
                 async with asyncio.timeout(SILENCE):
                     await self._feed.newer(version)
             except TimeoutError:
                 await _send(response, "still", {})
-            version, scene = await self._scene(authorization)
-            if patch := changes(sent, scene):
-                await _send(response, "scene", patch)
-            sent = scene
+            version, page = await self._visible(authorization)
+            if patch := changes(sent, page):
+                await _send(response, "state", patch)
+            sent = page
             if sampled != self._sampled:
-                sampled, known = self._sampled, self._known(scene)
+                sampled, known = self._sampled, self._known(page)
                 points = {name: p for name, p in self._points.items() if name in known}
                 await _send(response, "points", points)
 
-    async def _scene(self, authorization: str) -> tuple[int, Scene]:
+    async def _visible(self, authorization: str) -> tuple[int, PageState]:
         """Return the newest version's number, and what this viewer may see of it."""
-        version, scene = self._feed.version, self._feed.scene
-        sees = await self._access.sees(authorization, namespaces_of(scene))
-        return version, scene if sees is None else scene_for(scene, sees)
+        version, page = self._feed.version, self._feed.page
+        sees = await self._access.sees(authorization, namespaces_of(page))
+        return version, page if sees is None else visible_state(page, sees)
 
     @staticmethod
-    def _known(scene: Scene) -> set[str]:
-        return {entity["name"] for entity in scene.values() if entity["kind"] == "partition"}
+    def _known(page: PageState) -> set[str]:
+        return {entity["name"] for entity in page.values() if entity["kind"] == "partition"}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn a viewer's missing rights into an answer that names them."""
+    try:
+        yield
+    except SignInError:
+        raise web.HTTPUnauthorized(
+            text="this token is missing, expired, or not for this cluster",
+            headers={"WWW-Authenticate": "Bearer"},
+        ) from None
+    except NotAllowedError as error:
+        raise web.HTTPForbidden(
+            text=f"{error} may not list gpupartitions.partita.dev, ask for a role that may"
+        ) from None
+    except KubernetesError:
+        raise web.HTTPServiceUnavailable(text="the API server does not answer") from None
+
+
+def _json(data: dict[str, Any]) -> web.Response:
+    return web.Response(body=orjson.dumps(data), content_type="application/json")
 
 
 async def _send(response: web.StreamResponse, event: str, data: dict[str, Any]) -> None:

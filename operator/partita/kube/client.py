@@ -143,6 +143,7 @@ class Kube:
         *,
         namespace: str = "",
         label_selector: str = "",
+        field_selector: str = "",
         accept: str = "application/json",
     ) -> tuple[list[Json], str]:
         """Return all objects and the resource version of the list.
@@ -156,9 +157,8 @@ class Kube:
             If any page of it failed: a part of a list is never taken for the whole.
         """
         items: list[Json] = []
-        query = {"limit": str(PAGE)}
-        if label_selector:
-            query["labelSelector"] = label_selector
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        query = {"limit": str(PAGE)} | {name: text for name, text in selectors.items() if text}
         while True:
             path = kind.path(namespace=namespace)
             try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
 from console.reviews import Reviews
-from console.scenes import (
+from console.sample_objects import (
     GROUP_PATH,
     make_demo,
     make_job,
@@ -16,6 +18,7 @@ from console.scenes import (
     make_server,
     put_status,
 )
+from partita.console import feed
 from partita.console.access import ByToken
 from support.api import MERGE, Api
 
@@ -56,6 +59,7 @@ async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
         rows = page.locator(".queue tbody tr")
         await expect(rows).to_have_count(6)
         await expect(rows.nth(3)).to_contain_text("GPU held")
+        await expect(rows.nth(4)).to_contain_text("Never fits")
         await expect(rows.last).to_contain_text("Suspended")
         await expect(page.locator(".policies li")).to_contain_text(
             ["lookahead", "same in 93 % of 1,284", "same in 69 %"]
@@ -76,7 +80,7 @@ async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespa
         await expect(page.locator(".slice")).to_have_text(["train"])
         path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
         await put_status(api, path, {"phase": "Running"})
-        await expect(page.locator(".queue")).to_contain_text("Nobody waits.")
+        await expect(page.locator(".queue")).to_contain_text("No job is waiting.")
         usage = {"usage": {"jobs": {job["metadata"]["uid"]: {"memory": "5Gi"}}}}
         await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", usage)
         await expect(page.locator(".slice i")).to_have_attribute("style", "width: 50%;")
@@ -250,13 +254,160 @@ async def test_it_connects_again_when_the_console_comes_back(serve, visit, api: 
         await expect(page.locator("#live")).to_have_text("Live")
 
 
-async def test_the_picture(serve, visit, api: Api, pytestconfig) -> None:
-    """Draws docs/images/console.png where `--picture` says so; what is drawn is tested above."""
+async def test_each_list_has_its_jobs_and_each_job_its_page(serve, visit, api: Api) -> None:
+    await demo(api)
+    failed = {
+        "phase": "Failed", "reason": "OutOfMemory", "message": "used more than 8.0 GiB: ask for more",
+        "completionTime": "2026-01-01T12:00:00Z", "peakMemory": "8Gi",
+        "attempts": [
+            {"number": 1, "servers": ["shared-0"], "node": "gpu-node-1", "pod": "diverged-1",
+             "memory": "8Gi", "peakMemory": "8Gi", "startTime": "2026-01-01T11:00:00Z",
+             "endTime": "2026-01-01T12:00:00Z", "outcome": "OutOfMemory", "exitCode": 1,
+             "message": "CUDA out of memory"},
+        ],
+    }  # fmt: skip
+    await make_job(api, "diverged", "speech", "shared", memory="8Gi", status=failed)
+    async with serve() as url:
+        page = await visit(url)
+        tabs = page.locator(".tabs button")
+        await expect(tabs).to_have_text(["Waiting 6", "Running 8", "Finished 10", "Failed 1"])
+        rows = page.locator(".queue tbody tr")
+        await tabs.nth(1).click()
+        await expect(rows).to_have_count(8)
+        await tabs.nth(2).click()
+        await expect(rows).to_have_count(10)
+        await tabs.nth(3).click()
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text("used more than 8.0 GiB: ask for more")
+        await rows.get_by_role("link", name="diverged").click()
+        assert page.url == f"{url}/#/jobs/speech/diverged"
+        job = page.locator("#job")
+        for text in (
+            "speech/diverged", "Failed", "Out of memory used more than 8.0 GiB: ask for more",
+            "Attempt 1: Out of memory", "ran for 1 h 0 min", "CUDA out of memory",
+            "8.0 GiB allocated, at most 8.0 GiB used", "shared-0 on gpu-node-1",
+            "partita logs diverged -n speech", "kubectl -n speech logs diverged-1",
+        ):  # fmt: skip
+            await expect(job).to_contain_text(text)
+        await expect(page.locator("#board")).to_be_hidden()
+        await page.go_back()
+        await expect(page.locator(".gpu")).to_have_count(4)
+        await expect(job).to_be_hidden()
+
+
+async def test_the_page_of_a_job_can_be_opened_directly_and_follows_the_job(
+    serve, visit, api: Api, namespace
+) -> None:
+    await make_partition(api, "shared")
+    waits = {"phase": "Queued", "reason": "NeverFits", "message": "ask for less"}
+    await make_job(api, "train", namespace, "shared", status=waits)
+    async with serve() as url:
+        page = await visit(f"{url}/#/jobs/{namespace}/train")
+        job = page.locator("#job")
+        await expect(job.get_by_role("heading", level=1)).to_have_text(f"{namespace}/train")
+        await expect(job).to_contain_text("Never fits ask for less")
+        path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
+        await put_status(api, path, {"phase": "Running", "reason": "", "message": ""})
+        await expect(job.locator(".badge")).to_have_text("Running")
+
+
+async def test_a_job_that_does_not_exist_is_reported(serve, visit, api: Api) -> None:
+    await make_partition(api, "shared")
+    async with serve() as url:
+        page = await visit(f"{url}/#/jobs/team/nosuch", quiet=False)
+        await expect(page.locator("#job .trouble")).to_have_text(
+            "This job cannot be shown: it does not exist, or you may not see it."
+        )
+
+
+async def test_a_long_list_of_finished_jobs_is_shown_in_parts(
+    serve, visit, api: Api, namespace
+) -> None:
+    await make_partition(api, "shared")
+    done = {"phase": "Succeeded", "completionTime": "2026-01-01T12:00:00Z"}
+    for n in range(60):
+        await make_job(api, f"done-{n:02}", namespace, "shared", status=done)
+    async with serve() as url:
+        page = await visit(url)
+        await page.get_by_role("button", name="Finished 60").click()
+        rows = page.locator(".queue tbody tr")
+        await expect(rows).to_have_count(50)
+        await expect(page.locator(".queue .count")).to_have_text("50 of 60 jobs shown")
+        await page.get_by_role("button", name="Show more (10 left)").click()
+        await expect(rows).to_have_count(60)
+        await page.locator("#filter").fill("done-07")
+        await expect(rows).to_have_count(1)
+
+
+async def test_quotas_are_shown_with_limit_and_use(serve, visit, api: Api, namespace) -> None:
+    quotas = [{"namespace": namespace, "memory": "8Gi", "jobs": 4}]
+    await make_partition(api, "shared", quotas=quotas)
+    job = await make_job(api, "train", namespace, "shared")
+    await make_server(api, "shared-0", "shared", (job, "6Gi", "1024Mi"))
+    async with serve() as url:
+        page = await visit(url)
+        await expect(page.locator(".quotas li p")).to_have_text(["6.0 of 8.0 GiB", "1 of 4 jobs"])
+        fill = page.locator(".quotas .meter i")
+        await expect(fill).to_have_attribute("style", "width: 75%;")
+
+
+async def test_the_legend_names_the_colours_of_the_namespaces(serve, visit, api: Api) -> None:
     await demo(api)
     async with serve() as url:
-        page = await visit(url, color_scheme="light")
-        await expect(page.locator(".gpu")).to_have_count(4)
-        picture = await page.screenshot(full_page=True)
-        assert len(picture) < 200_000
-        if (path := pytestconfig.getoption("--picture")) is not None:
-            path.write_bytes(picture)
+        page = await visit(url)
+        signs = page.locator(".legend li")
+        await expect(signs.first).to_have_text("language")
+        await expect(page.locator(".legend")).to_contain_text("memory allocated to a job")
+        ground = "node => getComputedStyle(node).backgroundColor"
+        colour = await page.locator(".slice", has_text="embed-docs").evaluate(ground)
+        assert await signs.first.locator("i").evaluate(ground) == colour
+
+
+async def test_the_chart_has_units_and_a_range_that_fits(serve, visit, api: Api) -> None:
+    await demo(api)
+    async with serve() as url:
+        page = await visit(url)
+        # 85 of 148.8 GiB are allocated, 5 jobs wait, and the first job started 340 minutes ago.
+        await expect(page.locator(".axis.memory span")).to_have_text(["0", "50", "100 GiB"])
+        await expect(page.locator(".axis.jobs span")).to_have_text(["0", "2", "4", "6 jobs"])
+        times = page.locator(".axis.times span")
+        assert 5 <= await times.count() <= 6
+        boxes = [await label.bounding_box() for label in await times.all()]
+        assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes))
+
+
+async def test_a_missing_operator_is_announced_until_one_runs(
+    serve, visit, api: Api, monkeypatch
+) -> None:
+    monkeypatch.setattr(feed, "CHECK_OPERATOR", 0.05)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
+    async with serve() as url:
+        page = await visit(url)
+        banner = page.locator("#operator")
+        await expect(banner).to_contain_text("No operator is running")
+        spec = {
+            "holderIdentity": "pod-1",
+            "leaseDurationSeconds": 60,
+            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        (await api.post(leases, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
+        await expect(banner).to_be_hidden()
+        (await api.delete(f"{leases}/partita-operator")).ok()
+        await expect(banner).to_be_visible()
+
+
+async def test_names_that_a_narrow_bar_cuts_off_are_listed_on_a_phone(
+    serve, visit, api: Api
+) -> None:
+    await demo(api)
+    async with serve() as url:
+        page = await visit(url, **PHONE | {"viewport": {"width": 375, "height": 812}})
+        names = page.locator(".gpu").first.locator(".names a")
+        await expect(names).to_have_text(["train-detector", "asr-finetune", "embed-docs"])
+        cut = "all => all.filter(node => node.scrollWidth > node.clientWidth + 1).length"
+        for place in (".names a", ".job a", ".why", ".legend li"):
+            assert await page.locator(place).evaluate_all(cut) == 0
+        await names.nth(1).click()
+        await expect(page.locator("#job h1")).to_have_text("speech/asr-finetune")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 375

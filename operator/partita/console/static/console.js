@@ -1,42 +1,45 @@
-// The page: signs in, follows the cluster, and shows what has changed.
+// The page: signs in, follows the cluster, shows what has changed, and opens the pages of jobs.
 
 import { el, Keyed, put, say } from "./dom.js";
+import { JobPage } from "./job.js";
+import { matches } from "./jobs.js";
 import { makePartition, updatePartition } from "./partition.js";
-import { matches } from "./queue.js";
-import { follow, Refused } from "./stream.js";
+import { fetchJson, follow, Refused } from "./stream.js";
 import { ago } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-const [board, detail, filter, form, jump, leave, live, notice] = ["board", "detail", "filter", "sign-in", "jump", "leave", "live", "notice"].map(byId);
+const [board, detail, filter, form, jump, leave, live, notice, operator] = ["board", "detail", "filter", "sign-in", "jump", "leave", "live", "notice", "operator"].map(byId);
 
 const MEASURED = 500; // updates whose times are kept, for those who look (performance.getEntries)
 
-let scene = new Map();
+let entities = new Map();
 let updates = 0;
 let following = null;
 let token = "";
 
-const sections = new Keyed(board, makePartition, () => {});
+const get = (path) => fetchJson(token, path);
+const jobPage = new JobPage(byId("job"), get);
+const sections = new Keyed(board, (seen) => makePartition(seen, get), () => {});
 const links = new Keyed(jump, () => ({ node: el("a") }), (part, seen) => {
   say(part.node, seen.name);
   put(part.node, "href", `#partition-${seen.name}`);
 });
 const byName = new Intl.Collator("en", { numeric: true });
 
-/** Take a patch into the scene and show it. */
+/** Apply a patch to the entities and show them. */
 function apply(text) {
   const start = performance.now();
   const patch = JSON.parse(text);
   const changed = new Set(Object.keys(patch.set ?? {}));
-  if (patch.reset) scene = new Map();
+  if (patch.reset) entities = new Map();
   for (const [key, fields] of Object.entries(patch.set ?? {})) {
-    const entity = { ...scene.get(key), ...fields, key };
-    scene.set(key, entity);
+    const entity = { ...entities.get(key), ...fields, key };
+    entities.set(key, entity);
     changed.add(entity.partition && `partition/${entity.partition}`);
   }
   for (const key of patch.gone ?? []) {
-    const entity = scene.get(key);
-    scene.delete(key);
+    const entity = entities.get(key);
+    entities.delete(key);
     changed.add(entity?.partition && `partition/${entity.partition}`);
   }
   render(patch.reset ? null : changed);
@@ -44,10 +47,10 @@ function apply(text) {
   if (++updates % MEASURED === 0) performance.clearMeasures("update");
 }
 
-/** Show the scene; `changed` has the keys that are to be looked at, null for all. */
+/** Show the entities; `changed` has the keys to update, null for all. */
 function render(changed) {
   const parts = { partition: [], gpu: [], job: [], feed: [] };
-  for (const entity of scene.values()) parts[entity.kind]?.push(entity);
+  for (const entity of entities.values()) parts[entity.kind]?.push(entity);
   const partitions = parts.partition.sort((a, b) => byName.compare(a.name, b.name));
   const gpus = Map.groupBy(parts.gpu, (gpu) => gpu.partition);
   const jobs = Map.groupBy(parts.job, (job) => job.partition);
@@ -59,13 +62,15 @@ function render(changed) {
     const part = sections.parts.get(seen.name);
     const own = (gpus.get(seen.name) ?? []).sort((a, b) => byName.compare(a.name, b.name));
     updatePartition(part, seen, own, changed);
-    part.queue.show(jobs.get(seen.name) ?? [], looked);
+    part.jobs.show(jobs.get(seen.name) ?? [], seen, looked);
   }
   if (looked || board.hasAttribute("data-filter")) dim(looked, parts.gpu);
-  const stale = parts.feed[0]?.staleSince;
+  const { staleSince: stale, operatorProblem: problem } = parts.feed[0] ?? {};
+  operator.hidden = !problem;
+  say(operator, problem ? `${problem} Jobs are not started until an operator runs.` : "");
   notice.hidden = !stale;
-  if (stale) say(notice, `The API server has not answered for ${ago(stale)}: this is how it was then.`);
-  if (partitions.length === 0) board.replaceChildren(el("p", { class: "empty" }, "There is no GPUPartition yet: apply one, such as examples/10-partition.yaml."));
+  if (stale) say(notice, `The API server has not answered for ${ago(stale)}: the page shows the state of that time.`);
+  if (partitions.length === 0) board.replaceChildren(el("p", { class: "empty" }, "This cluster has no GPUPartition: apply one, such as examples/10-partition.yaml."));
   else board.querySelector(":scope > .empty")?.remove();
 }
 
@@ -83,7 +88,7 @@ function remember(text, whole) {
   }
 }
 
-function state(word, text) {
+function status(word, text) {
   put(live, "data-state", word);
   say(live, text);
 }
@@ -92,19 +97,22 @@ function state(word, text) {
 async function start() {
   following?.abort();
   following = new AbortController();
-  state("wait", "Connecting");
+  status("wait", "Connecting");
   const on = {
     event(name, text) {
-      state("live", "Live");
-      if (name === "scene") apply(text);
+      status("live", "Live");
+      if (name === "state") apply(text);
       if (name === "history") remember(text, true);
       if (name === "points") remember(text, false);
       if (name === "still") render(null);
-      form.hidden = true;
-      board.hidden = false;
+      if (name !== "points") jobPage.changed();
+      if (!form.hidden || (board.hidden && !jobPage.job)) {
+        form.hidden = true;
+        route();
+      }
       leave.hidden = token === "";
     },
-    lost: () => state("lost", "Reconnecting"),
+    lost: () => status("lost", "Reconnecting"),
   };
   try {
     await follow(token, following.signal, on);
@@ -115,15 +123,27 @@ async function start() {
   }
 }
 
+/** Show what the address names: a job, or everything. */
+function route() {
+  const [, namespace, name] = location.hash.match(/^#\/jobs\/([^/]+)\/([^/]+)$/) ?? [];
+  if (!form.hidden || !entities.size) return;
+  if (jobPage.job) jobPage.close();
+  board.hidden = name !== undefined;
+  jump.hidden = filter.parentElement.hidden = board.hidden;
+  detail.hidden = true;
+  if (name !== undefined) jobPage.open(decodeURIComponent(namespace), decodeURIComponent(name));
+}
+
 function signOut() {
   following?.abort();
   token = "";
-  scene = new Map();
+  entities = new Map();
   sections.show([], (seen) => seen.name);
   links.show([], (seen) => seen.name);
-  board.hidden = leave.hidden = notice.hidden = true;
+  if (jobPage.job) jobPage.close();
+  board.hidden = leave.hidden = notice.hidden = operator.hidden = true;
   form.hidden = false;
-  state("out", "Signed out");
+  status("out", "Signed out");
   byId("token").focus();
 }
 
@@ -135,9 +155,10 @@ form.addEventListener("submit", (event) => {
   start();
 });
 leave.addEventListener("click", signOut);
+addEventListener("hashchange", route);
 filter.addEventListener("input", () => render(null));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "/" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) {
+  if (event.key === "/" && !board.hidden && !/^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) {
     event.preventDefault();
     filter.focus();
   }
@@ -150,7 +171,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// What a slice has to tell is shown beside it, for a pointer and for the keyboard alike.
+// The details of a slice are shown beside it, for a pointer and for the keyboard.
 for (const name of ["pointerover", "focusin"]) {
   board.addEventListener(name, (event) => {
     const slice = event.target.closest?.(".slice");

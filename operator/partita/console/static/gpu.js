@@ -1,6 +1,7 @@
 // One GPU: its state, and a bar of what may be allocated, cut into its jobs' slices.
 
 import { el, Keyed, put, say, style } from "./dom.js";
+import { jobAddress } from "./jobs.js";
 import { colour, gib, many, percent } from "./words.js";
 
 const OTHER = "another namespace";
@@ -11,6 +12,8 @@ export function makeGpu(gpu) {
   part.bar = el("div", { class: "bar", role: "group" });
   part.free = el("span", { class: "free" });
   part.sum = el("p", { class: "sum" });
+  part.names = el("ul", { class: "names" });
+  part.nameParts = new Keyed(part.names, makeName, updateName);
   part.unknown = el("p", { class: "unknown", role: "status" });
   part.node = el(
     "li",
@@ -18,6 +21,7 @@ export function makeGpu(gpu) {
     el("div", { class: "line" }, part.name, part.state, part.mps),
     part.where,
     part.bar,
+    part.names,
     part.sum,
     part.unknown,
   );
@@ -42,6 +46,7 @@ export function updateGpu(part, gpu) {
     gpu.slices.map((slice) => ({ ...slice, share: slice.memory / whole })),
     (slice) => slice.id,
   );
+  part.nameParts.show(gpu.slices, (slice) => slice.id);
   say(part.free, percent(free, whole) >= 12 ? `${gib(free)} GiB free` : "");
   style(part.free, "flex-grow", String(free / whole));
   if (part.bar.lastChild !== part.free) part.bar.append(part.free);
@@ -56,11 +61,15 @@ function makeSlice() {
   const part = { label: el("span", { class: "label" }), fill: el("i"), used: el("span", { class: "used" }) };
   part.used.append(part.fill);
   part.node = el("button", { class: "slice", type: "button", tabindex: "-1" }, part.label, part.used);
+  part.node.addEventListener("click", (event) => {
+    if (part.address && event.pointerType !== "touch") location.hash = part.address;
+  });
   return part;
 }
 
 function updateSlice(part, slice) {
   const hidden = slice.namespace === null;
+  part.address = hidden ? "" : jobAddress(slice);
   const over = !hidden && slice.used > slice.memory;
   style(part.node, "flex-grow", String(slice.share));
   put(part.node, "data-colour", colour(slice.namespace));
@@ -77,6 +86,21 @@ function updateSlice(part, slice) {
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
       ];
   put(part.node, "aria-label", detail.join(", "));
+}
+
+// A narrow bar cuts names off: on a small screen they are listed below it.
+function makeName() {
+  const part = { swatch: el("i", { class: "swatch" }), name: el("a"), memory: el("span") };
+  part.node = el("li", {}, part.swatch, part.name, part.memory);
+  return part;
+}
+
+function updateName(part, slice) {
+  const hidden = slice.namespace === null;
+  put(part.swatch, "data-colour", colour(slice.namespace));
+  say(part.name, hidden ? OTHER : slice.name);
+  put(part.name, "href", hidden ? null : jobAddress(slice));
+  say(part.memory, `${gib(slice.memory)} GiB`);
 }
 
 function move(event, bar) {

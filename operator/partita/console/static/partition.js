@@ -1,12 +1,12 @@
-// One partition: figures, GPUs, the last hours, policies and the queue.
+// One partition: figures, GPUs, quotas, the last hours, policies and jobs.
 
 import { el, Keyed, put, say, style } from "./dom.js";
 import { makeGpu, updateGpu } from "./gpu.js";
-import { Queue } from "./queue.js";
-import { Timeline } from "./timeline.js";
-import { gib, many, number, percent } from "./words.js";
+import { HistoryChart } from "./history.js";
+import { JobLists } from "./jobs.js";
+import { colour, gib, many, number, percent } from "./words.js";
 
-export function makePartition(entity) {
+export function makePartition(entity, get) {
   const id = `partition-${entity.name}`;
   const part = { title: el("h2", { id }), kind: el("span", { class: "kind" }), trouble: el("p", { class: "trouble", role: "status" }) };
   part.tiles = Object.fromEntries(["gpus", "allocated", "used", "running", "waiting"].map((name) => [name, tile(name)]));
@@ -14,13 +14,18 @@ export function makePartition(entity) {
   part.gpuParts = new Keyed(part.gpus, makeGpu, updateGpu);
   part.policies = el("ul", { class: "policies" });
   part.policyParts = new Keyed(part.policies, makePolicy, updatePolicy);
-  part.queue = new Queue();
-  part.timeline = new Timeline();
+  part.legend = el("ul", { class: "legend", "aria-label": "Legend" });
+  part.legendParts = new Keyed(part.legend, makeSign, updateSign);
+  part.quotas = el("ul", { class: "quotas" });
+  part.quotaParts = new Keyed(part.quotas, makeQuota, updateQuota);
+  part.quotaCard = el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Quotas")), part.quotas);
+  part.jobs = new JobLists(entity.name, get);
+  part.timeline = new HistoryChart();
   part.lower = el(
     "div",
     { class: "lower" },
     part.timeline.node,
-    el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Policies")), part.policies),
+    el("div", { class: "column" }, el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Policies")), part.policies), part.quotaCard),
   );
   part.node = el(
     "section",
@@ -28,15 +33,16 @@ export function makePartition(entity) {
     el("div", { class: "head" }, el("div", { class: "line" }, part.title, part.kind), el("dl", { class: "tiles" }, ...Object.values(part.tiles).map((t) => t.node))),
     part.trouble,
     part.gpus,
+    part.legend,
+    part.jobs.node,
     part.lower,
-    part.queue.node,
   );
   return part;
 }
 
 export function updatePartition(part, seen, gpus, changed) {
   say(part.title, seen.name);
-  say(part.kind, seen.exists ? seen.mode : "jobs ask for it, and it does not exist");
+  say(part.kind, seen.exists ? seen.mode : "jobs name it, but it does not exist");
   say(part.trouble, seen.trouble);
   part.trouble.hidden = !seen.trouble;
   part.lower.hidden = !seen.exists;
@@ -46,6 +52,9 @@ export function updatePartition(part, seen, gpus, changed) {
   part.tiles.running.show(number(seen.running), "running");
   part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} suspended` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);
+  part.legendParts.show(signs(gpus), (sign) => sign.key);
+  part.quotaCard.hidden = seen.quotas.length === 0;
+  part.quotaParts.show(seen.quotas, (quota) => quota.namespace);
   const policy = seen.policy;
   if (policy) {
     const shadows = seen.shadow.map((shadow) => ({ ...shadow, role: "shadow" }));
@@ -58,6 +67,53 @@ function tile(name) {
   const label = el("dt");
   const show = (text, under) => (say(value, text), say(label, under));
   return { node: el("div", { class: "tile", "data-tile": name }, value, label), show };
+}
+
+/** What the colours and bands of the GPUs mean. */
+function signs(gpus) {
+  const slices = gpus.flatMap((gpu) => gpu.slices);
+  if (slices.length === 0) return [];
+  const spaces = [...new Set(slices.map((slice) => slice.namespace))].filter((name) => name !== null).sort();
+  const found = spaces.map((name) => ({ key: `namespace ${name}`, text: name, colour: colour(name) }));
+  if (slices.some((slice) => slice.namespace === null)) found.push({ key: "other", text: "another namespace", colour: "other" });
+  return [
+    ...found,
+    { key: "width", text: "width: memory allocated to a job", sign: "width" },
+    { key: "used", text: "lower band: the part of it that is used", sign: "used" },
+    { key: "over", text: "more used than allocated", sign: "over" },
+  ];
+}
+
+function makeSign() {
+  const part = { swatch: el("i", { class: "swatch" }), text: el("span") };
+  part.node = el("li", {}, part.swatch, part.text);
+  return part;
+}
+
+function updateSign(part, sign) {
+  put(part.swatch, "data-colour", sign.colour ?? null);
+  put(part.swatch, "data-sign", sign.sign ?? null);
+  say(part.text, sign.text);
+}
+
+function makeQuota() {
+  const part = { name: el("strong"), memory: el("p"), jobs: el("p"), fill: el("i") };
+  part.meter = el("div", { class: "meter" }, part.fill);
+  part.node = el("li", {}, part.name, part.meter, part.memory, part.jobs);
+  return part;
+}
+
+function updateQuota(part, quota) {
+  const shares = [];
+  if (quota.memory !== null) shares.push(percent(quota.usedMemory, quota.memory));
+  if (quota.jobs !== null) shares.push(percent(quota.usedJobs, quota.jobs));
+  const share = Math.max(0, ...shares);
+  say(part.name, quota.namespace);
+  part.meter.hidden = shares.length === 0;
+  style(part.fill, "width", `${Math.min(100, share)}%`);
+  put(part.meter, "data-full", share >= 100 ? "" : null);
+  say(part.memory, quota.memory === null ? `${gib(quota.usedMemory)} GiB allocated, no limit` : `${gib(quota.usedMemory)} of ${gib(quota.memory)} GiB`);
+  say(part.jobs, quota.jobs === null ? `${many(quota.usedJobs, "job")}, no limit` : `${quota.usedJobs} of ${many(quota.jobs, "job")}`);
 }
 
 function makePolicy(policy) {
@@ -80,7 +136,7 @@ function updatePolicy(part, policy) {
     if (policy.rejected) figures.push(`${many(policy.rejected, "placement")} refused by the guard`);
     if (policy.name !== policy.wanted) figures.push(`instead of ${policy.wanted}`);
     say(part.figures, figures.join(" · "));
-    say(part.message, policy.healthy ? "" : policy.message || "it does not decide: its fallback does");
+    say(part.message, policy.healthy ? "" : policy.message || "it cannot decide, so its fallback decides");
     return;
   }
   const share = percent(policy.agreed, policy.cycles);

@@ -1,15 +1,15 @@
 // Reads server-sent events with fetch: an EventSource could not send the token.
 
 const AGAIN_MS = [500, 1000, 2000, 5000];
-const DEAF_MS = 45_000; // the server says something every 15 s
+const DEAF_MS = 45_000; // the server sends something every 15 s
 
 export class Refused extends Error {}
 
 /**
  * Follow the events until `signal` aborts; connect again whenever the stream ends.
  *
- * `on.event(name, text)` gets each event, `on.lost()` is told of each break.
- * Throws `Refused` with what the server said where only another token would help.
+ * `on.event(name, text)` gets each event, `on.lost()` is called at each break.
+ * Throws `Refused` with the server's words where only another token would help.
  */
 export async function follow(token, signal, on) {
   let failed = 0;
@@ -26,6 +26,14 @@ export async function follow(token, signal, on) {
     const pause = AGAIN_MS[Math.min(failed++, AGAIN_MS.length - 1)];
     await new Promise((wake) => setTimeout(wake, pause));
   }
+}
+
+/** Fetch JSON; throws an error with the server's words where it is refused. */
+export async function fetchJson(token, path) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { headers, cache: "no-store", credentials: "omit" });
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
 }
 
 async function once(token, signal, onEvent) {

@@ -1,6 +1,6 @@
 // Numbers and times in words.
 
-const GIB = 2 ** 30;
+export const GIB = 2 ** 30;
 
 export const gib = (bytes) => (bytes / GIB).toFixed(1);
 export const percent = (part, whole) => (whole > 0 ? Math.round((100 * part) / whole) : 0);
@@ -8,14 +8,17 @@ const grouped = new Intl.NumberFormat("en");
 export const number = (count) => grouped.format(count);
 export const many = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
 
-/** How long ago a Unix time was. */
-export function ago(since) {
-  const seconds = Math.max(0, Date.now() / 1000 - since);
+/** How long ago a Unix time was, or the time from one to another. */
+export function ago(since, until = Date.now() / 1000) {
+  const seconds = Math.max(0, until - since);
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
   if (seconds < 36 * 3600) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
   return `${Math.floor(seconds / 86400)} days`;
 }
+
+/** Date and time of a Unix time; empty for none. */
+export const time = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString("en-GB") : "");
 
 export const clock = (time) => new Date(time * 1000).toTimeString().slice(0, 5);
 
@@ -27,7 +30,7 @@ export function spaced(word) {
 
 const seen = new Map();
 
-/** A colour's number for a namespace, the same as long as the page is open; null for another's. */
+/** The number of a namespace's colour, the same while the page is open; null is a namespace that may not be seen. */
 export function colour(namespace) {
   if (namespace === null) return "other";
   if (!seen.has(namespace)) seen.set(namespace, seen.size % 8);

@@ -1,0 +1,201 @@
+"""What the page shows of jobs: rows, pages of ended jobs, one job in full, and quotas. Pure."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from partita.console.view import asks
+from partita.informer.state import State
+from partita.models import GPUPartition, Phase, SharedGPUJob
+
+__all__ = [
+    "ENDED",
+    "RUNNING",
+    "ended_counts",
+    "ended_namespaces",
+    "ended_page",
+    "event_row",
+    "job_in_full",
+    "quotas",
+    "running_row",
+]
+
+Entity = dict[str, Any]
+
+RUNNING: Final = frozenset({Phase.ASSIGNED, Phase.RUNNING})
+ENDED: Final = {"finished": Phase.SUCCEEDED, "failed": Phase.FAILED}
+"""The lists of ended jobs. They may have thousands of rows, so the page asks for them."""
+PAGE_ROWS: Final = 50
+"""Rows of one page of such a list."""
+ATTEMPTS_SHOWN: Final = 50
+"""Attempts of one job that are sent, the latest ones."""
+
+
+def running_row(job: SharedGPUJob) -> Entity:
+    """Return the row of a job that has an allocation."""
+    status, assignment = job.status, job.status.assignment
+    return {
+        "list": "running",
+        "partition": job.spec.partition,
+        "position": None,
+        "stuck": False,
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "asks": asks(assignment.memory if assignment else None, None, job.spec.gpus),
+        "phase": str(status.phase),
+        "reason": status.reason,
+        "message": f"on {', '.join(assignment.servers)}" if assignment else "",
+        "since": _seconds(status.start_time or job.metadata.creation_timestamp),
+    }
+
+
+def ended_counts(state: State, partition: str) -> dict[str, dict[str, int]]:
+    """Return how many jobs of a partition finished and failed, by namespace."""
+    names = {phase: name for name, phase in ENDED.items()}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ENDED}
+    for job in state.jobs_of(partition):
+        if job.status.phase in names:
+            counts[names[job.status.phase]][job.metadata.namespace] += 1
+    return {name: dict(sorted(counter.items())) for name, counter in counts.items()}
+
+
+def ended_namespaces(state: State, partition: str) -> set[str]:
+    """Return the namespaces that have ended jobs in a partition."""
+    return {name for counts in ended_counts(state, partition).values() for name in counts}
+
+
+def ended_page(
+    state: State,
+    partition: str,
+    outcome: str,
+    *,
+    sees: Callable[[str], bool],
+    text: str = "",
+    offset: int = 0,
+) -> Entity:
+    """Return a page of the finished or the failed jobs of a partition, the latest first.
+
+    Parameters
+    ----------
+    outcome
+        A key of `ENDED`.
+    sees
+        Tells whether the viewer may see the jobs of a namespace. Others are not counted.
+    text
+        Only jobs whose namespace, name, reason or message contain it.
+    offset
+        How many rows to leave out.
+    """
+    found = [
+        job
+        for job in state.jobs_of(partition)
+        if job.status.phase is ENDED[outcome] and sees(job.metadata.namespace)
+        if text in f"{job.key} {job.status.reason} {job.status.message}".lower()
+    ]
+    found.sort(key=lambda job: (-(_seconds(job.status.completion_time) or 0), job.key))
+    rows = found[offset : offset + PAGE_ROWS]
+    return {"total": len(found), "offset": offset, "rows": [_ended_row(job) for job in rows]}
+
+
+def _ended_row(job: SharedGPUJob) -> Entity:
+    status = job.status
+    last = status.attempts[-1] if status.attempts else None
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "asks": asks(last.memory if last else job.spec.gpu_memory, None, job.spec.gpus),
+        "reason": status.reason,
+        "message": status.message,
+        "attempts": len(status.attempts),
+        "since": _seconds(status.completion_time),
+    }
+
+
+def job_in_full(state: State, job: SharedGPUJob) -> Entity:
+    """Return everything that the page of one job shows, except its Events."""
+    spec, status = job.spec, job.status
+    used = [
+        server.status.usage.jobs[job.metadata.uid].memory
+        for server in state.servers.values()
+        if server.status.usage and job.metadata.uid in server.status.usage.jobs
+    ]
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "partition": spec.partition,
+        "phase": str(status.phase or Phase.QUEUED),
+        "reason": status.reason,
+        "message": status.message,
+        "position": status.queue_position,
+        "requested": {
+            "memory": spec.gpu_memory,
+            "gpus": spec.gpus,
+            "slice": spec.slice,
+            "threads": spec.thread_percent,
+            "processes": spec.processes,
+            "priority": spec.priority,
+        },
+        "used": max(used, default=None),
+        "peak": status.peak_memory,
+        "assignment": status.assignment and status.assignment.dump(),
+        "allocated": status.assignment and status.assignment.memory,
+        "created": _seconds(job.metadata.creation_timestamp),
+        "started": _seconds(status.start_time),
+        "completed": _seconds(status.completion_time),
+        "attemptCount": len(status.attempts),
+        "attempts": [
+            {
+                "number": attempt.number,
+                "pod": attempt.pod,
+                "node": attempt.node,
+                "servers": list(attempt.servers),
+                "memory": attempt.memory,
+                "peak": attempt.peak_memory,
+                "started": _seconds(attempt.start_time),
+                "ended": _seconds(attempt.end_time),
+                "outcome": str(attempt.outcome or ""),
+                "reason": attempt.reason,
+                "exitCode": attempt.exit_code,
+                "message": attempt.message,
+            }
+            for attempt in reversed(status.attempts[-ATTEMPTS_SHOWN:])
+        ],
+    }
+
+
+def event_row(event: Entity) -> Entity:
+    """Return what the page shows of an Event."""
+    return {
+        "type": event.get("type", ""),
+        "reason": event.get("reason", ""),
+        "message": event.get("message", ""),
+        "time": event.get("lastTimestamp") or event["metadata"].get("creationTimestamp", ""),
+    }
+
+
+def quotas(state: State, partition: GPUPartition | None) -> list[Entity]:
+    """Return each quota of a partition with what the namespace holds of it."""
+    if partition is None:
+        return []
+    memory: Counter[str] = Counter()
+    jobs: dict[str, set[str]] = {}
+    for server in state.servers_of(partition.metadata.name):
+        for uid, allocation in server.status.allocations.items():
+            memory[allocation.namespace] += allocation.memory
+            jobs.setdefault(allocation.namespace, set()).add(uid)
+    return [
+        {
+            "namespace": quota.namespace,
+            "memory": quota.memory,
+            "jobs": quota.jobs,
+            "usedMemory": memory[quota.namespace],
+            "usedJobs": len(jobs.get(quota.namespace, ())),
+        }
+        for quota in partition.spec.quotas
+    ]
+
+
+def _seconds(time: datetime | None) -> float | None:
+    return time.timestamp() if time else None

@@ -1,0 +1,317 @@
+"""What a page is sent: names of one's own namespaces alone, and only what has changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.objects import job, lists, node, partition, running, server
+from partita.cli.connection import state_of
+from partita.console.jobs import ended_page, job_in_full
+from partita.console.page_state import (
+    PageState,
+    changes,
+    namespaces_of,
+    page_state_of,
+    visible_state,
+)
+
+SECRET = "skunkworks"
+WAITS = {
+    "phase": "Queued",
+    "reason": "InsufficientMemory",
+    "message": f"told of {SECRET}",
+    "queuePosition": 1,
+}
+
+
+def page(*objects: dict[str, Any]) -> PageState:
+    return page_state_of(state_of(lists(node(), *objects)))
+
+
+def small() -> PageState:
+    ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
+    theirs = job("hidden-train", "20Gi", namespace=SECRET, status=running("gpu-0"))
+    waiting = job("hidden-next", "30Gi", namespace=SECRET, status=WAITS)
+    next_one = job(
+        "next",
+        "30Gi",
+        namespace="team",
+        status=WAITS | {"message": "needs 30.0 GiB", "queuePosition": 2},
+    )
+    used = {"uid-train": "4Gi", "uid-hidden-train": "5Gi"}
+    return page(
+        partition(gpus=1, trouble=f"hidden-train of {SECRET} fails"), ours, theirs, waiting, next_one,
+        server("gpu-0", ours, theirs, used=used),
+    )  # fmt: skip
+
+
+def mine(whole: PageState) -> PageState:
+    return visible_state(whole, {"team"}.__contains__)
+
+
+def of_kind(seen: PageState, kind: str) -> list[dict[str, Any]]:
+    return [entity for entity in seen.values() if entity["kind"] == kind]
+
+
+def test_names_of_other_namespaces_are_nowhere_in_what_is_sent() -> None:
+    text = json.dumps(mine(small()))
+    assert "train" in text
+    assert SECRET not in text
+    assert "hidden" not in text
+
+
+def test_one_who_may_see_nothing_is_sent_no_name_at_all() -> None:
+    text = json.dumps(visible_state(small(), lambda _: False))
+    assert "team" not in text
+    assert "train" not in text
+    assert SECRET not in text
+
+
+def test_slices_of_others_keep_their_size_and_nothing_more() -> None:
+    (gpu,) = of_kind(mine(small()), "gpu")
+    own, other = gpu["slices"]
+    assert own["name"] == "train"
+    assert own["used"] == 4 << 30
+    assert set(other) == {"id", "namespace", "memory"}
+    assert (other["namespace"], other["memory"]) == (None, 20 << 30)
+
+
+def test_jobs_of_others_keep_their_place_in_the_queue() -> None:
+    rows = [row for row in of_kind(mine(small()), "job") if row["list"] == "waiting"]
+    queue = sorted(rows, key=lambda row: row["position"])
+    assert [row["namespace"] for row in queue] == [None, "team"]
+    assert queue[0]["asks"] == "30.0 GiB"
+    assert "reason" not in queue[0]
+    assert queue[1]["message"] == "needs 30.0 GiB"
+
+
+def test_a_slice_name_that_another_made_up_is_not_told() -> None:
+    other = job("x", None, namespace=SECRET, slice=f"{SECRET} GiB", status=WAITS)
+    (row,) = of_kind(mine(page(partition(), other)), "job")
+    assert row["asks"] == ""
+
+
+def test_a_partition_that_only_anothers_job_names_is_not_told() -> None:
+    other = job("x", namespace=SECRET, partition=f"{SECRET}-gpus", status=WAITS)
+    whole = page(partition(), other)
+    assert f"partition/{SECRET}-gpus" in whole
+    assert SECRET not in json.dumps(mine(whole))
+
+
+def test_a_missing_partition_that_ones_own_job_names_is_told() -> None:
+    seen = mine(page(job("x", partition="typo", status=WAITS | {"message": ""})))
+    assert seen["partition/typo"]["exists"] is False
+
+
+def test_what_policies_say_is_for_those_who_may_see_all() -> None:
+    body = partition(policy={"name": "fifo", "shadow": ["sjf"]})
+    body["status"] |= {
+        "conditions": [{"type": "PolicyHealthy", "status": "False", "message": SECRET}],
+        "shadow": [{"name": "sjf", "cycles": 3, "agreed": 2, "message": SECRET}],
+    }
+    whole = page(body)["partition/shared"]
+    assert whole["policy"]["message"] == SECRET
+    own = mine({"partition/shared": whole})["partition/shared"]
+    assert SECRET not in json.dumps(own)
+    assert own["policy"]["healthy"] is False
+    assert own["shadow"][0]["agreed"] == 2
+
+
+def ended(name: str, namespace: str, phase: str = "Succeeded", minute: int = 0) -> dict[str, Any]:
+    return job(
+        name,
+        "4Gi",
+        namespace=namespace,
+        status={
+            "phase": phase,
+            "reason": phase,
+            "message": f"{name} {phase}",
+            "completionTime": f"2026-01-01T12:{minute:02}:00Z",
+        },
+    )
+
+
+def test_ended_jobs_are_counted_by_namespace_and_those_of_others_are_left_out() -> None:
+    whole = page(
+        partition(),
+        ended("a", "team"),
+        ended("b", "team", "Failed"),
+        ended("c", SECRET),
+        ended("d", SECRET, "Failed"),
+    )
+    seen = whole["partition/shared"]
+    assert seen["finished"] == {SECRET: 1, "team": 1}
+    assert seen["failed"] == {SECRET: 1, "team": 1}
+    own = mine(whole)
+    assert own["partition/shared"]["finished"] == {"team": 1}
+    assert own["partition/shared"]["failed"] == {"team": 1}
+    assert SECRET not in json.dumps(own)
+    assert len(of_kind(whole, "job")) == 0  # their rows are asked for, page by page
+
+
+def test_thousands_of_ended_jobs_do_not_make_the_page_state_larger() -> None:
+    few = page(partition(), ended("job-0", "team"))
+    many = page(partition(), *(ended(f"job-{n}", "team") for n in range(2000)))
+    assert many["partition/shared"].pop("finished") == {"team": 2000}
+    del few["partition/shared"]["finished"]
+    assert many == few
+
+
+def test_ended_jobs_come_in_pages_the_latest_first() -> None:
+    jobs = [ended(f"job-{n:02}", "team", minute=n) for n in range(60)]
+    state = state_of(lists(partition(), *jobs, ended("theirs", SECRET, minute=59)))
+
+    def rows(offset: int, text: str = "") -> tuple[int, list[str]]:
+        found = ended_page(
+            state, "shared", "finished", sees={"team"}.__contains__, text=text, offset=offset
+        )
+        return found["total"], [row["name"] for row in found["rows"]]
+
+    first, second = rows(0), rows(50)
+    assert first == (60, [f"job-{n}" for n in range(59, 9, -1)])
+    assert second == (60, [f"job-0{n}" for n in range(9, -1, -1)])
+    assert rows(0, "job-07") == (1, ["job-07"])
+    assert rows(0, SECRET) == (0, [])
+
+
+def test_a_job_in_full_has_its_attempts_and_what_it_used() -> None:
+    status = running("gpu-0") | {"peakMemory": "6Gi"}
+    body = job("train", "10Gi", namespace="team", status=status)
+    state = state_of(lists(partition(), body, server("gpu-0", body, used={"uid-train": "4Gi"})))
+    (found,) = state.jobs.values()
+    seen = job_in_full(state, found)
+    assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (
+        10 << 30,
+        4 << 30,
+        6 << 30,
+    )
+    assert [attempt["number"] for attempt in seen["attempts"]] == [1]
+    assert seen["attempts"][0]["servers"] == ["gpu-0"]
+
+
+def test_only_the_latest_attempts_of_a_job_are_sent() -> None:
+    attempts = [{"number": n, "memory": "4Gi", "outcome": "Failed"} for n in range(1, 201)]
+    state = state_of(lists(job("again", status={"phase": "Queued", "attempts": attempts})))
+    (found,) = state.jobs.values()
+    seen = job_in_full(state, found)
+    assert seen["attemptCount"] == 200
+    assert [attempt["number"] for attempt in seen["attempts"]] == list(range(200, 150, -1))
+
+
+def test_quotas_are_shown_with_their_use_and_only_ones_own() -> None:
+    ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
+    theirs = job("hidden", "20Gi", namespace=SECRET, status=running("gpu-0"))
+    quotas = [
+        {"namespace": "team", "memory": "16Gi", "jobs": 4},
+        {"namespace": SECRET, "memory": "32Gi"},
+    ]
+    whole = page(partition(quotas=quotas), ours, theirs, server("gpu-0", ours, theirs))
+    own = {
+        "namespace": "team",
+        "memory": 16 << 30,
+        "jobs": 4,
+        "usedMemory": 10 << 30,
+        "usedJobs": 1,
+    }
+    other = {
+        "namespace": SECRET,
+        "memory": 32 << 30,
+        "jobs": None,
+        "usedMemory": 20 << 30,
+        "usedJobs": 1,
+    }
+    assert whole["partition/shared"]["quotas"] == [own, other]
+    assert mine(whole)["partition/shared"]["quotas"] == [own]
+
+
+def test_a_running_job_has_a_row_and_others_rows_have_no_names() -> None:
+    whole = page(
+        partition(),
+        *(job(n, "10Gi", namespace=n, status=running("gpu-0")) for n in ("team", SECRET)),
+    )
+    rows = sorted(of_kind(mine(whole), "job"), key=lambda row: str(row["namespace"]))
+    assert [(row["list"], row["namespace"], row.get("name")) for row in rows] == [
+        ("running", None, None),
+        ("running", "team", "team"),
+    ]
+    assert rows[1]["message"] == "on gpu-0"
+
+
+def test_a_job_that_can_never_fit_is_marked() -> None:
+    fits = job("fits", status=WAITS)
+    never = job("never", status=WAITS | {"reason": "NeverFits"})
+    rows = of_kind(page(partition(), fits, never), "job")
+    assert {row["name"]: row["stuck"] for row in rows} == {"fits": False, "never": True}
+
+
+def test_the_namespaces_to_ask_about_are_those_of_slices_and_of_the_queue() -> None:
+    assert namespaces_of(small()) == {"team", SECRET}
+
+
+def test_keys_tell_nothing_of_the_jobs() -> None:
+    assert not any("train" in key or "next" in key for key in small())
+
+
+def test_a_shadow_policy_that_has_not_decided_is_shown() -> None:
+    whole = page(partition(policy={"name": "fifo", "shadow": ["sjf"]}))["partition/shared"]
+    assert whole["shadow"][0] | {"message": ""} == {
+        "name": "sjf", "cycles": 0, "agreed": 0, "placements": 0, "failures": 0, "message": "",
+    }  # fmt: skip
+
+
+def state_seen(*, ready: bool, told: str | None) -> str:
+    body = partition(gpus=1)
+    if told:
+        body["status"]["gpuSummary"] = [{"name": "gpu-0", "state": told}]
+    state = state_of(lists(body, server("gpu-0", ready=ready)))
+    state.nodes.clear()  # the console may not read them
+    return str(page_state_of(state)["gpu/gpu-0"]["state"])
+
+
+def test_whether_a_gpus_node_is_up_is_taken_from_the_operator() -> None:
+    assert state_seen(ready=True, told="Ready") == "Ready"
+    assert state_seen(ready=True, told="Unready") == "Unready"
+    assert state_seen(ready=False, told="Ready") == "Unready"
+    assert state_seen(ready=True, told=None) == "Ready"
+
+
+# What has changed.
+
+
+def test_nothing_is_sent_where_nothing_has_changed() -> None:
+    whole = small()
+    assert changes(whole, small() | {}) == {}
+
+
+def test_that_a_name_is_hidden_is_sent_as_such() -> None:
+    sent = changes({}, mine(small()))["set"]
+    rows = [row for row in sent.values() if row["kind"] == "job"]
+    assert [row["namespace"] for row in rows if row["list"] == "waiting"] == [None, "team"]
+
+
+def patched(old: PageState, patch: dict[str, Any]) -> PageState:
+    """What the page makes of a patch."""
+    new = {key: dict(entity) for key, entity in old.items() if key not in patch.get("gone", ())}
+    for key, fields in patch.get("set", {}).items():
+        new[key] = {k: v for k, v in (new.get(key, {}) | fields).items() if v is not None}
+    return new
+
+
+entities = st.dictionaries(st.sampled_from("abc"), st.integers(0, 2), min_size=1)
+states = st.dictionaries(st.sampled_from("xyz"), entities)
+
+
+@given(states, states)
+def test_a_patch_makes_the_new_state_of_the_old_one(old: PageState, new: PageState) -> None:
+    assert patched(old, changes(old, new)) == new
+
+
+@given(states, states)
+def test_a_patch_has_only_fields_that_differ(old: PageState, new: PageState) -> None:
+    for key, fields in changes(old, new).get("set", {}).items():
+        for name, value in fields.items():
+            assert old.get(key, {}).get(name, "missing") != value

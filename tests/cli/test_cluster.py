@@ -13,7 +13,12 @@ from partita.cli.terminal import UserError
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from partita.kube.client import PARTITIONS
-from partita.kube.errors import ConflictError, ForbiddenError, NotFoundError
+from partita.kube.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+)
 from partita.kube.lease import LeaseLostError
 from partita.models import GPUPartition
 from partita.operator.crd_check import DefinitionError
@@ -89,7 +94,7 @@ async def test_explain_asks_as_if_a_running_job_were_waiting(partita, names) -> 
     result = await partita("explain", "held", "-n", names["namespace"])
     assert result.exit_code == 0
     assert f"{names['namespace']}/held  runs" in result.stdout
-    assert "Were it still waiting, each policy would now" in result.stdout
+    assert "What each policy would do now if the job were still waiting" in result.stdout
 
 
 async def test_a_finished_job_is_told_without_policies(partita, api, namespace) -> None:
@@ -105,7 +110,7 @@ async def test_explain_says_where_a_job_of_that_name_is(partita, names) -> None:
     assert result.stderr.startswith("Error: there is no SharedGPUJob small in namespace default; ")
     assert f"{names['namespace']}" in result.stderr
     result = await partita("explain", "nothing-is-called-so")
-    assert "see `kubectl get sharedgpujobs --all-namespaces`" in result.stderr
+    assert "see `partita jobs -A`" in result.stderr
 
 
 def test_a_server_that_does_not_answer_is_one_sentence(invoke, tmp_path, monkeypatch) -> None:
@@ -136,11 +141,30 @@ WHAT = "GET /apis/partita.dev/v1alpha1/gpupartitions"
         ),
         (
             NotFoundError(WHAT, 404, "the server could not find the requested resource"),
-            "this cluster does not have Partita's kinds: `partita crds --install` brings them",
+            "the CRDs of Partita are not installed in this cluster: run `partita crds --install`",
+        ),
+        (
+            NotFoundError(f"{WHAT}/a", 404, 'gpupartitions.partita.dev "a" not found'),
+            f'{WHAT}/a: 404 gpupartitions.partita.dev "a" not found',
+        ),
+        (
+            NotFoundError("POST /x", 404, 'namespaces "team-a" not found'),
+            (
+                "namespace team-a does not exist: name another with -n, or create it with "
+                "`kubectl create namespace team-a`"
+            ),
+        ),
+        (
+            ForbiddenError(WHAT, 401, "Unauthorized"),
+            "the API server does not accept the kubeconfig's credentials: log in again",
         ),
         (NotFoundError("GET /api/v1/nodes/a", 404, "none"), "GET /api/v1/nodes/a: 404 none"),
         (ConflictError("PUT /x", 409, "newer"), "PUT /x: 409 newer"),
-        (LeaseLostError("lost"), "lost; it is started again, and waits for its turn"),
+        (
+            UnavailableError("PUT /x", 503, "etcd is down"),
+            "the API server reports an error, try again later: etcd is down",
+        ),
+        (LeaseLostError("lost"), "lost. Start the operator again; in a cluster, its Pod does"),
         (
             ExceptionGroup("", [ExceptionGroup("", [ConflictError("PUT /x", 409, "newer")])]),
             "PUT /x: 409 newer",
@@ -166,7 +190,7 @@ async def test_who_may_not_list_is_told_how_the_job_stands(partita, names, monke
     result = await partita("explain", f"{names['namespace']}/small")
     assert result.exit_code == 0
     assert f"{names['namespace']}/small  waits" in result.stdout
-    assert result.stderr == "The policies were not asked: nodes is forbidden\n"
+    assert "Warning: The policies were not asked: nodes is forbidden\n" in result.stderr
 
 
 def test_the_uuid_of_the_world_is_one() -> None:
@@ -185,7 +209,7 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_are_shown(capsys)
     lists[PARTITIONS] = [unreadable_partition(), good]
     assert list(state_of(lists).partitions) == ["good"]
     said = " ".join(capsys.readouterr().err.split())
-    assert "left out: gpupartitions huge cannot be read (spec.quotas[0].memory: " in said
+    assert "gpupartitions huge is left out, it cannot be read: spec.quotas[0].memory: " in said
 
 
 def test_a_command_about_an_object_that_cannot_be_read_says_what_to_do() -> None:
@@ -194,5 +218,8 @@ def test_a_command_about_an_object_that_cannot_be_read_says_what_to_do() -> None
 
 
 def test_a_missing_crd_is_told_of_without_a_stack() -> None:
-    with pytest.raises(UserError, match="there is no CRD x; it is started again"), explained():
+    with (
+        pytest.raises(UserError, match=r"there is no CRD x\. Start the operator again"),
+        explained(),
+    ):
         raise ExceptionGroup("together", [DefinitionError("there is no CRD x")])

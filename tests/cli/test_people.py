@@ -38,7 +38,7 @@ async def test_submit_makes_the_job_and_says_where_to_look(submit, api: Api, nam
     assert made["spec"]["gpuMemory"] == "6Gi"
     again = await submit("--image", "trainer:1")
     assert again.exit_code == 1
-    assert f"there is a SharedGPUJob {namespace}/train already" in again.stderr
+    assert f"SharedGPUJob {namespace}/train already exists" in again.stderr
 
 
 def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:
@@ -62,18 +62,18 @@ def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (("submit",), 2, "give a name and --image"),
+        (("submit",), 2, "write a NAME and --image"),
         (("submit", "a", "--image", "i", "--env", "X"), 2, "write NAME=VALUE"),
-        (("submit", "a", "--image", "i", "-f", "-"), 2, "stand in the file"),
-        (("submit", "a", "-f", "-"), 1, "holds 0 objects: give one Pod or Job"),
+        (("submit", "a", "--image", "i", "-f", "-"), 2, "come from the file"),
+        (("submit", "a", "-f", "-"), 1, "has 0 objects: write one Pod or Job"),
         (("submit", "A_b", "--image", "i", "--partition", "p", "--dry-run"), 1, "metadata.name"),
         (
             ("submit", "a", "--image", "i", "--partition", "p", "--gpu-memory", "x", "--dry-run"),
-            1,
-            "spec.gpuMemory",
+            2,
+            "'x' is no quantity: write an amount such as 4Gi",
         ),
-        (("drain",), 2, "name either GPUs or --node"),
-        (("drain", "a", "--node", "b"), 2, "name either GPUs or --node"),
+        (("drain",), 2, "name either GPUs or a node"),
+        (("drain", "a", "--node", "b"), 2, "name either GPUs or a node"),
         (("completion", "tcsh"), 2, "'bash', 'zsh', 'fish'"),
     ],
 )
@@ -96,7 +96,7 @@ async def test_submit_asks_which_partition_where_there_are_several(
         await create(api, partition(name, gpus=0))
     result = await partita("submit", "train", "-n", namespace, "--image", "trainer:1")
     assert result.exit_code == 1
-    assert "name one with --partition (there are: " in result.stderr
+    assert "name a partition with --partition (there are: " in result.stderr
     for name in names:
         assert name in result.stderr
         await api.delete(f"{GROUP}/gpupartitions/{name}")
@@ -127,7 +127,7 @@ async def test_suspend_and_resume_turn_one_field(partita, api: Api, namespace: s
     assert (await partita("resume", f"{namespace}/one")).exit_code == 1
     assert (await partita("suspend", f"{namespace}/one")).exit_code == 0
     assert await suspended()
-    assert "suspended already" in (await partita("suspend", f"{namespace}/one")).stderr
+    assert "is already suspended" in (await partita("suspend", f"{namespace}/one")).stderr
     assert (await partita("resume", f"{namespace}/one")).exit_code == 0
     assert not await suspended()
 
@@ -146,10 +146,10 @@ async def test_drain_takes_gpus_by_name_or_node_and_gives_them_back(
 
     done = await partita("drain", gpu)
     assert done.exit_code == 0, done.output
-    assert f"{gpu} takes no more jobs; still on it: {namespace}/held" in done.stderr
+    assert f"{gpu} accepts no new jobs; running: {namespace}/held" in done.stderr
     assert await drained()
-    assert f"{gpu} is drained already" in (await partita("drain", "--node", machine)).stderr
-    assert f"{gpu} takes jobs again" in (await partita("drain", gpu, "--undo")).stderr
+    assert f"{gpu} already is drained" in (await partita("drain", "--node", machine)).stderr
+    assert f"{gpu} accepts jobs again" in (await partita("drain", gpu, "--undo")).stderr
     assert not await drained()
     unknown = await partita("drain", "nothing")
     assert (unknown.exit_code, "there is no GPUServer nothing" in unknown.stderr) == (1, True)
@@ -171,7 +171,7 @@ async def test_a_bundle_holds_our_objects_without_secrets(
     ]
     await create(api, body)
     target = tmp_path / "bundle.tar.gz"
-    result = await partita("bundle", "--output", str(target))
+    result = await partita("bundle", "--file", str(target))
     assert result.exit_code == 0, result.output
     with tarfile.open(target) as archive:
         files = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
@@ -179,8 +179,8 @@ async def test_a_bundle_holds_our_objects_without_secrets(
     assert "secretive" in {found["metadata"]["name"] for found in jobs}
     assert b"S3CRET" not in b"".join(files.values())
     assert not [name for name in files if "secret" in name or "configmap" in name]
-    again = await partita("bundle", "--output", str(target))
-    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
+    again = await partita("bundle", "--file", str(target))
+    assert (again.exit_code, "already exists" in again.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -198,7 +198,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys, *words: str) -> list[str]
 
 def test_kubectl_is_told_what_may_follow(monkeypatch, capsys) -> None:
     lines = completed(monkeypatch, capsys, "dra")
-    assert lines == ["drain\tLet GPUs take no more jobs, for maintenance.", ":4"]
+    assert lines == ["drain\tStop new jobs on GPUs, for maintenance.", ":4"]
     assert completed(monkeypatch, capsys, "completion", "z") == ["zsh", ":4"]
 
 
@@ -235,7 +235,10 @@ async def test_logs_say_why_there_are_none(partita, api: Api, namespace: str) ->
         (("waits",), "has not started yet"),
         (("ran", "--attempt", "2"), "has no attempt 2 (it has: 1)"),
         (("ran", "-c", "side"), "has no container side (it has: main)"),
-        (("ran",), "Pod ran-1 is gone, and its log with it; it ended as Failed: exit code 3"),
+        (
+            ("ran",),
+            f"Pod {namespace}/ran-1 is gone, and its log with it; the attempt ended as Failed: exit code 3",
+        ),
     ):
         result = await partita("logs", "-n", namespace, *args)
         assert (result.exit_code, said in result.stderr) == (1, True), result.stderr

@@ -20,6 +20,7 @@ __all__ = ["COMMANDS", "SECTIONS", "main"]
 SECTIONS: Final = {
     "Jobs": {
         "submit": "partita.cli.jobs.submit:command",
+        "jobs": "partita.cli.jobs.list_jobs:command",
         "explain": "partita.cli.jobs.explain:command",
         "logs": "partita.cli.jobs.logs:command",
         "retry": "partita.cli.jobs.control:retry",
@@ -93,6 +94,13 @@ class _Partita(click.Group):
                             for name, c in found.items()
                         ]
                     )
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(130)
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -1,10 +1,12 @@
-"""Reads a cluster into the operator's own picture of it, and says why it cannot."""
+"""Connects to a cluster, reads it as the operator does, and explains what fails."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 
 from partita.cli.terminal import UserError, warn
@@ -12,7 +14,7 @@ from partita.constants import GROUP
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from partita.kube.client import Kind, Kube
-from partita.kube.connect import connect
+from partita.kube.connect import KubeconfigError, connect
 from partita.kube.errors import (
     ForbiddenError,
     KubernetesError,
@@ -31,73 +33,89 @@ R = TypeVar("R", bound=Resource)
 Lists = dict[Kind, list[dict[str, Any]]]
 """The objects of each kind, as the API server has them."""
 
+_NAMESPACE: Final = re.compile(r'namespaces "(.+)" not found')
+"""What the API server answers to a create in a namespace that does not exist."""
+
 
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn what goes wrong between us and an API server into a sentence with what to do."""
-    from kubernetes.aio.config import ConfigException
-    from yaml import YAMLError
-
     try:
         try:
             yield
         except BaseExceptionGroup as group:
-            # Tasks that ran beside each other fail together; the first one says why.
+            # Tasks that ran side by side fail together; the first error has the reason.
             first: BaseException = group
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             if isinstance(first, (KubernetesError, LeaseLostError, DefinitionError)):
                 raise first from group
             raise
-    except (ConfigException, YAMLError, OSError) as error:
+    except (KubeconfigError, ConfigException) as error:
         raise UserError(
-            f"no cluster: {error}; name a kubeconfig with --kubeconfig or KUBECONFIG, "
-            "or start one with `partita apiserver`"
+            f"{error}. Name a kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster "
+            "with `partita apiserver`"
         ) from error
-    except LeaseLostError as error:
-        raise UserError(f"{error}; it is started again, and waits for its turn") from error
-    except DefinitionError as error:
-        raise UserError(f"{error}; it is started again, and waits for that") from error
-    except UnavailableError as error:
-        said = str(error.__cause__ or error.message)
-        raise UserError(
-            f"the API server does not answer ({said}): is it up, and the kubeconfig of today?"
-        ) from error
-    except ForbiddenError as error:
-        raise UserError(f"{error.message}: ask for a role that allows it") from error
-    except NotFoundError as error:
-        if f"/apis/{GROUP}/" not in error.what:
-            raise UserError(str(error)) from error
-        raise UserError(
-            "this cluster does not have Partita's kinds: `partita crds --install` brings them"
-        ) from error
-    except KubernetesError as error:
+    except (LeaseLostError, DefinitionError) as error:
+        raise UserError(f"{error}. Start the operator again; in a cluster, its Pod does") from error
+    except OSError as error:
         raise UserError(str(error)) from error
+    except KubernetesError as error:
+        raise UserError(_advice(error)) from error
+
+
+def _advice(error: KubernetesError) -> str:
+    """Return what failed and what to do."""
+    match error:
+        case UnavailableError() if error.status:
+            return f"the API server reports an error, try again later: {error.message}"
+        case UnavailableError():
+            reason = error.__cause__ or error.message
+            return (
+                f"the API server does not answer ({reason}): check that it runs and that the "
+                "kubeconfig is current"
+            )
+        case ForbiddenError(status=401):
+            return "the API server does not accept the kubeconfig's credentials: log in again"
+        case ForbiddenError():
+            return f"{error.message}: ask for a role that allows it"
+        case NotFoundError() if missing := _NAMESPACE.match(error.message):
+            name = missing[1]
+            return (
+                f"namespace {name} does not exist: name another with -n, or create it with "
+                f"`kubectl create namespace {name}`"
+            )
+        case NotFoundError() if f"/apis/{GROUP}/" in error.what and '"' not in error.message:
+            return (
+                "the CRDs of Partita are not installed in this cluster: run "
+                "`partita crds --install`"
+            )
+    return str(error)
 
 
 @asynccontextmanager
-async def open_cluster(kubeconfig: str | None) -> AsyncIterator[Kube]:
-    """Connect to the cluster of a kubeconfig; errors come out as `UserError`."""
+async def open_cluster(kubeconfig: str | None, context: str | None = None) -> AsyncIterator[Kube]:
+    """Connect to the cluster of a kubeconfig's context; errors come out as `UserError`."""
     with explained():
-        async with connect(kubeconfig) as api:
+        async with connect(kubeconfig, context) as api:
             yield Kube(api)
 
 
 async def read_lists(kube: Kube) -> Lists:
-    """List all that the operator goes by."""
+    """List all objects that the operator decides by."""
     kinds = list(feeds(State()))
     lists = await asyncio.gather(*map(kube.list, kinds))
     return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
 
 
 def state_of(lists: Lists) -> State:
-    """Take lists into a picture, as the operator does when it starts."""
+    """Build the operator's state from lists, as the operator does when it starts."""
     state = State()
     for kind, apply in feeds(state).items():
         for item in lists[kind]:
             apply(item)
     for one in state.unreadable:
-        warn(f"left out: {one.plural} {one.key} cannot be read ({one.problem})")
+        warn(f"{one.plural} {one.key} is left out, it cannot be read: {one.problem}")
     return state
 
 
@@ -107,7 +125,7 @@ async def read_state(kube: Kube) -> State:
 
 
 def readable(model: type[R], body: dict[str, Any]) -> R:
-    """Read an object that a command is about.
+    """Parse the object that a command is about.
 
     Raises
     ------

@@ -1,6 +1,16 @@
 """Numbers as a person reads them in a table."""
 
-__all__ = ["gib", "milliseconds", "percent", "seconds", "times"]
+__all__ = ["duration", "gib", "milliseconds", "percent", "seconds", "times"]
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in at most two units: `8s`, `3m12s`, `2h05m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
 def gib(memory: int) -> str:

@@ -2,15 +2,35 @@
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from typing_extensions import override
 
-__all__ = ["MEMORY", "json_option", "kubeconfig_option", "output_option"]
+from partita.cli.completions import complete_jobs, complete_names
+
+__all__ = [
+    "MEMORY",
+    "Cluster",
+    "JobName",
+    "cluster_options",
+    "job_argument",
+    "json_option",
+    "kubeconfig_option",
+    "namespace_option",
+    "output_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Cluster(NamedTuple):
+    """The cluster that a command is about: a kubeconfig and one of its contexts."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
 
 
 class _Memory(click.ParamType[int]):
@@ -27,14 +47,14 @@ class _Memory(click.ParamType[int]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if memory <= 0:
-            self.fail(f"{value} is no amount above zero: write one such as 40Gi", param, ctx)
+            self.fail(f"{value} is not above zero: write an amount such as 40Gi", param, ctx)
         return memory
 
 
 MEMORY = _Memory()
 
 
-class _Kubeconfig(click.ParamType[str]):
+class _KubeconfigFiles(click.ParamType[str]):
     """One or several files, as in the variable KUBECONFIG."""
 
     name = "file"
@@ -42,8 +62,8 @@ class _Kubeconfig(click.ParamType[str]):
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
-        if not any(Path(path).is_file() for path in text.split(os.pathsep)):
-            self.fail(f"there is no file {text}: `partita apiserver` writes one", param, ctx)
+        if not any(Path(path).expanduser().is_file() for path in text.split(os.pathsep)):
+            self.fail(f"there is no file {text}: write the path of a kubeconfig", param, ctx)
         return text
 
 
@@ -51,24 +71,86 @@ def kubeconfig_option(function: F) -> F:
     """Add `--kubeconfig`."""
     return click.option(
         "--kubeconfig",
-        type=_Kubeconfig(),
+        type=_KubeconfigFiles(),
         envvar="KUBECONFIG",
         show_envvar=True,
         metavar="FILE",
-        help="The cluster's kubeconfig; by default that of the Pod, or ~/.kube/config.",
+        help="Kubeconfig of the cluster. By default the service account of the Pod, or "
+        "~/.kube/config.",
     )(function)
 
 
-def output_option(function: F) -> F:
-    """Add `--output`."""
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--kubeconfig` and `--context`, which the command gets as `cluster`."""
+
+    @wraps(function)
+    def with_cluster(*, kubeconfig: str | None, context: str | None, **options: Any) -> Any:
+        return function(cluster=Cluster(kubeconfig, context), **options)
+
+    context = click.option(
+        "--context",
+        metavar="NAME",
+        help="Context of the kubeconfig. By default its current context.",
+    )
+    return kubeconfig_option(context(with_cluster))
+
+
+def namespace_option(function: F) -> F:
+    """Add `--namespace`."""
+    return click.option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        shell_complete=complete_names("NAMESPACES"),
+        help="Namespace of the jobs. By default that of the kubeconfig's context.",
+    )(function)
+
+
+class JobName(NamedTuple):
+    """A job as it is named on the command line; without a namespace it is in the context's."""
+
+    name: str
+    namespace: str | None = None
+
+    @classmethod
+    def read(cls, text: str, namespace: str | None) -> "JobName":
+        """Read `NAME` or `NAMESPACE/NAME` beside the value of `--namespace`.
+
+        Raises
+        ------
+        click.UsageError
+            They name two namespaces, or no job.
+        """
+        before, slash, name = text.rpartition("/")
+        if not name or "/" in before or (slash and not before):
+            raise click.UsageError(f"{text!r} names no job: write NAME or NAMESPACE/NAME")
+        if slash and namespace not in {None, before}:
+            raise click.UsageError(
+                f"{text} and --namespace {namespace} name different namespaces: write one of them"
+            )
+        return cls(name, before or namespace)
+
+
+def job_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add JOB, as NAME or NAMESPACE/NAME, and `--namespace`; the command gets `job`, a JobName."""
+
+    @wraps(function)
+    def with_job(*, job: str, namespace: str | None, **options: Any) -> Any:
+        return function(job=JobName.read(job, namespace), **options)
+
+    return click.argument("job", shell_complete=complete_jobs)(namespace_option(with_job))
+
+
+def output_option(*more: str) -> Callable[[F], F]:
+    """Return what adds `--output` with table, json, yaml, and further formats."""
     return click.option(
         "--output",
         "-o",
-        type=click.Choice(["text", "json"]),
-        default="text",
+        type=click.Choice(["table", "json", "yaml", *more]),
+        default="table",
         show_default=True,
-        help="Form of the result; json is for scripts.",
-    )(function)
+        help="Format of the output. In json and yaml, memory is in bytes and time in seconds.",
+    )
 
 
 def json_option(function: F) -> F:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import click
+
 __all__ = ["Stopped", "run_until_stopped", "stop_on_signals"]
 
 T = TypeVar("T")
@@ -13,19 +15,22 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopped(Exception):  # noqa: N818 - it is no error
-    """Somebody pressed Ctrl-C, or asked the process to end."""
+class Stopped(click.exceptions.Exit):
+    """The command was interrupted by Ctrl-C or SIGTERM. Exit code 130, as a shell reports it."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGINT)
 
 
 def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine; the first signal cancels it, further ones do not disturb its clean-up.
 
-    Signals reach the main thread alone; elsewhere nothing but its end ends it.
+    Signals reach only the main thread; in another thread the coroutine runs to its end.
 
     Raises
     ------
     Stopped
-        If it was cancelled by a signal.
+        A signal cancelled it.
     """
 
     async def guarded() -> T:
@@ -52,7 +57,7 @@ def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that Ctrl-C and SIGTERM set, for what runs until then anyway."""
+    """Return an event that Ctrl-C and SIGTERM set, for commands that run until then."""
     stop = asyncio.Event()
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,7 +1,8 @@
-"""Everything that is printed: data to stdout, talk to stderr, errors in one sentence."""
+"""Everything that is printed: data to stdout, messages to stderr, errors in one sentence."""
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UserError",
+    "columns",
     "console",
     "data",
     "display",
@@ -26,14 +28,15 @@ __all__ = [
     "say",
     "warn",
     "write_json",
+    "yaml_text",
 ]
 
 WIDE = 160
-"""Columns where nobody says how many there are: a file or a pipe has no edge."""
+"""Columns of a file or a pipe, which have no width of their own."""
 
 
 class UserError(click.ClickException):
-    """Something failed; the message is one sentence that says what to do. Exit code 1."""
+    """The command failed; the message says what to do. Exit code 1."""
 
     @override
     def show(self, file: IO[Any] | None = None) -> None:
@@ -41,19 +44,38 @@ class UserError(click.ClickException):
 
 
 def data(text: str) -> None:
-    """Print what a script reads, to stdout."""
+    """Print a result to stdout."""
     click.echo(text)
 
 
 def raw(chunk: bytes) -> None:
-    """Pass on what a program printed, as it is, to stdout."""
+    """Print the bytes of a program's log to stdout, unchanged."""
     sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
 
-def dump(value: Any) -> None:
-    """Print JSON to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def dump(value: Any, output: str = "json") -> None:
+    """Print data for a script to stdout, as `json` or `yaml`."""
+    if output == "yaml":
+        click.echo(yaml_text(value), nl=False)
+    else:
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def yaml_text(value: Any) -> str:
+    """Write YAML that kubectl reads as it was: what it takes for a number is quoted.
+
+    PyYAML reads YAML 1.1, in which 1e5 is a text; kubectl reads it as a number.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+.0-9][0-9_.]*([eE][-+]?[0-9]+)?$"), None
+    )
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def write_json(value: Any, path: Path) -> None:
@@ -85,18 +107,26 @@ def display(renderable: "RenderableType") -> None:
         click.echo(line.rstrip())
 
 
+def columns(rows: list[list[str]]) -> None:
+    """Print cells in columns to stdout, as kubectl does: never cut, and empty cells as `-`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [(cell or "-").ljust(width) for cell, width in zip(row, widths, strict=True)]
+        click.echo("   ".join(cells).rstrip())
+
+
 def say(text: str) -> None:
-    """Tell a person what is going on, on stderr."""
+    """Print a message to stderr."""
     click.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    """Tell a person of something that may be wrong, on stderr."""
+    """Print a warning to stderr."""
     click.echo(click.style("Warning: ", fg="yellow") + text, err=True)
 
 
 def interactive() -> bool:
-    """Tell whether somebody watches stdout."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -109,14 +139,14 @@ def console() -> "Console":
 
 
 def live(*, whole_screen: bool = False) -> "Live":
-    """Return a display that is drawn anew in place; for terminals only."""
+    """Return a display that is redrawn in place; for terminals only."""
     from rich.live import Live
 
     return Live(console=console(), screen=whole_screen, auto_refresh=False, transient=True)
 
 
 def quiet_logs() -> None:
-    """Keep the logs of what we call to warnings, on stderr."""
+    """Limit the logs of the modules that a command calls to warnings, on stderr."""
     import logging
 
     import structlog

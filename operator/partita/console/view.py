@@ -1,9 +1,7 @@
 """What a person wants to see of the cluster: GPUs, their slices, and the queue. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
@@ -17,7 +15,6 @@ __all__ = [
     "PartitionView",
     "SliceView",
     "WaitingView",
-    "as_json",
     "asks",
     "partitions_view",
 ]
@@ -193,19 +190,3 @@ def asks(memory: int | None, piece: str | None, gpus: int) -> str:
     """Say in a few characters what a job asks for."""
     amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
     return f"{gpus} x {amount}" if gpus > 1 else amount
-
-
-def as_json(partitions: Sequence[PartitionView]) -> list[dict[str, Any]]:
-    """Return what a script reads: camelCase, bytes and seconds."""
-    return [_camel(asdict(partition)) for partition in partitions]
-
-
-def _camel(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_camel_word(key): _camel(inner) for key, inner in value.items()}
-    return [_camel(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _camel_word(word: str) -> str:
-    first, *rest = word.split("_")
-    return first + "".join(part.title() for part in rest)

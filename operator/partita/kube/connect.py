@@ -1,20 +1,38 @@
 """Opens the connection to the API server."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.request import getproxies_environment
 
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import ConfigException
+from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+from yaml import YAMLError
 
 from partita.kube.fence import fence_trace
 
-__all__ = ["Access", "access_of", "connect", "in_cluster"]
+__all__ = [
+    "Access",
+    "KubeconfigError",
+    "access_of",
+    "connect",
+    "current_namespace",
+    "in_cluster",
+]
 
 CONNECTIONS = 100
 """Connections to the API server; what is written at the same time is bounded below that."""
+
+
+class KubeconfigError(Exception):
+    """A kubeconfig cannot be used; the message names the file and the reason."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the kubeconfig {path} cannot be used: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +76,31 @@ def in_cluster() -> bool:
 
 
 @asynccontextmanager
-async def connect(kubeconfig: str | None = None) -> AsyncIterator[ApiClient]:
-    """Connect by a kubeconfig, else the Pod's service account, else the usual file."""
+async def connect(
+    kubeconfig: str | None = None, context: str | None = None
+) -> AsyncIterator[ApiClient]:
+    """Connect by a kubeconfig, else the Pod's service account, else the usual file.
+
+    Parameters
+    ----------
+    kubeconfig
+        Its path, or several as in the variable KUBECONFIG.
+    context
+        A context of it; None takes its current context.
+
+    Raises
+    ------
+    KubeconfigError
+        The kubeconfig cannot be used.
+    """
     configuration = Configuration()
-    if kubeconfig is None and in_cluster():
+    if kubeconfig is None and context is None and in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     else:
-        await config.load_kube_config(  # type: ignore[no-untyped-call]
-            config_file=kubeconfig, client_configuration=configuration
-        )
+        with _readable(kubeconfig) as path:
+            await _loader(path, context).load_and_set(configuration)
+            if not str(configuration.host).startswith(("http://", "https://")):
+                raise ConfigException(f"the cluster's server is no URL: {configuration.host!r}")
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():
@@ -74,3 +108,54 @@ async def connect(kubeconfig: str | None = None) -> AsyncIterator[ApiClient]:
         configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration) as api:
         yield api
+
+
+def current_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """Return the namespace of a kubeconfig's context.
+
+    Raises
+    ------
+    KubeconfigError
+        The kubeconfig cannot be used.
+    """
+    if kubeconfig is None and context is None and in_cluster():
+        return "default"
+    with _readable(kubeconfig) as path:
+        found = _loader(path, context).current_context
+        return str(found["context"].get("namespace") or "default")
+
+
+def _loader(path: str, context: str | None) -> Any:
+    files = KubeConfigMerger(path)  # type: ignore[no-untyped-call]
+    if files.config is None:
+        raise ConfigException("the file does not exist")
+    names = [str(entry["name"]) for entry in files.config.value["contexts"]]
+    if context is not None and context not in names:
+        raise ConfigException(f"it has no context {context} (it has: {', '.join(names) or 'none'})")
+    if context is None and not files.config.value.get("current-context"):
+        raise ConfigException(
+            "it has no current context: set one with `kubectl config use-context`"
+        )
+    return KubeConfigLoader(  # type: ignore[no-untyped-call]
+        config_dict=files.config, config_base_path=None, active_context=context
+    )
+
+
+@contextmanager
+def _readable(kubeconfig: str | None) -> Iterator[str]:
+    """Yield the path of the kubeconfig, and raise what is wrong with it as `KubeconfigError`."""
+    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    try:
+        yield path
+    except ConfigException as error:
+        reason = str(error).removeprefix("Invalid kube-config file. ")
+        raise KubeconfigError(path, reason) from error
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise KubeconfigError(path, f"it is not valid YAML{where}") from error
+    except OSError as error:
+        raise KubeconfigError(path, error.strerror or str(error)) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # The loader takes the types of all fields for granted.
+        raise KubeconfigError(path, "it is empty, or not a kubeconfig") from error

@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from partita.cli import terminal
-from partita.cli.partitions.partition_view import Colours, duration, partition_view
+from partita.cli.number_format import duration
+from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.view import PartitionView
 from partita_testcluster.cli.demo_events import DemoEvent
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from partita.cli.number_format import gib
-from partita.cli.partitions.partition_view import duration
+from partita.cli.number_format import duration, gib
 from partita.constants import OTHERS_JOB
 from partita.informer.state import State
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob

@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.number_format import gib
-from partita.cli.partitions.partition_view import duration
+from partita.cli.number_format import duration, gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.partition import ShadowStatus
 from partita_testcluster.cli.demo_events import DemoEvents, finished_at

@@ -1,1 +1,1 @@
-"""Commands for whoever runs Partita on a cluster: validate, crds, run, agent and bundle."""
+"""Commands for administrators: validate, crds, run, agent, bundle and uninstall."""

@@ -1,4 +1,4 @@
-"""`partita bundle`: what somebody who helps needs to see, in one archive without secrets."""
+"""`partita bundle`: one archive for support, without secrets."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import Cluster, cluster_options
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
@@ -17,11 +17,12 @@ __all__ = ["command"]
 
 @click.command("bundle", short_help="Collect a support archive, without secrets.")
 @click.option(
-    "--output",
-    "-o",
+    "--file",
+    "-f",
+    "path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to; by default partita-bundle-<time>.tar.gz here.",
+    help="Archive to write. By default partita-bundle-<time>.tar.gz in the current folder.",
 )
 @click.option(
     "--tail",
@@ -29,37 +30,34 @@ __all__ = ["command"]
     default=2000,
     show_default=True,
     metavar="LINES",
-    help="Lines of each log of Partita's own Pods.",
+    help="Last lines of each log of Partita's own Pods.",
 )
-@kubeconfig_option
-def command(*, output: Path | None, tail: int, kubeconfig: str | None) -> None:
+@cluster_options
+def command(*, path: Path | None, tail: int, cluster: Cluster) -> None:
     """Collect Partita's objects, its Pods, nodes with GPUs, Events and its own logs.
 
-    Secrets and ConfigMaps are not asked for, logs of jobs neither, and of every container the
-    variables' values, the command and the arguments are left out, for secrets are written there
-    as well. What may not be read is listed in the archive, and the rest is collected.
+    Secrets, ConfigMaps and the logs of jobs are not read. The values of variables, the command and
+    the arguments of every container are left out, because they can contain secrets. missing.txt
+    in the archive lists what could not be read.
 
     \b
     Examples:
       partita bundle
-      partita bundle --output case-17.tar.gz --tail 500
+      partita bundle --file case-17.tar.gz --tail 500
     """  # noqa: D301
-    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    path = output or Path(f"partita-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    try:
-        files = run_until_stopped(_collect(kubeconfig, tail))
-    except Stopped:
-        return
+    path = path or Path(f"partita-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
+    files = run_until_stopped(_collect(cluster, tail))
     _write(path, files)
     missing = files["missing.txt"].decode().splitlines()
-    terminal.say(f"{path}: {len(files)} files; read it before you hand it on")
+    terminal.say(f"{path}: {len(files)} files; read it before you share it")
     for line in missing:
         terminal.warn(line)
 
 
-async def _collect(kubeconfig: str | None, tail: int) -> dict[str, bytes]:
+async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
     import platform
 
     import orjson
@@ -69,7 +67,7 @@ async def _collect(kubeconfig: str | None, tail: int) -> dict[str, bytes]:
     from partita.cli.connection import open_cluster
     from partita.constants import GROUP, LABEL_COMPONENT
     from partita.kube import client
-    from partita.kube.errors import KubernetesError
+    from partita.kube.errors import KubernetesError, UnavailableError
 
     files = {
         "about.json": orjson.dumps(
@@ -93,14 +91,17 @@ async def _collect(kubeconfig: str | None, tail: int) -> dict[str, bytes]:
         client.EVENTS: "",
         client.CRDS: "",
     }
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
         for kind, selector in sources.items():
             try:
                 items, _ = await kube.list(kind, label_selector=selector)
+            except UnavailableError:
+                raise
             except KubernetesError as error:
                 missing.append(f"{kind.plural} are missing: {error.message}")
                 continue
             kept = [redacted(item) for item in items if _concerns_us(kind, item, GROUP)]
+            missing += _unreadable(kind.kind, items)
             files[f"{kind.plural}.json"] = orjson.dumps(kept, option=orjson.OPT_INDENT_2)
         files |= await _logs(kube, tail, missing)
     files["missing.txt"] = "".join(f"{line}\n" for line in missing).encode()
@@ -120,6 +121,31 @@ def _concerns_us(kind: Any, item: dict[str, Any], group: str) -> bool:
     return True
 
 
+def _unreadable(kind: str, items: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each object that the operator cannot read; the archive has it anyway."""
+    from pydantic import ValidationError
+
+    from partita import models
+    from partita.models.errors import describe
+
+    model = {
+        "GPUPartition": models.GPUPartition,
+        "GPUServer": models.GPUServer,
+        "SharedGPUJob": models.SharedGPUJob,
+        "ApplicationProfile": models.ApplicationProfile,
+    }.get(kind)
+    lines = []
+    for item in items:
+        try:
+            if model is not None:
+                model.parse(item)
+        except ValidationError as error:
+            meta = item["metadata"]
+            key = "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
+            lines.append(f"{kind} {key} cannot be read by the operator: {describe(error)}")
+    return lines
+
+
 async def _logs(kube: "Kube", tail: int, missing: list[str]) -> dict[str, bytes]:
     """Read the logs of the operator's and the servers' Pods."""
     from partita.constants import COMPONENT_SERVER, LABEL_COMPONENT
@@ -130,8 +156,8 @@ async def _logs(kube: "Kube", tail: int, missing: list[str]) -> dict[str, bytes]
     for selector in (f"{LABEL_COMPONENT}={COMPONENT_SERVER}", "app.kubernetes.io/name=partita"):
         try:
             pods += (await kube.list(PODS, label_selector=selector))[0]
-        except KubernetesError:
-            continue  # said with the list of all Pods
+        except KubernetesError as error:
+            missing.append(f"the logs of Pods with {selector} are missing: {error.message}")
     files = {}
     for pod in {p["metadata"]["uid"]: p for p in pods}.values():
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
@@ -160,6 +186,6 @@ def _write(path: Path, files: dict[str, bytes]) -> None:
                 member.size, member.mtime = len(content), int(datetime.now(UTC).timestamp())
                 archive.addfile(member, io.BytesIO(content))
     except FileExistsError as error:
-        raise terminal.UserError(f"{path} is there already: name another file") from error
+        raise terminal.UserError(f"{path} already exists: name another file") from error
     except OSError as error:
         raise terminal.UserError(f"{path} cannot be written: {error.strerror}") from error

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from partita.cli import terminal
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import Cluster, cluster_options
 
 __all__ = ["command"]
 
@@ -15,19 +15,19 @@ __all__ = ["command"]
     "--directory",
     "-d",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write them here instead, one file for each kind.",
+    help="Write them to this folder, one file for each kind, instead of printing them.",
 )
 @click.option(
     "--install",
     is_flag=True,
-    help="Create or update them in the cluster of the kubeconfig instead.",
+    help="Create or update them in the cluster instead of printing them.",
 )
-@kubeconfig_option
-def command(*, directory: Path | None, install: bool, kubeconfig: str | None) -> None:
+@cluster_options
+def command(*, directory: Path | None, install: bool, cluster: Cluster) -> None:
     """Print the CustomResourceDefinitions as YAML.
 
-    They are the schema of GPUPartition, SharedGPUJob, GPUServer and ApplicationProfile, with
-    every field described. A cluster needs them before anything else of Partita.
+    They define GPUPartition, SharedGPUJob, GPUServer and ApplicationProfile and describe every
+    field. Install them in a cluster before anything else of Partita.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def command(*, directory: Path | None, install: bool, kubeconfig: str | None) ->
         import asyncio
 
         terminal.quiet_logs()
-        for name, change in asyncio.run(_install(kubeconfig)):
+        for name, change in asyncio.run(_install(cluster)):
             terminal.data(f"customresourcedefinition.apiextensions.k8s.io/{name} {change}")
     elif directory is not None:
         try:
@@ -57,9 +57,9 @@ def command(*, directory: Path | None, install: bool, kubeconfig: str | None) ->
         terminal.data("---\n".join(crd.render(definition) for definition in crd.crds()).rstrip())
 
 
-async def _install(kubeconfig: str | None) -> list[tuple[str, str]]:
+async def _install(cluster: Cluster) -> list[tuple[str, str]]:
     from partita.cli.cluster.install import install_crds
     from partita.cli.connection import open_cluster
 
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
         return await install_crds(kube)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import Cluster, cluster_options
 
 if TYPE_CHECKING:
     from partita.cli.cluster.removal import Installation
@@ -26,7 +26,7 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="Time that one step may wait, such as for Pods to end.",
 )
-@kubeconfig_option
+@cluster_options
 def command(
     *,
     dry_run: bool,
@@ -34,7 +34,7 @@ def command(
     end_jobs: bool,
     keep_profiles: bool,
     timeout: float,
-    kubeconfig: str | None,
+    cluster: Cluster,
 ) -> None:
     """Remove Partita from the cluster: jobs, partitions, the operator, and the CRDs.
 
@@ -53,11 +53,11 @@ def command(
     from partita.cli.run_until_stopped import run_until_stopped
 
     async def find() -> "Installation":
-        async with open_cluster(kubeconfig) as kube:
+        async with open_cluster(*cluster) as kube:
             return await find_installation(kube)
 
     async def carry_out() -> None:
-        async with open_cluster(kubeconfig) as kube:
+        async with open_cluster(*cluster) as kube:
             await remove(kube, keep_profiles=keep_profiles, patience=timeout, report=terminal.say)
 
     terminal.quiet_logs()

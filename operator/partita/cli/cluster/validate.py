@@ -1,4 +1,4 @@
-"""`partita validate`: what is wrong with YAML files, before anything is applied."""
+"""`partita validate`: checks YAML files before they are applied."""
 
 import sys
 from collections.abc import Iterator
@@ -25,23 +25,23 @@ _SUFFIXES = {".yaml", ".yml"}
     required=True,
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
 )
-@output_option
+@output_option()
 def command(*, files: tuple[Path, ...], output: str) -> None:
     """Check Partita's resources in FILES without a cluster.
 
-    FILES are YAML files, folders (all *.yaml and *.yml below them) or - for stdin. What the API
-    server would refuse is an error, and so is what the operator could never run: an unknown
-    policy or a wrong parameter of it, a slice that the partition does not have, a template no Pod
-    can be made of. Objects of other kinds are counted and passed over.
+    FILES are YAML files, folders (all *.yaml and *.yml below them) or - for stdin. An error is what
+    the API server would refuse, and what the operator could never run: an unknown policy or a
+    wrong parameter of it, a slice that the partition does not have, a template of which no Pod can
+    be created. Objects of other kinds are counted and not checked.
 
-    Each finding is one line, FILE:LINE: KIND/NAME: PATH: MESSAGE, and the exit code is 1 if there
-    is an error.
+    Each finding is one line, FILE:LINE: KIND/NAME: PATH: MESSAGE. The exit code is 0 without an
+    error (warnings are not errors), and 1 with an error or if a folder has no YAML file.
 
     \b
     Examples:
       partita validate examples/
       kustomize build overlays/prod | partita validate -
-      partita validate --output json team-a/*.yaml
+      partita validate -o json team-a/*.yaml
 
     \b
     As a pre-commit hook:
@@ -52,12 +52,12 @@ def command(*, files: tuple[Path, ...], output: str) -> None:
     from partita.validation.files import check_files
 
     report = check_files(_read(files))
-    if output == "json":
-        terminal.dump(_json(report))
-    else:
+    if output == "table":
         for finding in report.findings:
             terminal.data(str(finding))
         terminal.say(_summary(report))
+    else:
+        terminal.dump(_data(report), output)
     if report.errors:
         sys.exit(1)
 
@@ -91,10 +91,10 @@ def _inside(folder: Path) -> Iterator[Path]:
 def _summary(report: "ValidationReport") -> str:
     parts = [
         f"{_count(report.files, 'file')}, {_count(report.checked, 'resource')} checked",
-        f"{report.passed_over} of other kinds passed over" if report.passed_over else "",
+        f"{report.passed_over} of other kinds not checked" if report.passed_over else "",
         f"{_count(len(report.errors), 'error')}, {_count(len(report.warnings), 'warning')}"
         if report.findings
-        else "nothing wrong",
+        else "no problem found",
     ]
     return "; ".join(filter(None, parts)) + "."
 
@@ -103,7 +103,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _json(report: "ValidationReport") -> dict[str, object]:
+def _data(report: "ValidationReport") -> dict[str, object]:
     findings = [
         {
             "severity": "warning" if f.warning else "error",

@@ -1,12 +1,12 @@
-"""`partita retry`, `suspend` and `resume`: what people do with a job that is there."""
+"""`partita retry`, `suspend` and `resume`: change whether a job runs."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import find_job, job_options
-from partita.cli.options import kubeconfig_option
+from partita.cli.jobs.find_job import find_job
+from partita.cli.options import Cluster, JobName, cluster_options, job_argument
 from partita.constants import ANNOTATION_RETRY
 
 if TYPE_CHECKING:
@@ -19,48 +19,51 @@ if TYPE_CHECKING:
 __all__ = ["resume", "retry", "suspend"]
 
 
-@click.command("retry", short_help="Queue a job again that has failed.")
-@job_options
-@kubeconfig_option
-def retry(*, job: str, namespace: str | None, kubeconfig: str | None) -> None:
-    """Queue JOB again after it has failed; its limits count anew.
+@click.command("retry", short_help="Queue a failed job again.")
+@job_argument
+@cluster_options
+def retry(*, job: JobName, cluster: Cluster) -> None:
+    """Queue JOB again after it has failed. Its retry limits start at zero again.
 
-    It sets the annotation partita.dev/retry, which Argo CD and `kubectl annotate` can do as well:
-    each new value is one request. What the job has learnt of its memory is kept.
+    It sets the annotation partita.dev/retry. Argo CD and `kubectl annotate` can do the same: each
+    new value is one request. The memory measured in earlier attempts is kept.
 
     \b
-    Example:
+    Examples:
       partita retry train-7 -n team-a
+      partita retry team-a/train-7
     """  # noqa: D301
-    _change(job, namespace, kubeconfig, _retried, "is queued again")
+    _change(job, cluster, _retried, "is queued again")
 
 
-@click.command("suspend", short_help="End a job for now; it keeps its place among jobs.")
-@job_options
-@kubeconfig_option
-def suspend(*, job: str, namespace: str | None, kubeconfig: str | None) -> None:
-    """Do not run JOB for now: one that runs is ended, and queued again when it is resumed.
+@click.command("suspend", short_help="Stop a job until it is resumed.")
+@job_argument
+@cluster_options
+def suspend(*, job: JobName, cluster: Cluster) -> None:
+    """Stop JOB until it is resumed. A running job is ended, and starts again when it is resumed.
 
-    It sets spec.suspend. Where a Git repository says what the job is, write it there.
+    It sets spec.suspend to true. If the job is deployed from Git, change it there instead.
 
     \b
-    Example:
+    Examples:
       partita suspend train-7 -n team-a
+      partita suspend team-a/train-7
     """  # noqa: D301
-    _change(job, namespace, kubeconfig, _suspended, "is suspended")
+    _change(job, cluster, _suspended, "is suspended")
 
 
-@click.command("resume", short_help="Let a suspended job run.")
-@job_options
-@kubeconfig_option
-def resume(*, job: str, namespace: str | None, kubeconfig: str | None) -> None:
-    """Queue JOB again after `partita suspend`: it unsets spec.suspend.
+@click.command("resume", short_help="Queue a suspended job again.")
+@job_argument
+@cluster_options
+def resume(*, job: JobName, cluster: Cluster) -> None:
+    """Queue JOB again after `partita suspend`. It sets spec.suspend to false.
 
     \b
-    Example:
+    Examples:
       partita resume train-7 -n team-a
+      partita resume team-a/train-7
     """  # noqa: D301
-    _change(job, namespace, kubeconfig, _resumed, "is queued")
+    _change(job, cluster, _resumed, "is queued")
 
 
 def _retried(job: "SharedGPUJob") -> dict[str, Any]:
@@ -70,9 +73,9 @@ def _retried(job: "SharedGPUJob") -> dict[str, Any]:
     from partita.models.quantities import format_time
 
     if job.status.phase is not Phase.FAILED:
-        stands = job.status.phase.value if job.status.phase else "not looked at yet"
+        stands = job.status.phase.value if job.status.phase else "not reconciled yet"
         raise terminal.UserError(
-            f"{job.key} has not failed, it is {stands}: only a job that failed is retried"
+            f"{job.key} has not failed, it is {stands}: only a failed job can be retried"
         )
     return {"metadata": {"annotations": {ANNOTATION_RETRY: format_time(datetime.now(UTC))}}}
 
@@ -80,45 +83,43 @@ def _retried(job: "SharedGPUJob") -> dict[str, Any]:
 def _suspended(job: "SharedGPUJob") -> dict[str, Any]:
     _may_run(job)
     if job.spec.suspend:
-        raise terminal.UserError(f"{job.key} is suspended already: `partita resume` lets it run")
+        raise terminal.UserError(
+            f"{job.key} is already suspended: `partita resume {job.key}` queues it again"
+        )
     return {"spec": {"suspend": True}}
 
 
 def _resumed(job: "SharedGPUJob") -> dict[str, Any]:
     _may_run(job)
     if not job.spec.suspend:
-        raise terminal.UserError(f"{job.key} is not suspended: `partita explain` says more")
+        raise terminal.UserError(
+            f"{job.key} is not suspended: `partita explain {job.key}` shows its state"
+        )
     return {"spec": {"suspend": False}}
 
 
 def _may_run(job: "SharedGPUJob") -> None:
     phase = job.status.phase
     if phase is not None and phase.finished:
-        raise terminal.UserError(f"{job.key} has come to its end, it is {phase.value}")
+        raise terminal.UserError(f"{job.key} has finished, it is {phase.value}: submit a new job")
 
 
-def _change(
-    job: str, namespace: str | None, kubeconfig: str | None, change: "Change", done: str
-) -> None:
-    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+def _change(job: JobName, cluster: Cluster, change: "Change", done: str) -> None:
+    from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    try:
-        key = run_until_stopped(_patch(job, namespace, kubeconfig, change))
-    except Stopped:
-        return
-    terminal.say(f"{key} {done}; `partita explain {key}` says how it stands")
+    key = run_until_stopped(_patch(job, cluster, change))
+    terminal.say(f"{key} {done}; `partita explain {key}` shows its state")
 
 
-async def _patch(name: str, namespace: str | None, kubeconfig: str | None, change: "Change") -> str:
-    from partita.cli.connection import open_cluster, readable
+async def _patch(name: JobName, cluster: Cluster, change: "Change") -> str:
+    from partita.cli.connection import open_cluster
     from partita.kube.client import JOBS
-    from partita.models import SharedGPUJob
 
-    async with open_cluster(kubeconfig) as kube:
-        job = readable(SharedGPUJob, await find_job(kube, name, namespace, kubeconfig))
+    async with open_cluster(*cluster) as kube:
+        job = await find_job(kube, name, cluster)
         meta = job.metadata
-        # What was judged is what is changed: who came in between is looked at again.
+        # The change is refused if the job was written after it was read.
         await kube.patch(
             JOBS,
             meta.name,

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.jobs.ask_policies import PolicyAnswer
-from partita.cli.number_format import gib
-from partita.cli.partitions.partition_view import duration
+from partita.cli.number_format import duration, gib
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.quantities import seconds_since

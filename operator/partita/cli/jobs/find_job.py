@@ -1,144 +1,68 @@
-"""Finds the job that a person names, on the command line and in a shell's completion."""
+"""Finds the job that a command line names."""
 
-import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING
 
-import click
-
+from partita.cli.options import Cluster, JobName
 from partita.cli.terminal import UserError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    from partita.kube.client import Kube
+    from partita.models import SharedGPUJob
 
-    from partita.kube.client import Kind, Kube
-
-__all__ = ["complete_gpus", "complete_partitions", "find_job", "job_options", "namespace_option"]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_PATIENCE: Final = 3.0
-"""Seconds for which a shell's completion waits for the API server."""
+__all__ = ["check_namespace", "find_job"]
 
 
-def job_options(function: F) -> F:
-    """Add JOB, as a name or NAMESPACE/NAME, and `--namespace`."""
-    option = namespace_option("The job's namespace")
-    return click.argument("job", shell_complete=_complete_jobs)(option(function))
-
-
-def namespace_option(what: str) -> Callable[[F], F]:
-    """Return what adds `--namespace`."""
-    return click.option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        shell_complete=_complete_names("NAMESPACES"),
-        help=f"{what}; by default that of the kubeconfig's context.",
-    )
-
-
-async def find_job(
-    kube: "Kube", job: str, namespace: str | None, kubeconfig: str | None
-) -> dict[str, Any]:
+async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJob":
     """Return the SharedGPUJob of that name.
-
-    Parameters
-    ----------
-    job
-        Its name, or `namespace/name` where no namespace is given.
 
     Raises
     ------
     UserError
-        There is none; it says where one of that name is.
+        It does not exist, or cannot be read; the message names the namespaces that have a job
+        of that name.
     """
+    from partita.cli.connection import readable
     from partita.kube.client import JOBS
+    from partita.kube.connect import current_namespace
     from partita.kube.errors import ForbiddenError, NotFoundError
+    from partita.models import SharedGPUJob
 
-    if "/" in job and namespace is None:
-        namespace, _, job = job.partition("/")
-    namespace = namespace or current_namespace(kubeconfig)
+    namespace = job.namespace or current_namespace(*cluster)
     try:
-        return await kube.get(JOBS, job, namespace)
+        return readable(SharedGPUJob, await kube.get(JOBS, job.name, namespace))
     except NotFoundError:
         pass
+    await check_namespace(kube, namespace)
     try:
         jobs, _ = await kube.list(JOBS)
     except ForbiddenError:
         jobs = []
-    elsewhere = [j["metadata"]["namespace"] for j in jobs if j["metadata"]["name"] == job]
+    elsewhere = [j["metadata"]["namespace"] for j in jobs if j["metadata"]["name"] == job.name]
     advice = (
         f"it is in {', '.join(sorted(elsewhere))}: write -n {min(elsewhere)}"
         if elsewhere
-        else "see `kubectl get sharedgpujobs --all-namespaces`"
+        else "see `partita jobs -A`"
     )
-    raise UserError(f"there is no SharedGPUJob {job} in namespace {namespace}; {advice}")
+    raise UserError(f"there is no SharedGPUJob {job.name} in namespace {namespace}; {advice}")
 
 
-def current_namespace(kubeconfig: str | None) -> str:
-    """Return the namespace of the kubeconfig's context."""
-    from kubernetes.aio.config import list_kube_config_contexts
+async def check_namespace(kube: "Kube", namespace: str) -> None:
+    """Raise if a namespace does not exist.
 
-    from partita.kube.connect import in_cluster
-
-    if kubeconfig is None and in_cluster():
-        return "default"
-    _, current = list_kube_config_contexts(  # type: ignore[no-untyped-call]
-        config_file=kubeconfig
-    )
-    return str(current["context"].get("namespace") or "default")
-
-
-def _complete_jobs(
-    ctx: click.Context, _param: click.Parameter, begun: str
-) -> "list[CompletionItem]":
-    from partita.kube.client import JOBS
-
-    namespace = ctx.params.get("namespace")
-
-    def name(meta: dict[str, Any]) -> str:
-        return str(meta["name"]) if namespace else f"{meta['namespace']}/{meta['name']}"
-
-    return _complete(ctx, JOBS, begun, namespace or "", name)
-
-
-def _complete_names(
-    kind: Literal["NAMESPACES", "PARTITIONS", "SERVERS"],
-) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
-    """Return what offers the names of a kind; it is imported when a shell asks."""
-
-    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> "list[CompletionItem]":
-        from partita.kube import client
-
-        return _complete(ctx, getattr(client, kind), begun)
-
-    return complete
-
-
-complete_gpus = _complete_names("SERVERS")
-complete_partitions = _complete_names("PARTITIONS")
-
-
-def _complete(
-    ctx: click.Context,
-    kind: "Kind",
-    begun: str,
-    namespace: str = "",
-    name: Callable[[dict[str, Any]], str] = lambda meta: str(meta["name"]),
-) -> "list[CompletionItem]":
-    """Offer what the cluster has; where it does not answer, nothing, and no noise."""
-    from click.shell_completion import CompletionItem
-
-    from partita.cli.connection import open_cluster
-
-    async def names() -> list[str]:
-        async with asyncio.timeout(_PATIENCE), open_cluster(ctx.params.get("kubeconfig")) as kube:
-            items, _ = await kube.list(kind, namespace=namespace)
-            return sorted(name(item["metadata"]) for item in items)
+    Raises
+    ------
+    UserError
+        It does not exist. Whoever may not read namespaces gets no error.
+    """
+    from partita.kube.client import NAMESPACES
+    from partita.kube.errors import ForbiddenError, NotFoundError
 
     try:
-        found = asyncio.run(names())
-    except (UserError, TimeoutError):
-        return []
-    return [CompletionItem(one) for one in found if one.startswith(begun)]
+        await kube.get(NAMESPACES, namespace)
+    except ForbiddenError:
+        return
+    except NotFoundError:
+        raise UserError(
+            f"namespace {namespace} does not exist: name another with -n, or create it with "
+            f"`kubectl create namespace {namespace}`"
+        ) from None

@@ -1,90 +1,95 @@
-"""`partita logs`: what a job's program prints, whichever of its Pods it is in."""
+"""`partita logs`: the log of a job's program, from the Pod of one of its attempts."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import find_job, job_options
-from partita.cli.options import kubeconfig_option
+from partita.cli.jobs.find_job import find_job
+from partita.cli.options import Cluster, JobName, cluster_options, job_argument
 
 if TYPE_CHECKING:
+    from partita.kube.client import Kube
+    from partita.kube.errors import KubernetesError
     from partita.models import Attempt, SharedGPUJob
 
 __all__ = ["command"]
 
 
-@click.command("logs", short_help="Print what a job's program says.")
-@job_options
-@click.option("--follow", "-f", is_flag=True, help="Go on until the program ends.")
+@click.command("logs", short_help="Print the log of a job's program.")
+@job_argument
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the program ends.")
 @click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="NUMBER", help="Which start; else the last."
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="NUMBER",
+    help="Attempt whose log is printed. By default the last one.",
 )
-@click.option("--container", "-c", metavar="NAME", help="Which container; else the first.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines.")
-@kubeconfig_option
+@click.option(
+    "--container",
+    "-c",
+    metavar="NAME",
+    help="Container whose log is printed. By default the first one.",
+)
+@click.option(
+    "--tail", type=click.IntRange(min=0), metavar="LINES", help="Print only the last lines."
+)
+@cluster_options
 def command(
     *,
-    job: str,
-    namespace: str | None,
+    job: JobName,
     follow: bool,
     attempt: int | None,
     container: str | None,
     tail: int | None,
-    kubeconfig: str | None,
+    cluster: Cluster,
 ) -> None:
     """Print the log of JOB's last attempt.
 
-    A Pod that is gone took its log with it; of its end, the attempt's message is left.
+    A log is deleted together with its Pod. The message of the attempt remains: `partita explain`
+    shows it.
 
     \b
     Examples:
       partita logs train-7 -n team-a --follow
       partita logs team-a/train-7 --attempt 1 --tail 20
     """  # noqa: D301
-    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
 
     async def read() -> None:
-        from partita.cli.connection import open_cluster, readable
-        from partita.kube.errors import InvalidError, NotFoundError
-        from partita.models import SharedGPUJob
+        from partita.cli.connection import open_cluster
+        from partita.kube.errors import ForbiddenError, KubernetesError
 
-        async with open_cluster(kubeconfig) as kube:
-            found = readable(SharedGPUJob, await find_job(kube, job, namespace, kubeconfig))
+        async with open_cluster(*cluster) as kube:
+            found = await find_job(kube, job, cluster)
             chosen = _chosen(found, attempt)
             names = [str(c["name"]) for c in found.spec.template.unpack().containers]
             if container is not None and container not in names:
                 raise terminal.UserError(
                     f"{found.key} has no container {container} (it has: {', '.join(names)})"
                 )
-            lines = kube.log(
-                chosen.pod,
-                found.metadata.namespace,
-                container or names[0],
-                follow=follow,
-                tail=tail,
-            )
+            which = container or names[0]
+            namespace = found.metadata.namespace
             try:
-                async for chunk in lines:
+                async for chunk in kube.log(chosen.pod, namespace, which, follow=follow, tail=tail):
                     terminal.raw(chunk)
-            except NotFoundError as error:
-                raise terminal.UserError(_gone(chosen)) from error
-            except InvalidError as error:
-                raise terminal.UserError(f"{chosen.pod} has no log yet: {error.message}") from error
+            except KubernetesError as error:
+                if isinstance(error, ForbiddenError) or not error.status:
+                    raise
+                raise terminal.UserError(
+                    await _missing(kube, chosen, namespace, which, error)
+                ) from error
 
-    try:
-        run_until_stopped(read())
-    except Stopped:
-        return
+    run_until_stopped(read())
 
 
 def _chosen(job: "SharedGPUJob", number: int | None) -> "Attempt":
     attempts = {a.number: a for a in job.status.attempts}
     if not attempts:
         raise terminal.UserError(
-            f"{job.key} has not started yet: `partita explain {job.key}` says why"
+            f"{job.key} has not started yet: `partita explain {job.key}` shows the reason"
         )
     if number is not None and number not in attempts:
         there = ", ".join(map(str, attempts))
@@ -92,7 +97,21 @@ def _chosen(job: "SharedGPUJob", number: int | None) -> "Attempt":
     return attempts[number if number is not None else max(attempts)]
 
 
-def _gone(attempt: "Attempt") -> str:
-    ended = f"; it ended as {attempt.outcome.value}" if attempt.outcome else ""
-    said = f": {attempt.message}" if attempt.message else ""
-    return f"Pod {attempt.pod} is gone, and its log with it{ended}{said}"
+async def _missing(
+    kube: "Kube", attempt: "Attempt", namespace: str, container: str, error: "KubernetesError"
+) -> str:
+    """Return why there is no log: the Pod is gone, or the Pod exists and has no log."""
+    from partita.kube.client import PODS
+    from partita.kube.errors import NotFoundError
+
+    try:
+        await kube.get(PODS, attempt.pod, namespace)
+    except NotFoundError:
+        outcome = f"; the attempt ended as {attempt.outcome.value}" if attempt.outcome else ""
+        message = f": {attempt.message}" if attempt.message else ""
+        return f"Pod {namespace}/{attempt.pod} is gone, and its log with it{outcome}{message}"
+    return (
+        f"Pod {namespace}/{attempt.pod} exists, but the API server has no log of its container "
+        f"{container}: {error.message}. Try `kubectl logs -n {namespace} {attempt.pod} "
+        f"-c {container}`"
+    )

@@ -1,4 +1,4 @@
-"""`partita submit`: a SharedGPUJob from a command line, or from a Pod or Job that exists."""
+"""`partita submit`: creates a SharedGPUJob from a command line, or from a Pod or Job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import complete_partitions, namespace_option
-from partita.cli.options import kubeconfig_option
+from partita.cli.completions import complete_names
+from partita.cli.options import MEMORY, Cluster, JobName, cluster_options, namespace_option
 
 if TYPE_CHECKING:
     from partita.validation.yaml_documents import Document
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("submit", short_help="Make a SharedGPUJob of a command, a Pod or a Job.")
+@click.command("submit", short_help="Create a job from a command, a Pod or a Job.")
 @click.argument("name", required=False)
 @click.argument("program", nargs=-1, metavar="[-- COMMAND [ARG]...]")
 @click.option(
@@ -23,28 +23,44 @@ __all__ = ["command"]
     "-f",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     metavar="FILE",
-    help="YAML of a Pod or a batch/v1 Job; - is stdin.",
+    help="YAML of a Pod or a batch/v1 Job. - reads stdin.",
 )
-@click.option("--image", help="The image that the command runs in.")
+@click.option("--image", help="Container image in which the command runs.")
 @click.option(
-    "--env", "-e", multiple=True, metavar="NAME=VALUE", help="Set a variable; may be repeated."
+    "--env",
+    "-e",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable. May be repeated.",
 )
 @click.option(
     "--partition",
     metavar="NAME",
-    shell_complete=complete_partitions,
-    help="Whose GPUs it runs on; by default the only one there is.",
+    shell_complete=complete_names("PARTITIONS"),
+    help="Partition whose GPUs the job uses. By default the only one in the cluster.",
 )
-@click.option("--gpu-memory", metavar="QUANTITY", help="GPU memory it needs, such as 6Gi.")
-@click.option("--thread-percent", type=click.IntRange(1, 100), help="Most of a GPU's threads.")
-@click.option("--gpus", type=click.IntRange(1, 64), help="GPUs; several need mode Exclusive.")
-@click.option("--application", metavar="NAME", help="Name under which its history is kept.")
+@click.option("--gpu-memory", type=MEMORY, help="GPU memory of the job, such as 6Gi.")
+@click.option(
+    "--thread-percent", type=click.IntRange(1, 100), help="Limit on the share of a GPU's threads."
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 64),
+    help="Number of GPUs. More than one needs a partition with mode Exclusive.",
+)
+@click.option(
+    "--application",
+    metavar="NAME",
+    help="Application name. Jobs of one application share their measured history.",
+)
 @click.option("--framework", metavar="NAME", help="TensorFlow, PyTorch, JAX or CuPy.")
-@click.option("--priority", type=int, help="Higher goes first.")
-@click.option("--expected-duration", metavar="DURATION", help="On an idle GPU, such as 90m.")
-@namespace_option("The job's namespace")
-@click.option("--dry-run", is_flag=True, help="Print the YAML, for Git, and submit nothing.")
-@kubeconfig_option
+@click.option("--priority", type=int, help="Jobs with higher priority start first.")
+@click.option(
+    "--expected-duration", metavar="DURATION", help="Expected run time on an idle GPU, such as 90m."
+)
+@namespace_option
+@click.option("--dry-run", is_flag=True, help="Print the YAML and submit nothing.")
+@cluster_options
 def command(
     *,
     name: str | None,
@@ -54,15 +70,16 @@ def command(
     env: tuple[str, ...],
     namespace: str | None,
     dry_run: bool,
-    kubeconfig: str | None,
+    cluster: Cluster,
     **wishes: Any,
 ) -> None:
-    """Submit a job NAME that shares a GPU.
+    """Submit a job that shares a GPU. NAME is its name or NAMESPACE/NAME.
 
-    It runs COMMAND in an image, or does what a Pod or a Job does that asks for a whole GPU today:
-    with --filename, `nvidia.com/gpu` is taken out, and HAMi's `nvidia.com/gpumem` and
-    `nvidia.com/gpucores` become its memory and threads. Without any memory it runs alone once,
-    to be learnt.
+    The job runs COMMAND in an image. With --filename it runs what an existing Pod or Job runs:
+    `nvidia.com/gpu` is removed, and HAMi's `nvidia.com/gpumem` and `nvidia.com/gpucores` become
+    its GPU memory and share of threads.
+
+    Omit --gpu-memory and the first run gets a whole GPU, so that its usage can be measured.
 
     \b
     Examples:
@@ -70,45 +87,40 @@ def command(
       kubectl get pod old -o yaml | partita submit train-7 -f - --gpu-memory 6Gi
       partita submit -f job.yaml --partition shared --dry-run > job-shared.yaml
     """  # noqa: D301
-    import yaml
-
-    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
+    job = None if name is None else JobName.read(name, namespace)
     metadata, spec = (
         _from_file(filename, image, program, env)
         if filename is not None
-        else _from_command(name, image, program, env)
+        else _from_command(job, image, program, env)
     )
-    if name is not None:
-        metadata["name"] = name
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    try:
-        body = run_until_stopped(_job(metadata, spec, wishes, kubeconfig))
-        if dry_run:
-            terminal.data(yaml.safe_dump(body, sort_keys=False).rstrip())
-            return
-        key = run_until_stopped(_submit(body, kubeconfig))
-    except Stopped:
+    if job is not None:
+        metadata["name"] = job.name
+    if where := job.namespace if job is not None else namespace:
+        metadata["namespace"] = where
+    body = run_until_stopped(_job(metadata, spec, wishes, cluster))
+    if dry_run:
+        terminal.data(terminal.yaml_text(body).rstrip())
         return
-    terminal.say(f"{key} is submitted; `partita explain {key}` says how it stands")
+    run_until_stopped(_submit(body, cluster))
 
 
 def _from_command(
-    name: str | None, image: str | None, program: tuple[str, ...], env: tuple[str, ...]
+    job: JobName | None, image: str | None, program: tuple[str, ...], env: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from partita.cli.jobs.submission import of_command
 
-    if name is None or image is None:
-        raise click.UsageError("give a name and --image, or a Pod or Job with --filename")
+    if job is None or image is None:
+        raise click.UsageError("write a NAME and --image, or --filename with a Pod or Job")
     variables = {}
     for pair in env:
         key, sign, value = pair.partition("=")
         if not key or not sign:
             raise click.UsageError(f"--env {pair}: write NAME=VALUE")
         variables[key] = value
-    return of_command(name, image, program, variables)
+    return of_command(job.name, image, program, variables)
 
 
 def _from_file(
@@ -117,10 +129,12 @@ def _from_file(
     from partita.cli.jobs.submission import UnsuitableError, of_manifest
 
     if image or program or env:
-        raise click.UsageError("with --filename, image, command and --env stand in the file")
+        raise click.UsageError(
+            "with --filename, image, command and variables come from the file: remove them here"
+        )
     body = _read(filename).value
     if not isinstance(body, dict):
-        raise terminal.UserError(f"{filename} holds no object: give a Pod or a Job")
+        raise terminal.UserError(f"{filename} is no object: write a Pod or a Job")
     try:
         metadata, spec, notes = of_manifest(body)
     except UnsuitableError as error:
@@ -141,62 +155,66 @@ def _read(filename: Path) -> "Document":
             raise terminal.UserError(f"{filename}:{problems[0].line}: {problems[0].message}")
     found = [d for d in documents if not isinstance(d, Problem) and d.value is not None]
     if len(found) != 1:
-        raise terminal.UserError(f"{filename} holds {len(found)} objects: give one Pod or Job")
+        raise terminal.UserError(f"{filename} has {len(found)} objects: write one Pod or Job")
     return found[0]
 
 
 async def _job(
-    metadata: dict[str, Any], spec: dict[str, Any], wishes: dict[str, Any], kubeconfig: str | None
+    metadata: dict[str, Any], spec: dict[str, Any], wishes: dict[str, Any], cluster: Cluster
 ) -> dict[str, Any]:
-    """Put the job together, and say what the API server would refuse before it is asked."""
-    import yaml
+    """Build the job, and check it as the API server will."""
+    import json
+
+    from pydantic.alias_generators import to_camel
 
     from partita.cli.jobs.submission import shared_job
+    from partita.models.quantities import format_memory
     from partita.validation.files import check_files
 
-    asked = {_camel(key): value for key, value in wishes.items()}
+    asked = {to_camel(key): value for key, value in wishes.items()}
+    if asked["gpuMemory"] is not None:
+        asked["gpuMemory"] = format_memory(asked["gpuMemory"])
     if asked["partition"] is None:
-        asked["partition"] = await _only_partition(kubeconfig)
+        asked["partition"] = await _only_partition(cluster)
     body = shared_job(metadata, spec, asked)
-    errors = check_files([("job", yaml.safe_dump(body).encode())]).errors
+    errors = check_files([("job", json.dumps(body).encode())]).errors
     if errors:
         where = f"{errors[0].path}: " if errors[0].path else ""
         raise terminal.UserError(f"{where}{errors[0].message}")
     return body
 
 
-async def _submit(body: dict[str, Any], kubeconfig: str | None) -> str:
+async def _submit(body: dict[str, Any], cluster: Cluster) -> None:
     from partita.cli.connection import open_cluster
-    from partita.cli.jobs.find_job import current_namespace
     from partita.kube.client import JOBS
+    from partita.kube.connect import current_namespace
     from partita.kube.errors import AlreadyExistsError
+    from partita.kube.operator_lease import check_operator
 
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
         meta = body["metadata"]
-        meta.setdefault("namespace", current_namespace(kubeconfig))
+        meta.setdefault("namespace", current_namespace(*cluster))
         key = f"{meta['namespace']}/{meta['name']}"
         try:
             await kube.create(JOBS, body)
         except AlreadyExistsError:
             raise terminal.UserError(
-                f"there is a SharedGPUJob {key} already: choose another name, or delete it"
+                f"SharedGPUJob {key} already exists: choose another name, or delete it with "
+                f"`kubectl delete sharedgpujob -n {meta['namespace']} {meta['name']}`"
             ) from None
-    return key
+        terminal.say(f"{key} is submitted; `partita explain {key}` shows its state")
+        if problem := await check_operator(kube):
+            terminal.warn(problem)
 
 
-async def _only_partition(kubeconfig: str | None) -> str:
+async def _only_partition(cluster: Cluster) -> str:
     from partita.cli.connection import open_cluster
     from partita.kube.client import PARTITIONS
 
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
         partitions, _ = await kube.list(PARTITIONS)
     names = sorted(p["metadata"]["name"] for p in partitions)
     if len(names) != 1:
         there = ", ".join(names) or "none"
-        raise terminal.UserError(f"name one with --partition (there are: {there})")
+        raise terminal.UserError(f"name a partition with --partition (there are: {there})")
     return str(names[0])
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)

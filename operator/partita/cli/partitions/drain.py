@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import complete_gpus
-from partita.cli.options import kubeconfig_option
+from partita.cli.completions import complete_names
+from partita.cli.options import Cluster, cluster_options
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("drain", short_help="Let GPUs take no more jobs, for maintenance.")
-@click.argument("gpus", nargs=-1, metavar="[GPU]...", shell_complete=complete_gpus)
+@click.command("drain", short_help="Stop new jobs on GPUs, for maintenance.")
+@click.argument("gpus", nargs=-1, metavar="[GPU]...", shell_complete=complete_names("SERVERS"))
 @click.option("--node", metavar="NAME", help="All GPUs of this node.")
-@click.option("--undo", is_flag=True, help="Let them take jobs again.")
-@kubeconfig_option
-def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, kubeconfig: str | None) -> None:
-    """Let each GPU, a GPUServer by its name, take no more jobs.
+@click.option("--undo", is_flag=True, help="Accept new jobs again.")
+@cluster_options
+def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, cluster: Cluster) -> None:
+    """Stop new jobs on each GPU. A GPU is named by its GPUServer.
 
-    Jobs that run there go on; those that still do when the partition's drainTimeout is over are
-    ended and queued again, which counts as nobody's failure. The partition takes no other GPU in
-    its place. It sets the GPUServer's spec.drainSince.
+    Running jobs continue until the partition's drainTimeout. Then they are ended and queued
+    again; this does not count as a failure. The partition does not take another GPU in its place.
+    It sets spec.drainSince of the GPUServer. `partita top` shows the names of the GPUs.
 
     \b
     Examples:
@@ -32,22 +32,20 @@ def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, kubeconfig: 
       partita drain --node gpu-node-3
       partita drain --node gpu-node-3 --undo
     """  # noqa: D301
-    from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita.cli.run_until_stopped import run_until_stopped
 
     if bool(gpus) == bool(node):
-        raise click.UsageError("name either GPUs or --node: `partita top` shows both")
+        raise click.UsageError("name either GPUs or a node with --node: `partita top` shows both")
     terminal.quiet_logs()
-    try:
-        lines = run_until_stopped(_drain(gpus, node, undo=undo, kubeconfig=kubeconfig))
-    except Stopped:
-        return
-    for line in lines:
-        terminal.say(line)
+    unreadable = run_until_stopped(_drain(gpus, node, undo=undo, cluster=cluster))
+    if unreadable:
+        raise terminal.UserError("; ".join(unreadable))
 
 
 async def _drain(
-    gpus: tuple[str, ...], node: str | None, *, undo: bool, kubeconfig: str | None
+    gpus: tuple[str, ...], node: str | None, *, undo: bool, cluster: Cluster
 ) -> list[str]:
+    """Drain the GPUs; return what is wrong with those that cannot be read."""
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster, readable
@@ -56,23 +54,23 @@ async def _drain(
     from partita.models.quantities import format_time
 
     since = None if undo else format_time(datetime.now(UTC))
-    lines = []
-    async with open_cluster(kubeconfig) as kube:
+    unreadable = []
+    async with open_cluster(*cluster) as kube:
         for body in await _chosen(kube, gpus, node):
             try:
                 server = readable(GPUServer, body)
             except terminal.UserError as error:
-                lines.append(str(error))
+                unreadable.append(str(error))
                 continue
             name = server.metadata.name
             if (server.spec.drain_since is None) == undo:
-                lines.append(f"{name} {'takes jobs' if undo else 'is drained'} already")
+                terminal.say(f"{name} already {'accepts jobs' if undo else 'is drained'}")
                 continue
             await kube.patch(SERVERS, name, {"spec": {"drainSince": since}})
             jobs = sorted(f"{a.namespace}/{a.name}" for a in server.status.allocations.values())
-            left = f"; still on it: {', '.join(jobs)}" if jobs else ""
-            lines.append(f"{name} takes {'jobs again' if undo else f'no more jobs{left}'}")
-    return lines
+            left = f"; running: {', '.join(jobs)}" if jobs else ""
+            terminal.say(f"{name} accepts {'jobs again' if undo else f'no new jobs{left}'}")
+    return unreadable
 
 
 async def _chosen(kube: "Kube", gpus: tuple[str, ...], node: str | None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from partita.cli.number_format import gib
 from partita.console.view import GPUView, PartitionView, WaitingView
 
-__all__ = ["Colours", "duration", "partition_view"]
+__all__ = ["Colours", "partition_view"]
 
 _PALETTE = (
     "#8fb8de",
@@ -41,16 +41,6 @@ class Colours:
     def of(self, uid: str) -> str:
         """Return the job's colour."""
         return self._of.setdefault(uid, _PALETTE[len(self._of) % len(_PALETTE)])
-
-
-def duration(seconds: float) -> str:
-    """Write seconds in at most two units: `8s`, `3m12s`, `2h05m`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
 def partition_view(

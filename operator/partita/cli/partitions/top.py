@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import complete_partitions
-from partita.cli.options import kubeconfig_option, output_option
+from partita.cli.completions import complete_names
+from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,62 +19,69 @@ __all__ = ["command"]
 
 
 @click.command("top", short_help="Show GPUs, slices and queues, live.")
-@click.argument("partitions", nargs=-1, shell_complete=complete_partitions)
-@kubeconfig_option
-@click.option("--once", is_flag=True, help="Show it once and end; also where nobody watches.")
+@click.argument("partitions", nargs=-1, shell_complete=complete_names("PARTITIONS"))
+@cluster_options
+@click.option("--once", is_flag=True, help="Print once and end. A pipe or file always gets this.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.2),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two updates.",
 )
-@output_option
+@output_option()
 def command(
     *,
     partitions: tuple[str, ...],
-    kubeconfig: str | None,
+    cluster: Cluster,
     once: bool,
     interval: float,
     output: str,
 ) -> None:
     """Show all PARTITIONS, or those named, until Ctrl-C.
 
-    Each GPU is a bar of its allocatable memory, divided into the slices of its jobs. The line below
-    shows how much of its slice each job really uses. On the right is what is allocated of how much,
-    and how busy the GPU is. Below come the jobs that wait, in the queue's order, with their reason.
+    Each GPU is a bar of its allocatable memory, divided into the slices of its jobs. The line
+    below the bar shows how much of its slice each job uses. On the right are the allocated and the
+    allocatable memory and the GPU's utilization. Below the GPUs are the waiting jobs, in the order
+    of the queue, with the reason why each one waits.
 
     \b
     Examples:
       partita top
       partita top shared --once
-      partita top --output json | jq '.[].queue | length'
+      partita top -o json | jq '.[].queue | length'
     """  # noqa: D301
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
-    repeat = not once and output == "text" and terminal.interactive()
+    repeat = not once and output == "table" and terminal.interactive()
     try:
-        run_until_stopped(_show(partitions, kubeconfig, interval if repeat else None, output))
+        run_until_stopped(_show(partitions, cluster, interval if repeat else None, output))
     except Stopped:
-        return
+        if not repeat:
+            raise
 
 
 async def _show(
-    names: tuple[str, ...], kubeconfig: str | None, interval: float | None, output: str
+    names: tuple[str, ...], cluster: Cluster, interval: float | None, output: str
 ) -> None:
     import asyncio
 
+    from rich.console import Group
+    from rich.text import Text
+
+    from partita.cli.as_data import as_data
     from partita.cli.connection import open_cluster, read_state
     from partita.cli.partitions.partition_view import Colours
-    from partita.console.view import as_json, partitions_view
+    from partita.console.view import partitions_view
+    from partita.kube.operator_lease import check_operator
 
     colours = Colours()
 
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
 
-        async def look() -> "list[PartitionView]":
+        async def read() -> "list[PartitionView]":
             found = partitions_view(await read_state(kube), datetime.now(UTC))
             unknown = sorted(set(names) - {p.name for p in found})
             if unknown:
@@ -85,16 +92,21 @@ async def _show(
             return [p for p in found if not names or p.name in names]
 
         if interval is None:
-            seen = await look()
-            if output == "json":
-                terminal.dump(as_json(seen))
+            partitions = await read()
+            if output == "table":
+                terminal.display(_picture(partitions, colours, height=None))
             else:
-                terminal.display(_picture(seen, colours, height=None))
+                terminal.dump(as_data(partitions), output)
+            if problem := await check_operator(kube):
+                terminal.warn(problem)
             return
         with terminal.live(whole_screen=True) as live:
             while True:
                 height = live.console.size.height
-                live.update(_picture(await look(), colours, height=height), refresh=True)
+                picture = _picture(await read(), colours, height=height)
+                if problem := await check_operator(kube):
+                    picture = Group(Text(problem, style="red"), picture)
+                live.update(picture, refresh=True)
                 await asyncio.sleep(interval)
 
 
@@ -107,7 +119,7 @@ def _picture(
     from partita.cli.partitions.partition_view import partition_view
 
     if not partitions:
-        return Text("There is no GPUPartition: apply one, such as examples/10-partition.yaml.")
+        return Text("There is no GPUPartition. Apply one, such as examples/10-partition.yaml.")
     bars = sum(2 + 2 * len(p.gpus) + bool(p.trouble) for p in partitions)
     rows = 1000 if height is None else max(3, (height - bars) // len(partitions) - 2)
     parts: list[RenderableType] = []

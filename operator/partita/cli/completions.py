@@ -1,0 +1,72 @@
+"""Offers the names of a cluster's objects to a shell's completion."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from partita.cli.terminal import UserError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from partita.kube.client import Kind
+
+__all__ = ["complete_jobs", "complete_names"]
+
+_PATIENCE: Final = 3.0
+"""Seconds for which a shell's completion waits for the API server."""
+
+
+def complete_jobs(
+    ctx: click.Context, _param: click.Parameter, begun: str
+) -> "list[CompletionItem]":
+    """Offer the jobs of the namespace, or of all as `NAMESPACE/NAME`."""
+    from partita.kube.client import JOBS
+
+    namespace = ctx.params.get("namespace")
+
+    def name(meta: dict[str, Any]) -> str:
+        return str(meta["name"]) if namespace else f"{meta['namespace']}/{meta['name']}"
+
+    return _complete(ctx, JOBS, begun, namespace or "", name)
+
+
+def complete_names(
+    kind: Literal["NAMESPACES", "PARTITIONS", "SERVERS"],
+) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
+    """Return what offers the names of a kind; the kind is imported when a shell asks."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> "list[CompletionItem]":
+        from partita.kube import client
+
+        return _complete(ctx, getattr(client, kind), begun)
+
+    return complete
+
+
+def _complete(
+    ctx: click.Context,
+    kind: "Kind",
+    begun: str,
+    namespace: str = "",
+    name: Callable[[dict[str, Any]], str] = lambda meta: str(meta["name"]),
+) -> "list[CompletionItem]":
+    """Offer the names in the cluster; offer nothing, silently, if it does not answer."""
+    from click.shell_completion import CompletionItem
+
+    from partita.cli.connection import open_cluster
+
+    cluster = (ctx.params.get("kubeconfig"), ctx.params.get("context"))
+
+    async def names() -> list[str]:
+        async with asyncio.timeout(_PATIENCE), open_cluster(*cluster) as kube:
+            items, _ = await kube.list(kind, namespace=namespace)
+            return sorted(name(item["metadata"]) for item in items)
+
+    try:
+        found = asyncio.run(names())
+    except (UserError, TimeoutError):
+        return []
+    return [CompletionItem(one) for one in found if one.startswith(begun)]

@@ -1,0 +1,232 @@
+"""What each command reports when its cluster, its kubeconfig or a name is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.objects import create, job, node
+from partita.kube import client
+from support.api import Api
+from support.clusters import ApiServer
+
+READERS = (
+    ("top", "--once"),
+    ("jobs",),
+    ("jobs", "-A"),
+    ("explain", "train"),
+    ("logs", "train"),
+    ("retry", "train"),
+    ("suspend", "train"),
+    ("resume", "train"),
+    ("drain", "gpu-0"),
+    ("submit", "train", "--image", "i"),
+    ("submit", "train", "--image", "i", "--partition", "p"),
+    ("bundle",),
+    ("crds", "--install"),
+    ("console", "--port", "0"),
+    ("run",),
+)
+"""Each command that reads the cluster of a kubeconfig."""
+
+
+def kubeconfig(**changes: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {}}],
+    } | changes
+
+
+@pytest.mark.parametrize("args", READERS, ids=" ".join)
+def test_an_empty_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "kubeconfig"
+    path.touch()
+    result = invoke(*args, "--kubeconfig", path)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: the kubeconfig {path} cannot be used: it is empty, or not a kubeconfig. Name a "
+        "kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster with `partita apiserver`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("- a list\n", "it is empty, or not a kubeconfig"),
+        ("text", "it is empty, or not a kubeconfig"),
+        ("a: [\n", "it is not valid YAML (line 2)"),
+        (kubeconfig(**{"current-context": ""}), "it has no current context: set one with"),
+        (kubeconfig(clusters=[]), "clusters list"),
+        (kubeconfig(clusters=3), "it is empty, or not a kubeconfig"),
+        (kubeconfig(clusters=[{"name": "c", "cluster": {}}]), "the cluster's server is no URL"),
+        (
+            kubeconfig(clusters=[{"name": "c", "cluster": {"server": "nonsense"}}]),
+            "the cluster's server is no URL: 'nonsense'",
+        ),
+        (
+            kubeconfig(
+                clusters=[
+                    {
+                        "name": "c",
+                        "cluster": {"server": "https://a", "certificate-authority": "/nowhere"},
+                    }
+                ]
+            ),
+            "File does not exists: /nowhere",
+        ),
+    ],
+)
+def test_a_wrong_kubeconfig_is_named_with_the_reason(
+    invoke, tmp_path: Path, content: Any, reason: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    for args in (("top", "--once"), ("logs", "train")):
+        result = invoke(*args, "--kubeconfig", path)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(f"Error: the kubeconfig {path} cannot be used: ")
+        assert reason in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_wrong_context_names_those_of_the_kubeconfig(invoke, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig()))
+    for args in (("top", "--once"), ("jobs",)):
+        result = invoke(*args, "--kubeconfig", path, "--context", "prod")
+        assert result.exit_code == 1
+        assert "it has no context prod (it has: c)" in result.stderr
+
+
+def test_a_kubeconfig_that_does_not_exist_is_wrong_usage(invoke, tmp_path: Path) -> None:
+    result = invoke("jobs", "--kubeconfig", tmp_path / "none")
+    assert result.exit_code == 2
+    assert f"there is no file {tmp_path / 'none'}: write the path" in result.stderr
+
+
+@pytest.mark.parametrize("args", READERS[:-1], ids=" ".join)
+def test_a_server_that_does_not_answer_is_reported(
+    invoke, tmp_path: Path, monkeypatch, args
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(client, "_ATTEMPTS", 1)
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig()))
+    result = invoke(*args, "--kubeconfig", path)
+    assert "the API server does not answer (" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.exit_code == 1
+
+
+async def test_a_namespace_that_does_not_exist_is_named(partita) -> None:
+    for args in (
+        ("submit", "nosuch/train", "--image", "i", "--partition", "p"),
+        ("submit", "train", "-n", "nosuch", "--image", "i", "--partition", "p"),
+        ("jobs", "-n", "nosuch"),
+        ("explain", "train", "-n", "nosuch"),
+        ("logs", "nosuch/train"),
+        ("suspend", "nosuch/train"),
+    ):
+        result = await partita(*args)
+        assert (result.exit_code, result.stdout) == (1, ""), args
+        assert result.stderr == (
+            "Error: namespace nosuch does not exist: name another with -n, or create it with "
+            "`kubectl create namespace nosuch`\n"
+        ), args
+
+
+async def test_a_job_or_partition_that_does_not_exist_is_named(partita, namespace: str) -> None:
+    for command in ("explain", "logs", "retry", "suspend", "resume"):
+        result = await partita(command, f"{namespace}/nosuch")
+        assert result.exit_code == 1
+        assert f"there is no SharedGPUJob nosuch in namespace {namespace}" in result.stderr
+    result = await partita("top", "nosuch", "--once")
+    assert result.exit_code == 1
+    assert "there is no GPUPartition nosuch" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("explain", "/train"), "'/train' names no job: write NAME or NAMESPACE/NAME"),
+        (("explain", "a/b/c"), "names no job"),
+        (("logs", "team-a/"), "names no job"),
+        (("logs", "team-a/train", "-n", "team-b"), "name different namespaces"),
+        (("submit", "team-a/train", "-n", "team-b", "--image", "i"), "name different namespaces"),
+        (("jobs", "-A", "-n", "team-a"), "exclude each other"),
+        (("top", "-o", "xml"), "'xml' is not one of 'table', 'json', 'yaml'"),
+    ],
+)
+def test_names_and_formats_are_checked_before_the_cluster_is_asked(invoke, args, message) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [
+        "1e99999",
+        "\N{ARABIC-INDIC DIGIT ONE}Gi",
+        "-1",
+        "",
+        "1.5.2Gi",
+        "0",
+        "NaN",
+        "1_0Gi",
+        "9" * 40,
+        "8Ei",
+    ],
+)
+def test_a_bad_quantity_is_wrong_usage(invoke, amount: str) -> None:
+    for args in (
+        ("submit", "a", "--image", "i", "--partition", "p", "--dry-run", "--gpu-memory", amount),
+        ("run", "--record-limit", amount),
+    ):
+        result = invoke(*args)
+        assert result.exit_code == 2, args
+        assert "write an amount" in result.stderr
+
+
+def test_a_quantity_is_printed_as_kubectl_reads_it(invoke) -> None:
+    args = ("submit", "a", "--image", "i", "--partition", "p", "--dry-run")
+    result = invoke(*args, "--gpu-memory", "1e9", "--env", "RATE=1e5")
+    assert "  gpuMemory: '1000000000'\n" in result.stdout
+    assert "value: '1e5'\n" in result.stdout
+    result = invoke(*args, "--gpu-memory", "12Gi")
+    assert "  gpuMemory: 12Gi\n" in result.stdout
+
+
+async def test_logs_distinguish_a_pod_without_a_log_from_one_that_is_gone(
+    partita, api: Api, api_server: ApiServer, namespace: str
+) -> None:
+    await create(
+        api,
+        job(
+            "train",
+            "1Gi",
+            namespace=namespace,
+            partition="pool",
+            status={"attempts": [{"number": 1, "pod": "train-1"}]},
+        ),
+    )
+    gone = await partita("logs", f"{namespace}/train")
+    assert f"Pod {namespace}/train-1 is gone, and its log with it" in gone.stderr
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-1"}}
+    machine = f"node-{namespace}"  # it has no kubelet
+    await create(api, node(machine))
+    pod["spec"] = {"nodeName": machine, "containers": [{"name": "main", "image": "i"}]}
+    (await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)).ok()
+    pending = await partita("logs", f"{namespace}/train")
+    assert pending.exit_code == 1
+    assert f"Pod {namespace}/train-1 exists, but the API server has no log" in pending.stderr
+    assert f"`kubectl logs -n {namespace} train-1 -c main`" in pending.stderr
+    await api.delete(f"/api/v1/nodes/{machine}")

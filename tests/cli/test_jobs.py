@@ -1,0 +1,115 @@
+"""`partita jobs`, the formats of output, and the check for a running operator."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.objects import attempt, create, job, partition, running
+from partita.models.quantities import format_time
+from support.api import Api
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+
+
+@pytest.fixture
+async def jobs(api: Api, namespace: str) -> str:
+    common = {"namespace": namespace, "partition": "pool"}
+    queued = {"phase": "Queued", "queuePosition": 1, "reason": "GPUsFull", "message": "wait"}
+    await create(api, job("finished", "1Gi", status={"phase": "Succeeded"}, **common))
+    await create(api, job("waits", "6Gi", application="resnet", status=queued, **common))
+    await create(api, job("runs", "10Gi", status=running("pool-0"), **common))
+    return namespace
+
+
+async def test_jobs_are_listed_with_state_and_reason(partita, jobs: str) -> None:
+    result = await partita("jobs", "-n", jobs)
+    assert result.exit_code == 0
+    head, *lines = [line.split() for line in result.stdout.splitlines()]
+    assert head == ["NAME", "PARTITION", "PHASE", "POSITION", "REQUEST", "AGE", "REASON"]
+    assert [line[:3] for line in lines] == [
+        ["runs", "pool", "Running"],
+        ["waits", "pool", "Queued"],
+        ["finished", "pool", "Succeeded"],
+    ]
+    assert lines[1][3:6] == ["1", "6.0", "GiB"]
+    assert lines[1][-1] == "GPUsFull"
+
+
+async def test_all_namespaces_and_wide_add_columns(partita, jobs: str) -> None:
+    result = await partita("jobs", "-A", "-o", "wide")
+    assert result.stdout.startswith("NAMESPACE")
+    lines = [line.split() for line in result.stdout.splitlines()]
+    (waits,) = [line for line in lines if line[:2] == [jobs, "waits"]]
+    assert waits[-5:] == ["GPUsFull", "-", "-", "resnet", "wait"]
+    (runs,) = [line for line in lines if line[:2] == [jobs, "runs"]]
+    assert runs[-4:] == ["node-1", "pool-0", "-", "-"]
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_scripts_get_numbers(partita, jobs: str, form: str, read: Any) -> None:
+    result = await partita("jobs", "-n", jobs, "-o", form)
+    runs, waits, finished = read(result.stdout)
+    assert (runs["name"], runs["node"], runs["servers"]) == ("runs", "node-1", ["pool-0"])
+    assert (waits["gpuMemory"], waits["queuePosition"], waits["gpus"]) == (6 << 30, 1, 1)
+    assert isinstance(waits["age"], float)
+    assert finished["queuePosition"] is None
+
+
+async def test_an_empty_namespace_has_no_jobs(partita, namespace: str) -> None:
+    result = await partita("jobs", "-n", namespace)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"There are no jobs in namespace {namespace}.\n"
+    assert json.loads((await partita("jobs", "-n", namespace, "-o", "json")).stdout) == []
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_explain_gives_numbers_and_times(
+    partita, api: Api, namespace: str, form: str, read: Any
+) -> None:
+    one = attempt(1, "pool-0", outcome="OutOfMemory", peakMemory="12Gi")
+    status = {"phase": "Failed", "attempts": [one]}
+    await create(api, job("big", "10Gi", status=status, namespace=namespace, partition="pool"))
+    found = read((await partita("explain", f"{namespace}/big", "-o", form)).stdout)
+    assert (found["name"], found["policies"]) == ("big", [])
+    (first,) = found["status"]["attempts"]
+    assert (first["memory"], first["peakMemory"]) == (10 << 30, 12 << 30)
+    assert first["bookedTime"] == "2026-01-01T12:00:00+00:00"
+
+
+async def test_a_missing_or_expired_operator_is_reported(
+    partita, api: Api, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARTITA_NAMESPACE", namespace)
+    pool = f"pool-{namespace}"
+    await create(api, partition(pool, gpus=0))
+    await create(api, job("waits", "1Gi", namespace=namespace, partition=pool))
+    submit = ("--partition", pool, "--image", "i", "-n", namespace)
+    commands: tuple[tuple[str, ...], ...] = (("top", "--once"), ("explain", f"{namespace}/waits"))
+
+    for args in (*commands, ("submit", "one", *submit)):
+        result = await partita(*args)
+        assert result.exit_code == 0, args
+        missing = f"No operator is running: namespace {namespace} has no Lease partita-operator."
+        assert f"Warning: {missing}" in result.stderr, args
+
+    lease: dict[str, Any] = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "partita-operator", "namespace": namespace},
+        "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 12},
+    }
+    lease["spec"]["renewTime"] = format_time(datetime.now(UTC) - timedelta(hours=1))
+    made = (await api.post(LEASES.format(namespace), lease)).ok().body
+    for args in (*commands, ("submit", "two", *submit)):
+        assert "the Lease of pod-1 expired 35" in (await partita(*args)).stderr, args
+
+    made["spec"]["renewTime"] = format_time(datetime.now(UTC) + timedelta(hours=1))
+    (await api.put(f"{LEASES.format(namespace)}/partita-operator", made)).ok()
+    for args in (*commands, ("submit", "three", *submit)):
+        assert "No operator is running" not in (await partita(*args)).stderr, args
+    await api.delete(f"/apis/partita.dev/v1alpha1/gpupartitions/{pool}")

@@ -14,6 +14,7 @@ from acceptance.model import predicted
 from acceptance.results import Check, Findings, Outcome
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
+from support.polling import poll
 
 
 @pytest.mark.parametrize("check", [LIFECYCLE, STATUS, LIMIT], ids=lambda check: check.name)
@@ -24,7 +25,7 @@ def test_passes_where_mps_behaves_as_documented(check: Check, bench: Bench) -> N
 
 def test_no_process_of_a_check_is_left(bench: Bench, fake_gpus: FakeGPUs) -> None:
     run_check(LIMIT, bench)
-    fake_gpus.until(lambda: not fake_gpus.pids())
+    poll(lambda: not fake_gpus.pids())
     assert (fake_gpus.folder / "gpu-0.processes").read_text() == ""
 
 

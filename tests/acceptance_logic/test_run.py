@@ -21,6 +21,7 @@ from acceptance.report import render
 from acceptance.results import Check, Findings, Outcome, Report, Result
 from acceptance.session import run
 from gpu.fake import MIB, FakeGPUs
+from support.polling import poll
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,7 +113,7 @@ def test_a_run_leaves_nothing_and_says_so(
     ]
     assert report.code == 0
     assert folders(fake_gpus) == []
-    fake_gpus.until(lambda: not fake_gpus.pids())
+    poll(lambda: not fake_gpus.pids())
 
 
 def test_a_setting_that_changed_meanwhile_fails(
@@ -151,7 +152,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
         FAKE_REST="30",
     )
     # Both clients are there, and the neighbour computes.
-    fake_gpus.until(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)
+    poll(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=30)
     assert (child.returncode, err) == (128 + signal.SIGTERM, "")
@@ -163,7 +164,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
         ("settings", "passed"),
     ]
     assert folders(fake_gpus) == []
-    fake_gpus.until(lambda: (fake_gpus.folder / "gpu-0.processes").read_text() == "")
+    poll(lambda: (fake_gpus.folder / "gpu-0.processes").read_text() == "")
 
 
 def test_a_machine_without_a_gpu_gets_a_clear_sentence(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ def test_a_signal_while_a_server_starts_ends_the_daemon(
     def said() -> str:
         return "".join(log.read_text() for log in fake_gpus.folder.glob("*/*/log/control.log"))
 
-    fake_gpus.until(lambda: "start_server" in said())
+    poll(lambda: "start_server" in said())
     daemon = int(said().split("]")[0].split()[1])
     child.send_signal(signal.SIGTERM)
     child.communicate(timeout=40)

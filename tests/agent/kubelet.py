@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import grpc
 import grpc.aio
 
 from partita.agent.kubelet import kubelet_pb2 as api
+from support.polling import until
 
 __all__ = ["Kubelet"]
 
@@ -23,6 +23,7 @@ class Kubelet:
 
     folder: Path
     refuse: str = ""
+    refusals: int = 0
     """Answer registrations with this error."""
     registrations: list[Any] = field(default_factory=list)
     pods: list[Any] = field(default_factory=list)
@@ -91,6 +92,7 @@ class Kubelet:
 
     async def _register(self, request: Any, context: Any) -> Any:
         if self.refuse:
+            self.refusals += 1
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse)
         self.registrations.append(request)
         return api.Empty()
@@ -100,9 +102,7 @@ class Kubelet:
 
     async def registered(self, count: int = 1) -> Any:
         """Wait for so many registrations; return the last."""
-        async with asyncio.timeout(DEADLINE):
-            while len(self.registrations) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.registrations) >= count)
         return self.registrations[-1]
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:

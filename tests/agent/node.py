@@ -187,12 +187,7 @@ class Node:
 
     async def until(self, holds: Callable[[Body], Any]) -> Body:
         """Wait for the GPUServer to be so."""
-        async with asyncio.timeout(DEADLINE):
-            while True:
-                body = await self.body()
-                if holds(body):
-                    return body
-                await asyncio.sleep(0.05)
+        return await self.api.until(self.path, holds, DEADLINE)
 
     async def is_ready(self) -> Body:
         return await self.until(lambda b: condition(b, "Ready")[0] == "True")

@@ -20,6 +20,7 @@ from partita.agent.gpu_discovery import assigned, check, find_gpu
 from partita.agent.nvml import GPUIdentity, NVMLDevice
 from partita.models import SharingMode
 from partita.pods.allocation import device_resource
+from support.polling import until
 
 UUID = uuid_of(0)
 
@@ -137,9 +138,7 @@ async def test_it_waits_for_a_kubelet_that_is_not_there(kubelet: Kubelet):
     await kubelet.stop()
     (kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
     async with serving(kubelet, slots()) as (plugin,):
-        async with asyncio.timeout(10):
-            while not (kubelet.plugins / "partita-00000001.sock").exists():
-                await asyncio.sleep(0.01)
+        await until((kubelet.plugins / "partita-00000001.sock").exists)
         assert not plugin.registered.is_set()
         await kubelet.start()
         await kubelet.registered()
@@ -149,7 +148,7 @@ async def test_it_waits_for_a_kubelet_that_is_not_there(kubelet: Kubelet):
 async def test_a_kubelet_that_refuses_is_asked_again(kubelet: Kubelet):
     kubelet.refuse = "resource name is taken"
     async with serving(kubelet, slots()) as (plugin,):
-        await asyncio.sleep(0.1)
+        await until(lambda: kubelet.refusals >= 2)
         assert not plugin.registered.is_set()
         kubelet.refuse = ""
         await kubelet.registered()

@@ -12,7 +12,7 @@ from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import mps_control
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.mps_control import MPSControl, ServerState, parse_pids, parse_state
-from support.polling import until
+from support.polling import poll, until
 
 GPU = uuid_of(0)
 
@@ -33,7 +33,7 @@ class FakeDaemon:
 
     def start(self, *options: str) -> None:
         self.daemon = self.gpus.start(self.gpus.built.control, "-f", *options, **self.environment)
-        self.gpus.until((self.pipes / "clients").exists)
+        poll((self.pipes / "clients").exists)
 
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
         """Start a program of this daemon's."""
@@ -264,7 +264,7 @@ async def test_clients_are_bounded_and_the_error_says_so(daemon: FakeDaemon):
     await daemon.server()
     daemon.gpus.mps(max_clients=1)
     first = daemon.run("alloc:1", "forever")
-    daemon.gpus.until(lambda: daemon.gpus.pids().keys() == {first.pid})
+    poll(lambda: daemon.gpus.pids().keys() == {first.pid})
     assert "exhausted" in ended(daemon.run("alloc:1"))[1]
 
 

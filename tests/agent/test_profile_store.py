@@ -16,6 +16,7 @@ from partita.agent.usage import TracePoint, UsageTrace
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment
+from support.polling import until
 
 MIB = 1 << 20
 RESOURCE = "gpu.partita.dev/00000001"
@@ -184,9 +185,7 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
     queue.put_nowait(finished("bert"))
     with structlog.testing.capture_logs() as logs:
         work = asyncio.create_task(store(kube).run(queue))
-        async with asyncio.timeout(10):
-            while len(kube.profiles) < 2:
-                await asyncio.sleep(0)
+        await until(lambda: len(kube.profiles) >= 2)
         work.cancel()
     (said,) = [entry for entry in logs if entry["event"] == "run not merged"]
     assert "ApplicationProfile resnet cannot be read (spec.measurements" in said["error"]

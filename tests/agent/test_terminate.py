@@ -10,6 +10,7 @@ import pytest
 from gpu.fake import FakeGPUs
 from partita.agent.mps_control import MPSControl
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
+from support.polling import poll, until
 
 
 def same() -> bool:
@@ -59,9 +60,9 @@ async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seco
     }
     fake_gpus.start_driver()
     fake_gpus.start(fake_gpus.built.control, "-f", **variables)
-    fake_gpus.until((pipes / "clients").exists)
+    poll((pipes / "clients").exists)
     program = fake_gpus.run("alloc:1", "forever", **variables)
-    await asyncio.to_thread(fake_gpus.until, lambda: program.pid in fake_gpus.pids())
+    await until(lambda: program.pid in fake_gpus.pids())
     fake_gpus.mps(terminate_hang=1)
     mps = MPSControl(str(pipes), asyncio.Lock(), TERMINATE_DEADLINE)
     async with asyncio.timeout(5):

@@ -12,16 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port", "poll"]
+from support.polling import holds_within
+
+__all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port"]
 
 PR_SET_PDEATHSIG = 1
 """``prctl`` option: the signal the kernel sends this process when its parent ends (Linux)."""
-
-POLL_SECONDS = 0.05
 
 
 class NotReadyError(Exception):
@@ -33,16 +32,6 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-def poll(condition: Callable[[], bool], seconds: float) -> bool:
-    """Ask until ``condition`` holds or ``seconds`` have passed; return whether it holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 class ServerProcess:
@@ -74,7 +63,10 @@ class ServerProcess:
             It ended, or was not ready within ``seconds``; it is not running any more then.
         """
         process = self.launch()
-        if poll(lambda: process.poll() is not None or ready(), seconds) and process.poll() is None:
+        if (
+            holds_within(lambda: process.poll() is not None or ready(), seconds)
+            and process.poll() is None
+        ):
             return
         code = process.poll()
         self.stop(grace=0)
@@ -105,7 +97,7 @@ class ServerProcess:
             return
         if process.poll() is None and grace > 0:
             process.terminate()
-            poll(lambda: process.poll() is not None, grace)
+            holds_within(lambda: process.poll() is not None, grace)
         if process.poll() is None:
             # Not reaped yet, so the number still names this session and no stranger's.
             os.killpg(process.pid, signal.SIGKILL)

@@ -25,7 +25,7 @@ from cluster.jobs import (
     make_partition,
     server_path,
 )
-from cluster.pods import eventually, restricted_namespace
+from cluster.pods import restricted_namespace
 from gpu.fake import MIB
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
@@ -162,7 +162,7 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
 async def give_back(api: Api, partition: str, gpus: int) -> None:
     """Delete a partition, if it is there, and wait until its GPUs are free."""
     await api.delete(f"{PARTITIONS}/{partition}")
-    await eventually(api, server_path(), lambda found: not found["items"], seconds=END_SECONDS)
+    await api.until(server_path(), lambda found: not found["items"], seconds=END_SECONDS)
     for number in range(gpus):
         await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
 
@@ -193,7 +193,7 @@ async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
     """A partition of both GPUs, shared by MPS."""
     if (await api.get(f"{PARTITIONS}/{SHARED}")).status == 404:
         await make_partition(api, SHARED, 2)
-    await eventually(api, server_path(), all_ready(2))
+    await api.until(server_path(), all_ready(2))
     return SHARED
 
 
@@ -202,8 +202,7 @@ async def jobs(api: Api, restricted: str, shared: str) -> AsyncIterator[Jobs]:
     """The jobs of a restricted namespace in that partition; none of them is left."""
     yield Jobs(api, restricted, shared)
     await api.delete(f"/apis/partita.dev/v1alpha1/namespaces/{restricted}/sharedgpujobs")
-    await eventually(
-        api,
+    await api.until(
         server_path(),
         lambda found: not any(s.get("status", {}).get("allocations") for s in found["items"]),
     )

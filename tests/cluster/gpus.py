@@ -5,9 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from typing_extensions import override
-
-from apiserver.processes import poll
 from cluster import nvidia_plugin, nvidia_runtime
 from cluster.node import Node
 from gpu import fake
@@ -58,9 +55,3 @@ class NodeGPUs(fake.FakeGPUs):
         """Return a figure of a GPU as it is now."""
         lines = (self.folder / f"gpu-{gpu}").read_text().splitlines()
         return dict(line.split(" ", 1) for line in lines)[name]
-
-    @override
-    def until(self, holds: object, what: str = "") -> None:
-        """Wait for something of the fake's to hold."""
-        assert callable(holds)
-        assert poll(holds, START_SECONDS), what or "it never held"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from cluster.images import JOB, ROOT
-from cluster.pods import eventually, restricted_pod
+from cluster.pods import restricted_pod
 from support.api import Api
 from support.kubectl import Kubectl
 
@@ -45,8 +45,7 @@ async def install(api: Api, kubectl: Kubectl) -> None:
     """Install Partita as its users do; return when its Pods are ready."""
     (await kubectl("apply", f"--kustomize={MANIFESTS}")).ok()
     for name in DEPLOYMENTS:
-        await eventually(
-            api,
+        await api.until(
             f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}",
             lambda deployment: deployment["status"].get("readyReplicas") == 1,
             seconds=READY_SECONDS,
@@ -90,7 +89,7 @@ async def make_partition(api: Api, name: str, gpus: int, **spec: Any) -> None:
         "spec": {"gpus": gpus, **spec},
     }
     (await api.post(PARTITIONS, body)).ok()
-    await eventually(api, server_path(), all_ready(gpus))
+    await api.until(server_path(), all_ready(gpus))
 
 
 @asynccontextmanager
@@ -179,8 +178,7 @@ class Jobs:
         self, name: str, condition: Callable[[Json], Any], *, seconds: float = 60
     ) -> Json:
         """Return a job's status as soon as ``condition`` holds for it."""
-        job = await eventually(
-            self._api,
+        job = await self._api.until(
             self.path(name),
             lambda job: condition(job.get("status", {})),
             seconds=seconds,
@@ -194,8 +192,7 @@ class Jobs:
 
     async def running(self, name: str, attempt: int = 1) -> str:
         """Wait until a job's Pod runs its container; return the container's ID."""
-        pod = await eventually(
-            self._api,
+        pod = await self._api.until(
             self.pod_path(f"{name}-{attempt}"),
             lambda pod: (
                 (pod["status"].get("containerStatuses") or [{}])[0].get("state", {}).get("running")

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from apiserver import processes
-from apiserver.processes import NotReadyError, poll
+from apiserver.processes import NotReadyError
 from cluster import init
 from cluster.slots import Slot
+from support.polling import holds_within
 
 __all__ = ["Node"]
 
@@ -92,7 +93,7 @@ class Node:
         """
         self._servers[name] = (command, ready)
         self._ask("start", name, command=command, log=str(self.log(name)))
-        if poll(lambda: not self.runs(name) or ready(), seconds) and self.runs(name):
+        if holds_within(lambda: not self.runs(name) or ready(), seconds) and self.runs(name):
             return
         code = self._ask("look", name)["code"]
         how = f"was not ready within {seconds:g} s" if code is None else f"ended with code {code}"
@@ -101,9 +102,9 @@ class Node:
     def stop(self, name: str, *, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop a server; its children go on."""
         self._ask("signal", name, signal=how)
-        if not poll(lambda: not self.runs(name), STOP_SECONDS):
+        if not holds_within(lambda: not self.runs(name), STOP_SECONDS):
             self._ask("signal", name, signal=signal.SIGKILL)
-            poll(lambda: not self.runs(name), STOP_SECONDS)
+            holds_within(lambda: not self.runs(name), STOP_SECONDS)
 
     def start_again(self, name: str) -> None:
         """Start a server as it was started before."""

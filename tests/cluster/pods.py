@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from support.api import Api
 
-__all__ = ["eventually", "finished", "logs", "phase", "restricted_namespace", "restricted_pod"]
+__all__ = ["finished", "logs", "phase", "restricted_namespace", "restricted_pod"]
 
 Json = dict[str, Any]
-
-POLL_SECONDS = 0.1
-
-
-async def eventually(
-    api: Api, path: str, condition: Callable[[Json], Any], *, seconds: float = 60
-) -> Json:
-    """Return the object at ``path`` as soon as ``condition`` holds for it.
-
-    Raises
-    ------
-    AssertionError
-        It did not within ``seconds``; the message has the object as it was last.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = await api.get(path)
-        if answer.status == 200 and condition(answer.body):
-            body: Json = answer.body
-            return body
-        assert time.monotonic() < deadline, (path, answer.status, answer.body)
-        await asyncio.sleep(POLL_SECONDS)
 
 
 def phase(pod: Json) -> str:
@@ -43,8 +19,7 @@ def phase(pod: Json) -> str:
 
 async def finished(api: Api, namespace: str, name: str, *, seconds: float = 60) -> int:
     """Return the exit code of a Pod's only container, once it has ended."""
-    pod = await eventually(
-        api,
+    pod = await api.until(
         f"/api/v1/namespaces/{namespace}/pods/{name}",
         lambda pod: phase(pod) in {"Succeeded", "Failed"},
         seconds=seconds,

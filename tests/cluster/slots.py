@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apiserver.processes import poll
+from support.polling import holds_within
 
 __all__ = ["NUMBERS", "Slot", "process_start", "taken_slot"]
 
@@ -106,7 +106,7 @@ class Slot:
             if process_start(pid) == start:
                 os.kill(pid, signal.SIGKILL)
             # It is the last of its namespace to go.
-            if not poll(lambda: process_start(pid) != start, END_SECONDS):
+            if not holds_within(lambda: process_start(pid) != start, END_SECONDS):
                 raise RuntimeError(f"Process {pid}, the node of {self.folder}, does not end.")
         for hierarchy in hierarchies():
             remove_cgroup(hierarchy / self.cgroup)

@@ -8,8 +8,8 @@ from typing import Any
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
 from cluster.jobs import PARTITIONS, Carve, Jobs
-from cluster.pods import eventually
 from support.api import Api
+from support.polling import poll
 
 CROWD_SECONDS = 200
 """For all of a crowd to start: kubelet and containerd take half a second a Pod on 2 cores."""
@@ -34,7 +34,7 @@ async def settled(api: Api, jobs: Jobs, *, running: int, queued: int, why: str) 
             and not any(status.get("attempts") for status in waiting)
         )
 
-    await eventually(api, jobs.path(), holds, seconds=CROWD_SECONDS)
+    await api.until(jobs.path(), holds, seconds=CROWD_SECONDS)
 
 
 async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api: Api, carve: Carve):
@@ -48,7 +48,7 @@ async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api:
     names = [f"small-{number}" for number in range(25)]
     await asyncio.gather(*(jobs.submit(n, *steps, framework="TensorFlow") for n in names))
     await settled(api, jobs, running=25, queued=0, why="")
-    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 25, "all use it at once")
+    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 25, what="all use it at once")
     assert [len(status["attempts"]) for status in await phases(api, jobs)] == [1] * 25
 
 
@@ -60,7 +60,7 @@ async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_s
     names = [f"slice-{number}" for number in range(60)]
     await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))
     await settled(api, jobs, running=58, queued=2, why="memory")
-    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
+    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
     tried = [len(status.get("attempts", [])) for status in await phases(api, jobs)]
     assert sorted(tried) == [0] * 2 + [1] * 58, "none has failed"
 
@@ -74,7 +74,7 @@ async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_
     steps = ["alloc:20", "forever"]
     await asyncio.gather(*(jobs.submit(n, *steps, memory="98Mi", processes=4) for n in names))
     await settled(api, jobs, running=12, queued=3, why="48 MPS clients")
-    gpus.until(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 12)
+    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 12)
 
 
 async def test_more_jobs_than_mps_has_clients_cannot_be_asked_for(partita: Cluster, api: Api):

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-import asyncio
+import itertools
 
 from cluster.cluster import PAUSE, Cluster
 from cluster.gpus import NodeGPUs
 from cluster.nvidia_runtime import STATE
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually, finished, logs, phase, restricted_pod
+from cluster.pods import finished, logs, phase, restricted_pod
 from gpu.fake import uuid_of
 from support.api import Api
+from support.polling import until
 
 ONE = {"limits": {"nvidia.com/gpu": 1}}
 
 
 async def offered(api: Api, count: int) -> None:
-    await eventually(
-        api,
+    await api.until(
         f"/api/v1/nodes/{NODE_NAME}",
         lambda node: node["status"]["allocatable"].get("nvidia.com/gpu") == str(count),
     )
@@ -56,10 +56,9 @@ async def test_a_third_pod_waits_until_a_gpu_is_given_back(
     for name in ("first", "second"):
         await start(api, restricted, name, "sleep 3600")
         path = f"/api/v1/namespaces/{restricted}/pods/{name}"
-        await eventually(api, path, lambda pod: phase(pod) == "Running")
+        await api.until(path, lambda pod: phase(pod) == "Running")
     await start(api, restricted, "third", "exit 0")
-    await eventually(
-        api,
+    await api.until(
         f"/api/v1/namespaces/{restricted}/pods/third",
         lambda pod: "Insufficient nvidia.com/gpu" in str(pod["status"].get("conditions")),
     )
@@ -73,12 +72,15 @@ async def test_gpus_are_offered_again_after_a_kubelet_has_started_anew(
     cluster.restart("kubelet")
     # The node's status has them all the time, so a kubelet that does not know of them yet is sent
     # Pods and refuses them: UnexpectedAdmissionError.
-    for attempt in range(20):
-        await start(api, restricted, f"user-{attempt}", "exit 0")
-        path = f"/api/v1/namespaces/{restricted}/pods/user-{attempt}"
-        ended = await eventually(api, path, lambda pod: phase(pod) in {"Succeeded", "Failed"})
-        if phase(ended) == "Succeeded":
-            return
-        assert ended["status"]["reason"] == "UnexpectedAdmissionError"
-        await asyncio.sleep(0.5)
-    raise AssertionError("kubelet does not know of the GPUs again")
+    names = (f"user-{attempt}" for attempt in itertools.count())
+
+    async def succeeds() -> bool:
+        name = next(names)
+        await start(api, restricted, name, "exit 0")
+        path = f"/api/v1/namespaces/{restricted}/pods/{name}"
+        ended = await api.until(path, lambda pod: phase(pod) in {"Succeeded", "Failed"}, 60)
+        if phase(ended) == "Failed":
+            assert ended["status"]["reason"] == "UnexpectedAdmissionError"
+        return phase(ended) == "Succeeded"
+
+    await until(succeeds, 60, what="kubelet does not know of the GPUs again")

@@ -14,10 +14,10 @@ from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
 from cluster.images import ROOT, partita_image
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, find_kubectl
 from support.kubectl import Kubectl
+from support.polling import poll
 
 JOBS = "/apis/partita.dev/v1alpha1/sharedgpujobs"
 GOAL_SECONDS = 60
@@ -69,8 +69,7 @@ async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
     folder = tmp_path / "examples"
     folder.mkdir()
     examples.write_examples(folder)
-    await eventually(
-        api,
+    await api.until(
         f"/api/v1/nodes/{NODE_NAME}",
         lambda node: node["status"]["allocatable"].get("nvidia.com/gpu") == "2",
     )
@@ -79,9 +78,9 @@ async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
     installed = time.monotonic() - began
     (await kubectl("apply", "-f", str(folder))).ok()
     applied = time.monotonic() - began
-    await eventually(api, JOBS, runs, seconds=PATIENCE_SECONDS)
+    await api.until(JOBS, runs, seconds=PATIENCE_SECONDS)
     running = time.monotonic() - began
-    gpus.until(lambda: gpus.pids(0) or gpus.pids(1), "it uses its GPU")
+    poll(lambda: gpus.pids(0) or gpus.pids(1), what="it uses its GPU")
     tell(
         f"From an empty cluster: first job Running {running:.1f} s after the first command "
         f"(goal: {GOAL_SECONDS} s); `apply -k` had ended after {installed:.1f} s, `apply -f` after "

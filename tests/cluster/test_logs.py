@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from cluster.cluster import Cluster
 from cluster.jobs import Jobs
-from cluster.pods import eventually, restricted_pod
+from cluster.pods import restricted_pod
 from support.api import Api
 
 WAIT = "until test -e /tmp/go; do sleep 0.1; done"
@@ -80,8 +80,7 @@ async def test_a_program_that_has_not_begun_has_no_log_yet_and_that_is_said(
     pod = restricted_pod("waiting", "localhost/missing:1", ["true"])["spec"]
     del pod["restartPolicy"]
     await jobs.submit("waiting", template={"spec": pod})
-    await eventually(
-        api,
+    await api.until(
         jobs.pod_path("waiting-1"),
         lambda pod: "ErrImageNeverPull" in str(pod["status"].get("containerStatuses")),
     )

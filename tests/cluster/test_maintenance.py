@@ -11,9 +11,9 @@ from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
 from cluster.jobs import PARTITIONS, SERVERS, Jobs, all_ready, condition, server_path
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually
 from support.api import Api
 from support.kubectl import Kubectl
+from support.polling import poll
 
 NODES = "/api/v1/nodes"
 PACKED = ("packed-a", "packed-b")
@@ -39,10 +39,10 @@ async def test_a_drain_waits_until_the_last_job_has_left_the_gpu(
         assert await jobs.running("last") == container, "its MPS server is where it was"
         await jobs.delete("last")
         (await kubectl(*drain, "--timeout=35s")).ok()
-        gpus.until(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], "the GPUs are given back")
+        poll(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], what="the GPUs are given back")
     finally:
         (await kubectl("uncordon", NODE_NAME)).ok()
-    await eventually(api, server_path(), all_ready(2))
+    await api.until(server_path(), all_ready(2))
 
 
 @pytest.fixture
@@ -79,8 +79,7 @@ async def test_the_gpus_of_an_exclusive_partition_are_taken_from_one_node(packed
     try:
         nodes = [
             (
-                await eventually(
-                    api,
+                await api.until(
                     f"/api/v1/namespaces/{SERVERS}/pods/pairs-{number}",
                     lambda pod: pod["spec"].get("nodeName"),
                 )
@@ -107,8 +106,7 @@ async def test_a_partition_that_no_node_can_serve_says_so_in_the_schedulers_word
     }
     (await api.post(PARTITIONS, body)).ok()
     try:
-        found = await eventually(
-            api,
+        found = await api.until(
             f"{PARTITIONS}/unknown",
             lambda partition: condition(partition, "Degraded").get("reason") == "Unschedulable",
         )

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.cluster import PAUSE, Cluster
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually, finished, logs, phase, restricted_pod
+from cluster.pods import finished, logs, phase, restricted_pod
 from support.api import Api
 
 
@@ -17,8 +17,8 @@ async def run(api: Api, namespace: str, name: str, script: str) -> None:
 
 async def running(api: Api, namespace: str, name: str) -> dict:
     """Wait until a Pod runs; return what its container is and how often it was started."""
-    pod = await eventually(
-        api, f"/api/v1/namespaces/{namespace}/pods/{name}", lambda pod: phase(pod) == "Running"
+    pod = await api.until(
+        f"/api/v1/namespaces/{namespace}/pods/{name}", lambda pod: phase(pod) == "Running"
     )
     status = pod["status"]["containerStatuses"][0]
     return {"id": status["containerID"], "restarts": status["restartCount"]}
@@ -29,7 +29,7 @@ def node_is_ready(node: dict) -> bool:
 
 
 async def test_the_node_is_ready(cluster: Cluster, api: Api):
-    node = await eventually(api, f"/api/v1/nodes/{NODE_NAME}", node_is_ready)
+    node = await api.until(f"/api/v1/nodes/{NODE_NAME}", node_is_ready)
     assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://2.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,8 +12,9 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.jobs import Jobs, all_ready, server_path
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually, restricted_namespace, restricted_pod
+from cluster.pods import restricted_namespace, restricted_pod
 from support.api import Api
+from support.polling import until
 
 Json = dict[str, Any]
 
@@ -249,16 +249,16 @@ async def test_its_gpu_is_free_in_time_and_the_next_job_runs(
 
 async def policy_holds(api: Api, namespace: str) -> None:
     """Wait until the API server has heard of the policy: it takes a second."""
-    async with asyncio.timeout(30):
-        while True:
-            answer = await api.post(
-                f"/api/v1/namespaces/{namespace}/pods",
-                restricted_pod("probe", "localhost/job:test", ["true"]),
-                dryRun="All",
-            )
-            if answer.status == 422:
-                return
-            await asyncio.sleep(0.2)
+
+    async def is_refused() -> bool:
+        answer = await api.post(
+            f"/api/v1/namespaces/{namespace}/pods",
+            restricted_pod("probe", "localhost/job:test", ["true"]),
+            dryRun="All",
+        )
+        return answer.status == 422
+
+    await until(is_refused)
 
 
 @pytest.fixture
@@ -267,8 +267,8 @@ async def kubelet(cluster: Cluster, api: Api, shared: str) -> AsyncIterator[Clus
     yield cluster
     if not (cluster.device_plugins / "kubelet.sock").exists():
         cluster.start_again("kubelet")
-    await eventually(api, NODE, lambda node: ready(node) == "True", seconds=60)
-    await eventually(api, server_path(), all_ready(2), seconds=120)
+    await api.until(NODE, lambda node: ready(node) == "True", seconds=60)
+    await api.until(server_path(), all_ready(2), seconds=120)
 
 
 def ready(node: Json) -> str:
@@ -304,14 +304,11 @@ async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so
     took = time(attempt["endTime"]) - time(attempt["bookedTime"])
     assert took <= timedelta(seconds=ALLOWED)
     # kubelet does not say that nothing of it runs.
-    await eventually(
-        api, jobs.pod_path("stuck-1"), lambda p: p["metadata"].get("deletionTimestamp")
-    )
+    await api.until(jobs.pod_path("stuck-1"), lambda p: p["metadata"].get("deletionTimestamp"))
     assert await allocated(api) == 1
     kubelet.start_again("kubelet")
     await api.gone(jobs.pod_path("stuck-1"))
-    await eventually(
-        api,
+    await api.until(
         server_path(),
         lambda found: not any(s["status"].get("allocations") for s in found["items"]),
     )

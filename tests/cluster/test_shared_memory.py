@@ -9,6 +9,7 @@ from cluster.images import JOB, PARTITA
 from cluster.jobs import Jobs
 from cluster.pods import logs, restricted_pod
 from support.api import Api
+from support.polling import poll
 
 PYTHON = """
 import multiprocessing, os, stat
@@ -71,7 +72,7 @@ async def test_two_tenants_of_a_gpu_do_not_see_each_others_files(
     leave = "echo secret > /dev/shm/left && ls /dev/shm && exec fake-cuda alloc:900 forever"
     await jobs.submit_command("first", ["sh", "-c", leave])
     await jobs.running("first")
-    gpus.until(lambda: sum(map(len, (gpus.pids(0), gpus.pids(1)))) == 1, "the first has its GPU")
+    poll(lambda: sum(map(len, (gpus.pids(0), gpus.pids(1)))) == 1, what="the first has its GPU")
     look = "fake-cuda alloc:900 >/dev/null && echo files $(ls /dev/shm | wc -l)"
     await jobs.submit("second", template=template(JOB, "sh", "-c", look))
     assert await said(api, jobs, "second") == {"files": "0"}

@@ -24,10 +24,11 @@ from cluster.jobs import (
     servers,
 )
 from cluster.plane import NODE_NAME
-from cluster.pods import eventually, logs
+from cluster.pods import logs
 from gpu.fake import MIB, uuid_of
 from support.api import Api
 from support.kubectl import Kubectl
+from support.polling import poll
 
 EXCLUSIVE_PROCESS = 3
 """`nvmlComputeMode_t`."""
@@ -67,8 +68,7 @@ async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
     found = await servers(api)
     assert {server["status"]["uuid"] for server in found} == {uuid_of(0), uuid_of(1)}
     assert [gpus.mode(0), gpus.mode(1)] == [EXCLUSIVE_PROCESS] * 2
-    await eventually(
-        api,
+    await api.until(
         f"/api/v1/nodes/{NODE_NAME}",
         lambda node: (
             [node["status"]["allocatable"].get(f"gpu.partita.dev/0000000{n}") for n in (1, 2)]
@@ -92,7 +92,7 @@ async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
         )
     for name in names:
         await jobs.running(name)
-    gpus.until(lambda: sorted(map(len, (gpus.pids(0), gpus.pids(1)))) == [0, 3], "they share one")
+    poll(lambda: sorted(map(len, (gpus.pids(0), gpus.pids(1)))) == [0, 3], what="they share one")
     for number, name in enumerate(names, start=1):
         status = await jobs.reaches(name, "Succeeded")
         (attempt,) = status["attempts"]
@@ -156,7 +156,7 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
 ):
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("neighbour")
-    gpus.until(lambda: clients(gpus) == 1)
+    poll(lambda: clients(gpus) == 1)
     script = (
         "read -r from _ </proc/uptime; fake-cuda unset alloc:2048 forever; code=$?; "
         "read -r to _ </proc/uptime; echo $from $to; exit $code"
@@ -195,7 +195,7 @@ async def test_what_an_application_used_its_next_job_is_given(gpus: NodeGPUs, ap
     steps = ["alloc:500", "compute:3000:40", "alloc:1000", "compute:3000:40"]
     await jobs.submit("first", *steps, memory="4Gi", application="train")
     await jobs.reaches("first", "Succeeded")
-    (profile,) = (await eventually(api, path, lambda found: found["items"]))["items"]
+    (profile,) = (await api.until(path, lambda found: found["items"]))["items"]
     assert profile["spec"]["application"] == "train"
     (measured,) = profile["spec"]["measurements"]
     assert (measured["runs"], measured["environment"]["node"]) == (1, NODE_NAME)
@@ -210,8 +210,8 @@ async def test_what_an_application_used_its_next_job_is_given(gpus: NodeGPUs, ap
     await jobs.submit("next", "alloc:1400", "compute:3000", memory=None, application="train")
     status = await jobs.reaches("next", "Succeeded")
     assert status["attempts"][0]["memory"] == "1650Mi", "the peak, and a tenth"
-    found = await eventually(
-        api, path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
+    found = await api.until(
+        path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
     )
     (profile,) = found["items"]
     (measured,) = profile["spec"]["measurements"]
@@ -236,14 +236,14 @@ async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
     elsewhere = await jobs.running("elsewhere")
     await jobs.submit("beside", "alloc:900", "forever", memory="4Gi")
     await jobs.running("beside")
-    gpus.until(lambda: clients(gpus) == 2)
+    poll(lambda: clients(gpus) == 2)
     once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
     await jobs.submit_command("faulty", ["sh", "-c", once], memory="4Gi")
     await jobs.reaches("faulty", "Succeeded", seconds=120)
     await jobs.running("beside", attempt=2)
     await jobs.reaches("beside", "Running")
     assert await jobs.running("elsewhere") == elsewhere
-    await eventually(api, server_path(), all_ready(2))
+    await api.until(server_path(), all_ready(2))
 
 
 async def test_a_job_that_dies_of_a_neighbours_fault_at_once_has_not_failed(
@@ -251,7 +251,7 @@ async def test_a_job_that_dies_of_a_neighbours_fault_at_once_has_not_failed(
 ):
     await jobs.submit("beside", "alloc:900", "forever", memory="1Gi")
     await jobs.running("beside")
-    gpus.until(lambda: clients(gpus) == 1)
+    poll(lambda: clients(gpus) == 1)
     once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
     await jobs.submit_command("faulty", ["sh", "-c", once], memory="1Gi")
     await jobs.running("beside", attempt=2)
@@ -272,7 +272,7 @@ async def test_jobs_live_on_when_something_is_started_anew(
 ):
     await jobs.submit("lasting", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("lasting")
-    gpus.until(lambda: clients(gpus) == 1)
+    poll(lambda: clients(gpus) == 1)
     (pid,) = [*gpus.pids(0), *gpus.pids(1)]
     if what in {"kubelet", "containerd"}:
         cluster.restart(what, how=signal.SIGKILL)
@@ -282,7 +282,7 @@ async def test_jobs_live_on_when_something_is_started_anew(
     await jobs.reaches("next", "Succeeded", seconds=120)
     assert await jobs.running("lasting") == container
     assert pid in {*gpus.pids(0), *gpus.pids(1)}
-    await eventually(api, server_path(), all_ready(2))
+    await api.until(server_path(), all_ready(2))
 
 
 async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
@@ -307,8 +307,7 @@ async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is
     cluster.stop("kubelet")
     try:
         for server in await servers(api):
-            found = await eventually(
-                api,
+            found = await api.until(
                 server_path(server["metadata"]["name"]),
                 lambda body: condition(body, "Ready")["reason"] == "NotRegistered",
             )
@@ -316,7 +315,7 @@ async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is
             assert condition(found, "Faulted")["status"] == "False", "its jobs run on"
     finally:
         cluster.start_again("kubelet")
-    await eventually(api, server_path(), all_ready(2))
+    await api.until(server_path(), all_ready(2))
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
     await jobs.reaches("next", "Succeeded", seconds=120)
     assert await jobs.running("lasting") == container
@@ -328,8 +327,7 @@ async def test_a_second_agent_for_a_gpu_keeps_off_and_says_who_has_it(
     first, _ = await servers(api)
     uuid = first["status"]["uuid"]
     async with second_agent(api, first["metadata"]["name"]) as intruder:
-        found = await eventually(
-            api,
+        found = await api.until(
             server_path(intruder),
             lambda body: condition(body, "Ready").get("reason") == "AgentElsewhere",
         )
@@ -349,7 +347,7 @@ async def test_a_drained_node_gives_its_jobs_back_and_takes_them_again(
     status = await jobs.until("moved", lambda status: status.get("phase") == "Queued")
     assert status["attempts"][0]["outcome"] != "Failed"
     assert status["message"], "it says why it waits"
-    gpus.until(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], "the compute mode is DEFAULT again")
+    poll(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], what="the compute mode is DEFAULT again")
     (await kubectl("uncordon", NODE_NAME)).ok()
     await jobs.running("moved", attempt=2)
     assert [len(gpus.pids(0)) + len(gpus.pids(1))] == [1]
@@ -362,9 +360,8 @@ async def test_nothing_is_left_of_a_partition_that_is_deleted(
     await jobs.running("last")
     await jobs.delete("last")
     await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/shared")
-    await eventually(api, server_path(), lambda found: not found["items"])
-    await eventually(
-        api,
+    await api.until(server_path(), lambda found: not found["items"])
+    await api.until(
         f"/api/v1/namespaces/{SERVERS}/pods",
         lambda pods: (
             not [pod for pod in pods["items"] if "partita.dev/server" in pod["metadata"]["labels"]]

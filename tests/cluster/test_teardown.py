@@ -12,26 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.processes import poll
 from cluster import preflight
 from cluster.cluster import Cluster
 from cluster.slots import NUMBERS, Slot, hierarchies, taken_slot
+from support.polling import holds_within
 
 OWNER = """
 import asyncio, sys
 from cluster.cluster import PAUSE, running_cluster
-from cluster.pods import eventually, phase, restricted_pod
+from cluster.pods import phase, restricted_pod
 from support.clusters import ApiServer
 
 async def run_a_pod(plane):
     server = ApiServer.of(plane)
     async with server.session() as session:
         api = server.api(session)
-        await eventually(api, "/api/v1/namespaces/default/serviceaccounts/default", bool)
+        await api.until("/api/v1/namespaces/default/serviceaccounts/default", bool)
         pod = restricted_pod("lasting", PAUSE, ["sleep", "3600"])
         (await api.post("/api/v1/namespaces/default/pods", pod)).ok()
         path = "/api/v1/namespaces/default/pods/lasting"
-        await eventually(api, path, lambda pod: phase(pod) == "Running")
+        await api.until(path, lambda pod: phase(pod) == "Running")
 
 with running_cluster() as cluster:
     asyncio.run(run_a_pod(cluster.plane))
@@ -139,8 +139,8 @@ def test_nothing_runs_on_when_the_owner_is_killed_and_the_next_one_clears_the_re
     slot, inside = what_it_has(owner)
     owner.send_signal(how)
     owner.wait()
-    assert poll(lambda: not alive(inside), END_SECONDS), alive(inside)
-    assert poll(lambda: on_the_machine() == before, END_SECONDS)
+    assert holds_within(lambda: not alive(inside), END_SECONDS), alive(inside)
+    assert holds_within(lambda: on_the_machine() == before, END_SECONDS)
     with taken_slot():
         assert of_its_own(slot) == []
         assert not slot.folder.exists() or not any(slot.folder.iterdir())

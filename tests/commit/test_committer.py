@@ -1,6 +1,5 @@
 """What is allocated is started, unless something has come in between."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +27,7 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.polling import until
 
 EMPTIED = {"uuid": "", "memory": "0Mi"}
 ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
@@ -277,6 +277,4 @@ async def test_what_cannot_be_looked_for_is_looked_for_again(untold, monkeypatch
     untold.kube.get = down
     untold.state.queues.partitions.take()
     assert await untold.give_back() == []
-    async with asyncio.timeout(10):
-        while "shared" not in untold.state.queues.partitions.take():
-            await asyncio.sleep(0.01)
+    await until(lambda: "shared" in untold.state.queues.partitions.take())

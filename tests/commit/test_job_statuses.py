@@ -23,6 +23,7 @@ from support.builders import (
     job_body,
 )
 from support.fake_kube import DOWN, Kube
+from support.polling import until
 
 
 def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
@@ -79,15 +80,10 @@ class TestStatuses:
         yield made
         task.cancel()
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0.005)
-
     async def test_wishes_within_a_moment_become_one_write(self, kube, state, writer):
         for phase in (Phase.QUEUED, Phase.ASSIGNED, Phase.RUNNING):
             writer.want("uid-train", status(phase), 0.05)
-        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
         ((_, _, patch),) = kube.writes
         assert patch["metadata"] == {"uid": "uid-train"}
         assert patch["status"]["phase"] == "Running"
@@ -97,7 +93,7 @@ class TestStatuses:
     ):
         kube.bump("train", {"status": {"phase": "Succeeded"}})
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: jobs.outdated)
+        await until(lambda: jobs.outdated)
         assert kube.objects["train"]["status"]["phase"] == "Succeeded"
         assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
         assert jobs.outdated == ["uid-train"]
@@ -109,7 +105,7 @@ class TestStatuses:
         stands = with_attempts({1: Outcome.PREEMPTED})
         state.apply_job(kube.bump("train", {"status": stands.dump()}))
         writer.want("uid-train", with_attempts(wish), 0.0)
-        await self.until(lambda: jobs.outdated)
+        await until(lambda: jobs.outdated)
         assert kube.writes == []
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
@@ -117,12 +113,12 @@ class TestStatuses:
         state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))
         del many[1]
         writer.want("uid-train", with_attempts(many | {MAX_ATTEMPTS_KEPT + 2: None}), 0.0)
-        await self.until(lambda: kube.writes)
+        await until(lambda: kube.writes)
 
     async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
         writer.want("uid-train", status(Phase.QUEUED), 3600.0)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
         assert len(kube.writes) == 1
 
     async def test_an_urgent_wish_goes_before_those_that_are_overdue(self, monkeypatch):
@@ -135,7 +131,7 @@ class TestStatuses:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
         task = asyncio.create_task(writer.run())
-        await self.until(lambda: len(kube.writes) == 4)
+        await until(lambda: len(kube.writes) == 4)
         task.cancel()
         assert [name for _, name, _ in kube.writes] == ["train", *names]
 
@@ -149,12 +145,12 @@ class TestStatuses:
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         task = asyncio.create_task(writer.run())
-        await self.until(lambda: len(kube.writes) == 2)
+        await until(lambda: len(kube.writes) == 2)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-        await self.until(lambda: len(kube.writes) == 3)
+        await until(lambda: len(kube.writes) == 3)
         assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
         kube.answers.set()
-        await self.until(lambda: len(kube.writes) == 6)
+        await until(lambda: len(kube.writes) == 6)
         task.cancel()
 
     async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self, monkeypatch):
@@ -166,19 +162,19 @@ class TestStatuses:
         writer = a_writer(kube, a_state(*bodies))
         task = asyncio.create_task(writer.run())
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: kube.writes)
+        await until(lambda: kube.writes)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
-        await self.until(lambda: len(kube.writes) == 2)
+        await until(lambda: len(kube.writes) == 2)
         kube.answers.set()
-        await self.until(lambda: len(kube.writes) == 5)
+        await until(lambda: len(kube.writes) == 5)
         task.cancel()
         assert [name for _, name, _ in kube.writes] == ["train", "waits-0", "train", *names[1:]]
 
     async def test_what_stands_there_already_is_not_written(self, kube, writer):
         writer.want("uid-train", SharedGPUJobStatus(), 0.0)
-        await self.until(lambda: not writer._due and not writer._writing)
+        await until(lambda: not writer._due and not writer._writing)
         assert kube.writes == []
 
     async def test_who_looks_on_is_told_of_what_was_written_and_ends_nothing(self, kube, state):
@@ -193,8 +189,8 @@ class TestStatuses:
         task = asyncio.create_task(writer.run())
         for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
             writer.want("uid-train", status(phase), 0.0)
-            await self.until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
-            await self.until(lambda: not writer._due and not writer._writing)
+            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+            await until(lambda: not writer._due and not writer._writing)
         task.cancel()
         assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
 
@@ -225,7 +221,7 @@ class TestStatuses:
         else:
             writer.drop("uid-train")
         gate.set()
-        await self.until(lambda: task.done() or (not writer._due and not writer._writing))
+        await until(lambda: task.done() or (not writer._due and not writer._writing))
         assert not task.done(), task
         task.cancel()
         phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
@@ -235,7 +231,7 @@ class TestStatuses:
         monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
         kube.errors = [DOWN, DOWN, None]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
         assert len(kube.writes) == 3
 
     async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer, monkeypatch):
@@ -243,13 +239,13 @@ class TestStatuses:
         kube.errors = [DOWN]
         kube.meanwhile = lambda: writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
         assert [w[2]["status"]["phase"] for w in kube.writes] == ["Running", "Succeeded"]
 
     async def test_what_is_never_taken_is_told(self, kube, jobs, state, writer):
         kube.errors = [InvalidError("patch", 422, "too long")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: jobs.refused == ["uid-train"])
+        await until(lambda: jobs.refused == ["uid-train"])
         assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
 
@@ -259,17 +255,17 @@ class TestStatuses:
         monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
         kube.errors = [FencedError("patch", 0, "not leading")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
 
     async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
         kube.errors = [NotFoundError("patch", 404, "no")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await self.until(lambda: len(kube.writes) == 1 and not writer._writing)
+        await until(lambda: len(kube.writes) == 1 and not writer._writing)
         assert not writer._wanted
 
     async def test_a_dropped_wish_is_not_written(self, kube, writer):
         writer.want("uid-train", status(Phase.RUNNING), 0.01)
         writer.drop("uid-train")
         writer.want("uid-nobody", status(Phase.RUNNING), 0.02)
-        await self.until(lambda: not writer._heap and not writer._writing)
+        await until(lambda: not writer._heap and not writer._writing)
         assert kube.writes == []

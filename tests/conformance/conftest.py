@@ -19,9 +19,7 @@ async def install(api: Api, definition: dict) -> None:
     created = await api.post(CRDS, definition)
     assert created.status in {201, 409}, created
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-    async with asyncio.timeout(30):
-        while (await api.get(path)).status != 200:
-            await asyncio.sleep(0.05)
+    await api.until(path, lambda _: True)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from partita.decide import policy_runner as module
 from partita.decide.policy_runner import PolicyRunner
 from partita.models.partition import PolicySpec
 from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
+from support.polling import until
 
 SNAPSHOT = Snapshot(
     "shared",
@@ -92,9 +93,7 @@ async def test_one_that_hangs_is_not_asked_again_until_it_comes_back(hanging: Ha
     hanging.let_go.set()
     thought = runner._charge.thinking
     assert thought is not None
-    async with asyncio.timeout(10):
-        while not thought.over:
-            await asyncio.sleep(0.001)
+    await until(lambda: thought.over)
     answer = await runner.decide(SNAPSHOT)
     assert (answer.policy, answer.failure, runner.failure) == ("sjf", "", "")
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,14 +158,6 @@ class FakeGPUs:
     def run(self, *steps: str, **environment: str) -> subprocess.Popen[str]:
         """Start a CUDA program."""
         return self.start(self.built.program, *steps, **environment)
-
-    def until(self, holds: object, what: str = "") -> None:
-        """Wait for something of the fake's to hold."""
-        assert callable(holds)
-        deadline = time.monotonic() + DEADLINE
-        while not holds():
-            assert time.monotonic() < deadline, what or "it never held"
-            time.sleep(0.01)
 
     def close(self) -> None:
         for child in reversed(self.children):

@@ -18,6 +18,7 @@ from manifests.schemas import write_schemas
 from support.api import Api
 from support.clusters import NOT_RUN, ApiServer, check_for_tests
 from support.kubectl import Kubectl
+from support.polling import until
 
 HERE = Path(__file__).parent
 
@@ -100,7 +101,9 @@ async def operator(api_server: ApiServer) -> AsyncIterator[Api]:
 async def enforced(api: Api, installed: str, namespace: str) -> str:
     """A namespace in which the policies hold by now."""
     path = f"{CORE}/{namespace}/pods"
-    async with asyncio.timeout(TAKEN_UP):
-        while (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status != 403:
-            await asyncio.sleep(0.05)
+
+    async def is_refused() -> bool:
+        return (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status == 403
+
+    await until(is_refused, TAKEN_UP)
     return namespace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import AsyncIterator
 
@@ -14,6 +13,7 @@ from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import until
 
 SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
 
@@ -127,9 +127,11 @@ async def test_a_label_of_the_namespace_lets_others_pass(api: Api, enforced: str
     labels = {"partita.dev/gpu-access": "unrestricted"}
     (await api.patch(f"{CORE}/{enforced}", {"metadata": {"labels": labels}})).ok()
     body = pod(env=env("NVIDIA_VISIBLE_DEVICES"))
-    async with asyncio.timeout(TAKEN_UP):  # a label is known to admission a moment later
-        while (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status == 403:
-            await asyncio.sleep(0.05)
+
+    async def is_admitted() -> bool:
+        return (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status != 403
+
+    await until(is_admitted, TAKEN_UP)
 
 
 @pytest.fixture
@@ -273,6 +275,8 @@ async def test_who_may_not_create_pods_may_not_write_a_jobs_template(
         assert (await user.patch(f"{path}/train", account)).status == 403
         rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]})
         (await api.patch(f"{rbac}/roles/jobs", {"rules": rules})).ok()
-        async with asyncio.timeout(TAKEN_UP):
-            while (await user.patch(f"{path}/train", account)).status == 403:
-                await asyncio.sleep(0.05)
+
+        async def is_permitted() -> bool:
+            return (await user.patch(f"{path}/train", account)).status != 403
+
+        await until(is_permitted, TAKEN_UP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import pytest
 from manifests.pods import CORE, OWNER, TAKEN_UP, job_path, owner_of, pod, submitted
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import until
 
 SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
 SET_BY_OPERATOR = "is set by Partita's operator alone"
@@ -34,9 +34,11 @@ async def guarded(api: Api, enforced: str) -> str:
     """A namespace in which the policy on metadata holds by now."""
     body = pod()
     body["metadata"]["labels"] = RESERVED["labels"]
-    async with asyncio.timeout(TAKEN_UP):
-        while (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status != 403:
-            await asyncio.sleep(0.05)
+
+    async def is_refused() -> bool:
+        return (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status == 403
+
+    await until(is_refused, TAKEN_UP)
     return enforced
 
 

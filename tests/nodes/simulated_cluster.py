@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -119,17 +118,7 @@ class SimulatedCluster:
 
     async def until(self, path: str, holds: Callable[[Body], bool], seconds: float = 30.0) -> Body:
         """Return the object as soon as it fulfils a condition."""
-        body: Body = {}
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    answer = await self.api.get(path)
-                    body = answer.body
-                    if answer.status == 200 and holds(body):
-                        return body
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"{path} stays at {body}") from None
+        return await self.api.until(path, holds, seconds)
 
     async def ready(self, server: str) -> Body:
         """Return the GPUServer when jobs may be placed on it."""

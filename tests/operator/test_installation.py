@@ -91,9 +91,7 @@ async def test_before_the_crds_it_says_so_waits_and_then_works(
         assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
         await install_crds(cluster)
         await readyz(unused_tcp_port, 200, "ok")
-        async with asyncio.timeout(20):
-            while (await cluster.get(LEASE)).status != 200:
-                await asyncio.sleep(0.02)
+        await cluster.until(LEASE, lambda _: True)
 
 
 async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_without_a_restart(

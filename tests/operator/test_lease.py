@@ -15,6 +15,7 @@ import pytest
 from support.clusters import ApiServer
 from support.operator import OPERATOR_NAMESPACE, System
 from support.operator_process import Forge, OperatorProcess
+from support.polling import until
 from support.proxy import FaultProxy
 
 DURATION = 3.0
@@ -24,12 +25,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/pa
 
 async def holder(system: System, *names: str) -> None:
     """Wait until the lease is held by one of these."""
-    async with asyncio.timeout(30):
-        while True:
-            found = await system.api.get(LEASE)
-            if found.status == 200 and found.body["spec"].get("holderIdentity") in names:
-                return
-            await asyncio.sleep(0.05)
+    await system.api.until(LEASE, lambda lease: lease["spec"].get("holderIdentity") in names)
 
 
 def kill(*operators: OperatorProcess) -> None:
@@ -82,9 +78,7 @@ def pair(
             partition = await system.partition()
             job = await system.job("one", partition, gpuMemory="4Gi")
             await job.succeeds()
-            async with asyncio.timeout(30):
-                while "waiting for the lease" not in second.log:
-                    await asyncio.sleep(0.05)
+            await until(lambda: "waiting for the lease" in second.log)
             assert not second_proxy.writes
             yield Pair(proxy, first)
             await holder(system, "second")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from support.operator import SERVER_NAMESPACE, System, condition
+from support.polling import until
 from support.queues import LONG
 
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
@@ -39,9 +39,11 @@ async def budgeted(system: System) -> list[str]:
 
 async def budgets_become(system: System, wanted: list[str]) -> None:
     """Wait until the budgets are those of these GPUServers."""
-    async with asyncio.timeout(10):
-        while await budgeted(system) != wanted:
-            await asyncio.sleep(0.05)
+
+    async def are_wanted() -> bool:
+        return await budgeted(system) == wanted
+
+    await until(are_wanted)
 
 
 async def test_a_partition_of_a_product_that_no_node_has_says_what_there_is(

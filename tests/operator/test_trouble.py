@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -20,6 +19,7 @@ from partita.reconcile import attempts
 from partita.work_queue import utc_now
 from support.clusters import ApiServer
 from support.operator import System
+from support.polling import until
 from support.proxy import (
     CannedAnswer,
     Fault,
@@ -220,9 +220,7 @@ async def test_where_nothing_is_left_after_a_gap_nothing_stays_allocated(
         )
 
     async def happens(fault: Fault, times: int) -> None:
-        async with asyncio.timeout(20):
-            while fault.happened < times:
-                await asyncio.sleep(0.02)
+        await until(lambda: fault.happened >= times)
 
     async with FaultProxy(api_server) as proxy, system.nodes(1):
         ours = proxy.inject(partial(lists, kopf=False), times=None, delay=0.01)
@@ -317,9 +315,7 @@ async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
         with proxy.outage():
             work = system.operator(kubeconfig)
             await work.__aenter__()
-            async with asyncio.timeout(20):
-                while not any(entry["event"] == "retrying" for entry in system.logs):
-                    await asyncio.sleep(0.05)
+            await until(lambda: any(entry["event"] == "retrying" for entry in system.logs))
         await job.succeeds()
         await system.settle()
         await work.__aexit__(None, None, None)
@@ -339,9 +335,11 @@ def unread(
 
         async with FaultProxy(api_server) as proxy, system.nodes(1):
             fault = proxy.inject(reads, times=None, answer=unavailable())
-            async with system.operator(proxy.write_kubeconfig(tmp_path)), asyncio.timeout(60):
-                while not any(e["event"] == "waiting for the API server" for e in system.logs):
-                    await asyncio.sleep(0.05)
+            async with system.operator(proxy.write_kubeconfig(tmp_path)):
+                await until(
+                    lambda: any(e["event"] == "waiting for the API server" for e in system.logs),
+                    60,
+                )
                 yield proxy, fault
 
     return run
@@ -375,9 +373,7 @@ async def test_what_is_given_back_is_given_back_once_it_may_be(
         fault = proxy.inject(writes("gpuservers", "status"), times=None, answer=forbidden)
         await job.change(suspend=True)
         await job.phase("Suspended")
-        async with asyncio.timeout(20):
-            while fault.happened < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: fault.happened >= 2)
         proxy.remove(fault)
         # Nothing else happens to the partition: nobody but the operator itself can think of it.
         await system.history.until(
@@ -395,9 +391,7 @@ async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
         forbidden = CannedAnswer(403, "Forbidden", "the operator's role is being changed")
         fault = proxy.inject(writes("gpuservers", "status"), times=1, answer=forbidden)
         job = await system.job("train", partition, gpuMemory="4Gi")
-        async with asyncio.timeout(20):
-            while not fault.happened:
-                await asyncio.sleep(0.01)
+        await until(lambda: fault.happened)
         other = await system.job("other", partition, gpuMemory="4Gi")
         await other.succeeds()
         assert job.memories == []

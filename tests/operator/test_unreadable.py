@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from copy import deepcopy
@@ -12,6 +11,7 @@ from partita.models import crd
 from support.crds import DEFINITIONS
 from support.history import GROUP_PATH
 from support.operator import System
+from support.polling import until
 from support.queues import LONG
 
 Body = dict[str, Any]
@@ -39,10 +39,12 @@ async def without_bounds(system: System, plural: str, probe: Body) -> AsyncItera
     async def has(definition: Body, status: int) -> None:
         (await system.api.patch(path, {"spec": definition["spec"]})).ok()
         within = f"/namespaces/{system.namespace}" if plural == "sharedgpujobs" else ""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            collection = f"{GROUP_PATH}{within}/{plural}"
-            while (await system.api.post(collection, probe, dryRun="All")).status != status:
-                await asyncio.sleep(0.05)
+        collection = f"{GROUP_PATH}{within}/{plural}"
+
+        async def is_served() -> bool:
+            return (await system.api.post(collection, probe, dryRun="All")).status == status
+
+        await until(is_served, DEADLINE_SECONDS)
 
     await has(before, 201)
     try:

@@ -7,7 +7,6 @@ on that GPU in the same cycle. A job that has to wait costs one more, which says
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from partita.reconcile import status_urgency as urgency
 from partita.reconcile.status_urgency import QUEUED_WITHIN, REASON_WITHIN
 from support.clusters import ApiServer
 from support.operator import System
+from support.polling import until
 from support.proxy import FaultProxy
 from support.requests import Request
 
@@ -91,9 +91,8 @@ async def test_a_lone_job_costs_four_writes_until_it_has_finished(
                 r.kind for r in writes if b'"phase":"Assigned"' not in r.body.replace(b" ", b"")
             ]
 
-        async with asyncio.timeout(10):
-            while len(done()) < 5:  # a watch may show a write before its answer is through
-                await asyncio.sleep(0.01)
+        # a watch may show a write before its answer is through
+        await until(lambda: len(done()) >= 5)
         assert done() == [
             "PATCH gpuservers/status",
             "POST pods",

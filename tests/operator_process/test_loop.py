@@ -26,6 +26,7 @@ from support.builders import (
     server_body,
     take,
 )
+from support.polling import until
 
 JOBS = 20
 
@@ -175,9 +176,7 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world.has_a_gpu()
     state, jobs = world.state, world.loop.jobs
     async with world.running():
-        async with asyncio.timeout(5):
-            while world.loop.runner("shared") is None or not jobs.largest:
-                await asyncio.sleep(0)
+        await until(lambda: not (world.loop.runner("shared") is None or not jobs.largest))
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
         async with asyncio.timeout(5):

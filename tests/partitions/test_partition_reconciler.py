@@ -12,6 +12,7 @@ from partita.kube.errors import NotFoundError
 from partita.partitions.partition_reconciler import Partitions
 from partita.pods.server_pod import ServerPodSettings
 from support.builders import a_state, node_body, partition_body, server_body, server_pod_body
+from support.polling import until
 
 SETTINGS = ServerPodSettings("partita-system", "partita:0.1.0", "partita-agent")
 
@@ -54,9 +55,7 @@ async def look(kube: Kube, state: State) -> None:
     partitions = Partitions(kube, state, None, SETTINGS)  # type: ignore[arg-type]
     state.queues.gpu_servers.add("shared")
     work = asyncio.create_task(partitions.run())
-    async with asyncio.timeout(10):
-        while not kube.emptied and state.server_pod("shared-0") is None:
-            await asyncio.sleep(0)
+    await until(lambda: not (not kube.emptied and state.server_pod("shared-0") is None))
     work.cancel()
     with suppress(asyncio.CancelledError):
         await work

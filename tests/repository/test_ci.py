@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.processes import poll
+from support.polling import holds_within
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"test", "test-gpu"}
@@ -102,7 +102,7 @@ def test_it_ends_with_the_first_that_fails(checkout: Checkout):
 
 def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):
     with checkout.running(HANGS="test-apiserver") as process:
-        assert poll(
+        assert holds_within(
             lambda: bool(checkout.lines("hanging") and checkout.lines("hanging-behind")),
             WAIT_SECONDS,
         )

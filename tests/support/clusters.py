@@ -23,6 +23,7 @@ import yaml
 
 from support.api import Api
 from support.kubectl import Kubectl
+from support.polling import until
 
 if TYPE_CHECKING:
     from apiserver.controlplane import ControlPlane
@@ -284,9 +285,8 @@ async def connections() -> AsyncIterator[None]:
     """
     yield
     selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
-    async with asyncio.timeout(20):
-        while len(selector.get_map()) > 1:  # the loop's own wake-up
-            await asyncio.sleep(0.01)
+    # the loop's own wake-up
+    await until(lambda: len(selector.get_map()) <= 1)
 
 
 @pytest.fixture

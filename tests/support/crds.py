@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from partita.constants import GROUP, VERSION
 from partita.models import crd
 from support.api import Api
@@ -19,8 +17,6 @@ async def install_crds(api: Api) -> None:
     for definition in crd.crds():
         created = await api.post(DEFINITIONS, definition)
         assert created.status in {201, 409}, created
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        for definition in crd.crds():
-            plural = definition["spec"]["names"]["plural"]
-            while (await api.get(f"/apis/{GROUP}/{VERSION}/{plural}")).status != 200:
-                await asyncio.sleep(0.05)
+    for definition in crd.crds():
+        plural = definition["spec"]["names"]["plural"]
+        await api.until(f"/apis/{GROUP}/{VERSION}/{plural}", lambda _: True, DEADLINE_SECONDS)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["TIMEOUT", "poll", "until"]
+__all__ = ["TIMEOUT", "holds_within", "poll", "until"]
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 """Seconds after which a wait fails: many times what any state takes on a busy machine."""
 
 INTERVAL = 0.02
@@ -54,10 +54,15 @@ async def until(
 
 def poll(condition: Callable[[], T], timeout: float = TIMEOUT, *, what: Any = None) -> T:
     """Do the same as `until` in a thread without an event loop."""
+    if value := holds_within(condition, timeout):
+        return value
+    raise _failure(timeout, value, what)
+
+
+def holds_within(condition: Callable[[], T], timeout: float) -> T:
+    """Wait until a condition holds, or the time is over; return its last value."""
     deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise _failure(timeout, value, what)
+    while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(INTERVAL)
     return value
 

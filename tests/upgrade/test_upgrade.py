@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from support.clusters import embedded_server
 from support.crds import DEFINITIONS
 from support.history import PATHS, History, Version
 from support.operator import GIB, OPERATOR_NAMESPACE, System
+from support.polling import until
 from upgrade.restoring import definitions as first_definitions
 from upgrade.restoring import recorded, restore
 
@@ -124,11 +124,9 @@ async def test_before_its_crds_it_says_what_they_lack_and_touches_nothing(system
     kinds = ("pods", "sharedgpujobs", "gpupartitions")
     before = {plural: await by_name(api, plural) for plural in kinds}
     async with system.operator(server_namespace=OPERATOR_NAMESPACE):
-        async with asyncio.timeout(20):
-            while not (
-                said := [e["why"] for e in system.logs if e["event"] == "waiting for the CRDs"]
-            ):
-                await asyncio.sleep(0.02)
+        said = await until(
+            lambda: [e["why"] for e in system.logs if e["event"] == "waiting for the CRDs"]
+        )
         for plural in ("gpuservers", "sharedgpujobs"):
             assert f"CRD {plural}.partita.dev is older than this release and lacks" in said[0]
         assert "partita crds --install" in said[0]

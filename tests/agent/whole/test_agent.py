@@ -17,6 +17,7 @@ from partita.agent.mps_control import MPSControl
 from partita.kube.errors import UnavailableError
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import until
 
 
 async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: Node):
@@ -140,7 +141,7 @@ async def test_without_a_driver_it_says_so_and_waits_for_one(node: Node):
 async def test_a_gpu_that_somebody_else_uses_is_left_to_them(node: Node):
     await node.create()
     stranger = node.gpus.run("alloc:10", "forever")
-    await asyncio.to_thread(node.gpus.until, lambda: stranger.pid in node.gpus.pids())
+    await until(lambda: stranger.pid in node.gpus.pids())
     node.start_agent()
     node.start_mps()
     body = await node.says("GPUInUse")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 
 import pytest
 
 from agent.node import Node, ended, serve
 from partita.agent import unknown_processes as unknown
+from support.polling import until
 
 POD = "11111111-2222-4333-8444-555555555555"
 
@@ -45,9 +45,7 @@ async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node
     assert first.poll() is None
     body = await node.until(lambda b: job.used(b).get("excessProcesses"))
     assert job.used(body)["excessProcesses"] == 2
-    async with asyncio.timeout(10):
-        while not (events := await job.events()):
-            await asyncio.sleep(0.05)
+    events = await until(job.events)
     assert events[0]["reason"] == "AboveProcesses"
     assert "2 MPS clients with 1 allocated" in events[0]["message"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from datetime import UTC, datetime
@@ -66,14 +65,7 @@ class ClusterStandIn:
 
     async def until(self, path: str, holds: Any, *, seconds: float = 90) -> Body:
         """Wait until an object is there and so."""
-        found = None
-        try:
-            async with asyncio.timeout(seconds):
-                while (found := await self.get(path)) is None or not holds(found):
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError((path, found)) from None
-        return found
+        return await self.api.until(path, holds, seconds)
 
     async def run_operator(self) -> None:
         """Run the Deployment once it is there, and say of all that they are available."""

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -117,13 +118,11 @@ async def _install(api_server: ApiServer) -> None:
 
 
 async def _established(api: Api, path: str) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            body = (await api.get(path)).ok().body
-            conditions = body.get("status", {}).get("conditions") or []
-            if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
-                return
-            await asyncio.sleep(0.1)
+    def is_established(body: dict[str, Any]) -> bool:
+        conditions = body.get("status", {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    await api.until(path, is_established)
 
 
 def _an(kind: str, name: str) -> dict[str, object]:

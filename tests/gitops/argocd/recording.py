@@ -10,6 +10,7 @@ from typing import Any
 
 from gitops.argocd.servers import NAMESPACE, Repository
 from support.api import Api
+from support.polling import until
 
 __all__ = ["APPLICATIONS", "Applications", "drifted"]
 
@@ -78,12 +79,9 @@ class Applications:
 
     async def until(self, name: str, holds: Callable[[Body], Any], *, seconds: float = 120) -> Body:
         """Wait until an Application's status is so, and return it."""
-        try:
-            async with asyncio.timeout(seconds):
-                while not holds(self.status(name)):
-                    await asyncio.sleep(0.1)
-        except TimeoutError:
-            raise AssertionError((name, self.status(name))) from None
+        await until(
+            lambda: holds(self.status(name)), seconds, what=lambda: (name, self.status(name))
+        )
         return self.status(name)
 
     def status(self, name: str) -> Body:

@@ -1,14 +1,14 @@
-"""The cache holds what the API server said last, in whatever order it is told."""
+"""The cache holds what the API server sent last, in whatever order that arrives."""
 
 import random
 from collections.abc import Iterator
-from itertools import permutations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from informer.objects import added, versioned
 from partita.informer.state import State
 from partita.models import Phase
 from support.builders import (
@@ -19,27 +19,13 @@ from support.builders import (
     job_body,
     namespace_body,
     node_body,
-    owner,
     partition_body,
     pod_body,
-    pod_status,
     profile_body,
     server_body,
     server_pod_body,
     take,
 )
-
-
-def versioned(body: dict[str, Any], version: int, uid: str | None = None) -> dict[str, Any]:
-    body["metadata"] |= {"resourceVersion": str(version)}
-    if uid:
-        body["metadata"]["uid"] = uid
-    return body
-
-
-def added(state: State) -> tuple[set[str], set[str]]:
-    jobs = state.queues.jobs.take()
-    return jobs, state.queues.partitions.take()
 
 
 class TestVersions:
@@ -165,251 +151,6 @@ class TestIndexes:
     def test_pods_are_sorted_by_attempt(self):
         state = a_state(job_body(), pod_body(attempt=10), pod_body(attempt=2))
         assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]
-
-
-def orphan(name: str, namespace: str) -> dict[str, Any]:
-    """Return a Pod that requests a device of ours, and has no owner."""
-    uid = "orphan" if (name, namespace) == ("train-1", "team-a") else f"{namespace}-{name}"
-    body = pod_body(namespace=namespace, metadata={"name": name, "uid": uid})
-    body["metadata"]["ownerReferences"] = []
-    limits = {"gpu.partita.dev/8a56a4bc": "1"}
-    body["spec"]["containers"] = [{"name": "main", "resources": {"limits": limits}}]
-    return body
-
-
-class TestIdentity:
-    """A Pod counts if what its tenant cannot change says so."""
-
-    @pytest.mark.parametrize(
-        "metadata",
-        [
-            {"ownerReferences": []},
-            {"ownerReferences": [owner("SharedGPUJob", "train") | {"controller": False}]},
-            {"ownerReferences": [owner("SharedGPUJob", "train") | {"apiVersion": "batch/v1"}]},
-            {"ownerReferences": [owner("GPUPartition", "train")]},
-            {"ownerReferences": [owner("SharedGPUJob", "train", "uid-other")]},
-            {"namespace": "team-b"},
-            {"name": "train"},
-            {"name": "train-0"},
-            {"name": "train-01"},
-            {"name": "train-first"},
-            {"name": "other-1"},
-            {"name": "train-\u0661"},
-        ],
-        ids=str,
-    )
-    def test_what_does_not_belong_to_a_job_is_passed_over(self, metadata: dict[str, Any]):
-        state = a_state(job_body(), server_body(allocations={"uid-train": allocation()}))
-        state.apply_pod(pod_body(metadata=metadata))
-        assert state.pods_of("uid-train") == []
-
-    def test_without_the_job_its_allocation_says_where_its_pods_are(self):
-        state = a_state(server_body(allocations={"uid-train": allocation()}))
-        state.apply_pod(pod_body(namespace="team-b", metadata={"uid": "forged"}))
-        state.apply_pod(pod_body())
-        assert [pod.uid for pod in state.pods_of("uid-train")] == ["pod-train-1"]
-
-    def test_only_the_recorded_pod_counts(self):
-        told = {"number": 1, "pod": "train-1", "podUID": "pod-train-1"}
-        state = a_state(job_body(status={"phase": "Running", "attempts": [told]}))
-        state.apply_pod(pod_body(metadata={"uid": "forged"}))
-        assert state.pods_of("uid-train") == []
-        state.apply_pod(pod_body())
-        assert [pod.uid for pod in state.pods_of("uid-train")] == ["pod-train-1"]
-
-    def test_a_pod_that_is_known_stays_what_it_is(self):
-        state = a_state(job_body(), pod_body())
-        stripped = pod_body(
-            status=pod_status("Succeeded"), metadata={"ownerReferences": [], "labels": {}}
-        )
-        state.apply_pod(stripped)
-        (pod,) = state.pods_of("uid-train")
-        assert pod.outcome.finished
-        state.apply_pod(stripped, deleted=True)
-        assert state.pods == {}
-
-    def test_a_pod_that_lost_its_annotations_is_gone_once_it_is_deleted(self):
-        labels = {"partita.dev/component": "job", "partita.dev/attempt": "1"}
-        annotations = {"partita.dev/job-uid": "uid-train"}
-        state = a_state(
-            server_body(allocations={"uid-train": allocation()}),
-            pod_body(metadata={"labels": labels, "annotations": annotations}),
-        )
-        stripped = pod_body(metadata={"labels": labels})
-        state.apply_pod(stripped)
-        assert [pod.name for pod in state.pods_of("uid-train")] == ["train-1"]
-        state.queues.jobs.take()
-        state.apply_pod(stripped, deleted=True)
-        assert state.pods_of("uid-train") == []
-        assert state.queues.jobs.take() == {"uid-train"}
-
-    def test_a_pod_without_its_owner_belongs_to_the_allocation_of_its_name(self):
-        state = a_state(server_body(allocations={"uid-train": allocation()}))
-        for name, namespace in (("train-2", "team-a"), ("train-1", "team-b")):
-            state.apply_pod(orphan(name, namespace))
-        assert state.pods_of("uid-train") == []
-        assert state.queues.jobs.take() == {"uid-train"}  # of the allocation
-        pod = orphan("train-1", "team-a")
-        state.apply_pod(pod)
-        assert [found.uid for found in state.pods_of("uid-train")] == ["orphan"]
-        assert state.queues.jobs.take() == {"uid-train"}
-        state.apply_pod(pod, deleted=True)
-        assert state.pods_of("uid-train") == []
-        assert state.queues.jobs.take() == {"uid-train"}
-
-    @pytest.mark.parametrize(
-        "metadata",
-        [
-            {"namespace": "team-a"},
-            {"name": "shared-1"},
-            {"ownerReferences": []},
-            {"ownerReferences": [owner("GPUServer", "shared-0", "uid-other")]},
-            {"ownerReferences": [owner("SharedGPUJob", "shared-0")]},
-        ],
-        ids=str,
-    )
-    def test_what_does_not_belong_to_a_gpu_server_is_passed_over(self, metadata: dict[str, Any]):
-        state = a_state(server_body(status={"podUID": ""}))
-        state.apply_pod(server_pod_body("shared-0", **metadata, uid="forged"))
-        assert state.server_pod("shared-0") is None
-        state.apply_pod(server_pod_body("shared-0"))
-        state.apply_pod(server_pod_body("shared-0", **metadata, uid="another"))
-        assert state.server_pod("shared-0").uid == "pod-shared-0"  # type: ignore[union-attr]
-
-    def test_only_the_recorded_server_pod_counts(self):
-        state = a_state(server_body())
-        state.apply_pod(server_pod_body("shared-0", uid="forged"))
-        assert state.server_pod("shared-0") is None
-        state.apply_pod(server_pod_body("shared-0"))
-        assert state.server_pod("shared-0").uid == "pod-shared-0"  # type: ignore[union-attr]
-
-    def test_who_makes_no_server_pods_takes_recorded_ones_only(self):
-        state = State()
-        state.apply_server(server_body(status={"podUID": ""}))
-        state.apply_pod(server_pod_body("shared-0"))
-        assert state.server_pod("shared-0") is None
-        state.apply_server(server_body())
-        assert state.server_pod("shared-0") is not None
-
-
-class TestRemovedPods:
-    """What is gone is remembered until its end is told: else its attempt would be made again."""
-
-    def test_a_pod_that_nobody_wrote_down_is_kept_as_deleted_until_it_is_told(self):
-        state = a_state(job_body(), pod_body())
-        take(state, pod_body(), deleted=True)
-        (gone,) = state.pods_of("uid-train")
-        assert (gone.attempt, gone.alive, gone.outcome.outcome) == (1, False, "PodDeleted")
-        told = {"number": 1, "pod": "train-1", "outcome": "PodDeleted"}
-        take(state, job_body(status={"phase": "Queued", "attempts": [told]}))
-        assert state.pods_of("uid-train") == []
-
-    def test_a_pod_that_had_come_to_its_end_keeps_it(self):
-        state = a_state(job_body(), pod_body(status=pod_status("Succeeded", exit_code=0)))
-        take(state, pod_body(), deleted=True)
-        assert [p.outcome.outcome for p in state.pods_of("uid-train")] == ["Succeeded"]
-
-    def test_nothing_is_kept_of_a_job_that_is_gone(self):
-        state = a_state(job_body(), pod_body())
-        take(state, pod_body(), deleted=True)
-        take(state, job_body(), deleted=True)
-        assert state.pods_of("uid-train") == []
-
-
-class TestNews:
-    def test_a_node_that_goes_concerns_the_gpus_and_jobs_on_it(self):
-        server = server_body(allocations={"uid-train": allocation()})
-        state = a_state(node_body(), server)
-        added(state)
-        take(state, node_body())
-        assert added(state) == (set(), set())
-        take(state, node_body(ready=False))
-        assert added(state) == ({"uid-train"}, {"shared"})
-        take(state, node_body(), deleted=True)
-        assert added(state) == ({"uid-train"}, {"shared"})
-
-    def test_a_node_that_goes_concerns_server_pods_that_have_not_reported(self):
-        server = server_body(node="", conditions={}, status={"uuid": ""})
-        state = a_state(node_body(), server, server_pod_body("shared-0"))
-        added(state)
-        take(state, node_body(), deleted=True)
-        assert added(state)[1] == {"shared"}
-
-    def test_a_server_pod_that_goes_concerns_the_jobs_on_its_gpu(self):
-        server = server_body(allocations={"uid-train": allocation()})
-        state = a_state(server, server_pod_body("shared-0"))
-        added(state)
-        take(state, server_pod_body("shared-0"), deleted=True)
-        assert added(state) == ({"uid-train"}, {"shared"})
-
-    def test_a_partition_whose_status_alone_changed_is_no_news(self):
-        state = a_state(partition_body(), job_body())
-        added(state)
-        take(state, partition_body())
-        assert added(state) == (set(), set())
-        take(state, partition_body(metadata={"generation": 2}))
-        assert added(state) == ({"uid-train"}, {"shared"})
-
-    def test_labels_of_a_namespace_concern_partitions_that_choose(self):
-        choosy = partition_body("choosy", allowedNamespaces={"matchLabels": {"gpus": "yes"}})
-        state = a_state(choosy, partition_body())
-        added(state)
-        take(state, namespace_body("team-a"))
-        assert added(state)[1] == {"choosy"}
-        take(state, namespace_body("team-a"))
-        assert added(state)[1] == set()
-
-    def test_history_concerns_its_application_and_its_jobs_are_not_looked_at(self):
-        state = a_state(job_body(application="resnet"), job_body("other"))
-        added(state)
-        take(state, profile_body())
-        assert state.queues.applications.take() == {("team-a", "resnet")}
-        assert state.queues.applications.take() == set()
-        assert not has_keys(state)
-        assert state.profiles.profile("team-a", "resnet") is not None
-
-    def test_of_several_profiles_of_an_application_that_with_the_most_runs_counts(self):
-        bodies = [
-            profile_body(name=name, runs=runs, peak=peak)
-            for name, runs, peak in (("c", 2, "3Gi"), ("b", 3, "2Gi"), ("a", 3, "1Gi"))
-        ]
-
-        def peak(state: State) -> int:
-            found = state.profiles.profile("team-a", "resnet")
-            return found.peak_memory if found else 0
-
-        for order in permutations([*bodies, profile_body(name="d", peak="4Gi")]):
-            state = a_state(*order)
-            assert peak(state) == GIB
-            take(state, versioned(bodies[2], 10**9), deleted=True)
-            assert peak(state) == 2 * GIB
-
-    def test_a_profile_that_changes_its_application_leaves_the_old_one(self):
-        state = a_state(profile_body(name="p"))
-        state.queues.applications.take()
-        take(state, profile_body("vgg", name="p"))
-        concerned = {("team-a", "resnet"), ("team-a", "vgg")}
-        assert state.queues.applications.take() == concerned
-        assert state.profiles.profile("team-a", "resnet") is None
-        assert state.profiles.profile("team-a", "vgg") is not None
-
-    def test_all_get_the_same_object_of_a_measurement_until_it_changes(self):
-        body = profile_body()
-        (first,) = body["spec"]["measurements"]
-        on_a100 = {**first, "duration": "30s", "environment": {"product": "A100"}}
-        body["spec"]["measurements"] = [{**first, "runs": 2}, on_a100]
-        state = a_state(body)
-        one = state.profiles.profile("team-a", "resnet")
-        assert one is not None
-        assert state.profiles.profile("team-a", "resnet", "L4") is one
-        other = state.profiles.profile("team-a", "resnet", "A100")
-        assert other is not None
-        assert (one.duration, other.duration) == (60, 30)
-        assert state.profiles.profile("team-a", "resnet", "A100") is other
-        take(state, profile_body(duration="61s"))
-        renewed = state.profiles.profile("team-a", "resnet")
-        assert renewed is not None
-        assert renewed.duration == 61
 
 
 class TestMissing:

@@ -1,0 +1,39 @@
+"""A small cluster and the reconciler of its jobs, for tests."""
+
+from typing import Any
+
+from partita.informer.state import State
+from partita.models import SharedGPUJobStatus
+from partita.reconcile.job_reconciler import JobReconciler
+from support.builders import (
+    START,
+    a_state,
+    allocation,
+    at,
+    job_body,
+    partition_body,
+    take,
+)
+
+UID = "uid-train"
+ALLOCATED = {UID: allocation()}
+UNSCHEDULABLE = {"reason": "Unschedulable", "message": "0/1 nodes are available"}
+
+
+def world(*bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
+    state = a_state(partition_body(), *bodies)
+    jobs = JobReconciler(state)
+    jobs.refresh_largest("shared")
+    jobs.creations.allocating(UID, 1, START)
+    return state, jobs
+
+
+def status(jobs: JobReconciler, now: float = 0) -> SharedGPUJobStatus:
+    wish = jobs.status(UID, at(now))
+    assert wish is not None
+    return wish[0]
+
+
+def write(state: State, jobs: JobReconciler, now: float = 0, **spec: Any) -> None:
+    """Write the status that is wished for, as the operator would."""
+    take(state, job_body(status=status(jobs, now).dump(), **spec))

@@ -4,7 +4,7 @@ from typing import Any
 
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
-from partita.partitions.gpu_servers import Carving, carve
+from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
 from support.builders import (
     DELETING,
     a_partition,
@@ -23,11 +23,11 @@ def pod(server: str = "shared-0", **fields: Any) -> PodView:
     return view
 
 
-def carved(
+def planned(
     partition: GPUPartition | None, *servers: GPUServer, pods: list[PodView] | None = None
-) -> Carving:
+) -> GPUServerChanges:
     there = [pod(s.metadata.name) for s in servers] if pods is None else pods
-    return carve(partition, servers, {p.owner: p for p in there}, {"node-1"})
+    return plan_gpu_servers(partition, servers, {p.owner: p for p in there}, {"node-1"})
 
 
 def names(things: list[GPUServer] | list[PodView]) -> list[str]:
@@ -36,16 +36,16 @@ def names(things: list[GPUServer] | list[PodView]) -> list[str]:
 
 class TestScaling:
     def test_a_new_partition_takes_its_gpus(self):
-        assert carved(a_partition(gpus=3)) == Carving(
+        assert planned(a_partition(gpus=3)) == GPUServerChanges(
             create_servers=["shared-0", "shared-1", "shared-2"]
         )
 
     def test_one_that_has_what_it_wants_does_nothing(self):
-        assert carved(a_partition(gpus=1), a_server()) == Carving()
+        assert planned(a_partition(gpus=1), a_server()) == GPUServerChanges()
 
     def test_names_are_used_again(self):
-        todo = carved(a_partition(gpus=3), a_server("shared-1"))
-        assert todo == Carving(create_servers=["shared-0", "shared-2"])
+        todo = planned(a_partition(gpus=3), a_server("shared-1"))
+        assert todo == GPUServerChanges(create_servers=["shared-0", "shared-2"])
 
     def test_scaling_down_gives_back_the_unready_then_the_emptiest_then_the_newest(self):
         servers = [
@@ -57,38 +57,38 @@ class TestScaling:
         ]
         order = []
         for gpus in (4, 3, 2, 1):
-            gone = names(carved(a_partition(gpus=gpus), *servers).delete_servers)
+            gone = names(planned(a_partition(gpus=gpus), *servers).delete_servers)
             order.append(gone[-1])
         assert order == ["shared-2", "shared-10", "shared-3", "shared-0"]
 
     def test_one_that_is_drained_goes_first(self):
         drained = a_server("shared-0", drainSince="2026-11-21T12:00:00Z")
-        todo = carved(a_partition(gpus=1), drained, a_server("shared-1"))
+        todo = planned(a_partition(gpus=1), drained, a_server("shared-1"))
         assert names(todo.delete_servers) == ["shared-0"]
 
     def test_a_partition_of_no_gpus_gives_all_back(self):
-        assert names(carved(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
+        assert names(planned(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
 
     def test_one_that_is_given_back_holds_its_place(self):
         draining = a_server("shared-0", metadata=DELETING, allocations=ALLOCATED)
-        assert carved(a_partition(gpus=1), draining) == Carving()
-        todo = carved(a_partition(gpus=2), draining)
-        assert todo == Carving(create_servers=["shared-1"])
+        assert planned(a_partition(gpus=1), draining) == GPUServerChanges()
+        todo = planned(a_partition(gpus=2), draining)
+        assert todo == GPUServerChanges(create_servers=["shared-1"])
 
     def test_one_that_is_given_back_is_no_reason_to_give_back_another(self):
         draining = a_server("shared-0", metadata=DELETING, allocations=ALLOCATED)
-        assert carved(a_partition(gpus=1), draining, a_server("shared-1")) == Carving()
+        assert planned(a_partition(gpus=1), draining, a_server("shared-1")) == GPUServerChanges()
 
 
 class TestChangesOfMode:
     def test_another_mode_gives_all_back_before_new_ones_are_taken(self):
         servers = [a_server("shared-0", allocations=ALLOCATED), a_server("shared-1")]
         exclusive = a_partition(gpus=2, sharing={"mode": "Exclusive"})
-        todo = carved(exclusive, *servers)
-        assert todo == Carving(delete_servers=servers)
+        todo = planned(exclusive, *servers)
+        assert todo == GPUServerChanges(delete_servers=servers)
 
     def test_another_number_of_places_does_so_too(self):
-        todo = carved(a_partition(sharing={"maxJobsPerGPU": 4}), a_server())
+        todo = planned(a_partition(sharing={"maxJobsPerGPU": 4}), a_server())
         assert names(todo.delete_servers) == ["shared-0"]
 
 
@@ -97,58 +97,65 @@ class TestGivingBack:
 
     def test_while_something_is_allocated_nothing_happens(self):
         busy = a_server(metadata=DELETING, allocations=ALLOCATED)
-        assert carved(a_partition(gpus=0), busy) == Carving()
+        assert planned(a_partition(gpus=0), busy) == GPUServerChanges()
 
     def test_then_its_pod_goes(self):
-        todo = carved(a_partition(gpus=0), self.draining)
+        todo = planned(a_partition(gpus=0), self.draining)
         assert (names(todo.delete_pods), todo.finish) == (["shared-0"], [])
 
     def test_its_pod_may_take_its_time(self):
         dying = pod(**DELETING)
-        assert carved(a_partition(gpus=0), self.draining, pods=[dying]) == Carving()
+        assert planned(a_partition(gpus=0), self.draining, pods=[dying]) == GPUServerChanges()
 
     def test_unless_nobody_is_there_to_end_it(self):
         dying = pod(node="node-gone", **DELETING)
-        todo = carved(a_partition(gpus=0), self.draining, pods=[dying])
+        todo = planned(a_partition(gpus=0), self.draining, pods=[dying])
         assert todo.delete_pods == [dying]
 
     def test_then_the_gpu_itself_goes(self):
-        todo = carved(a_partition(gpus=0), self.draining, pods=[])
-        assert todo == Carving(finish=[self.draining])
+        todo = planned(a_partition(gpus=0), self.draining, pods=[])
+        assert todo == GPUServerChanges(finish=[self.draining])
 
     def test_a_partition_that_is_deleted_gives_all_back(self):
         for partition in (None, a_partition(metadata=DELETING)):
-            assert names(carved(partition, a_server()).delete_servers) == ["shared-0"]
-        assert carved(None, self.draining, pods=[]).finish == [self.draining]
+            assert names(planned(partition, a_server()).delete_servers) == ["shared-0"]
+        assert planned(None, self.draining, pods=[]).finish == [self.draining]
 
 
 class TestServerPods:
     def test_a_server_without_a_pod_gets_one(self):
         fresh = a_server(**STARTING)
-        assert carved(a_partition(), fresh, pods=[]) == Carving(create_pods=[fresh])
+        assert planned(a_partition(), fresh, pods=[]) == GPUServerChanges(create_pods=[fresh])
 
     def test_what_a_pod_that_is_gone_has_reported_is_forgotten_first(self):
         server = a_server()
-        assert carved(a_partition(), server, pods=[]) == Carving(reset=[server])
+        assert planned(a_partition(), server, pods=[]) == GPUServerChanges(reset=[server])
 
     def test_but_not_while_jobs_are_allocated_on_that_gpu(self):
-        assert carved(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == Carving()
+        assert (
+            planned(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == GPUServerChanges()
+        )
 
     def test_a_pod_that_has_ended_is_replaced(self):
         over = pod(phase="Failed")
-        assert carved(a_partition(), a_server(), pods=[over]).delete_pods == [over]
+        assert planned(a_partition(), a_server(), pods=[over]).delete_pods == [over]
         assert (
-            carved(a_partition(), a_server(), pods=[pod(phase="Failed", **DELETING)]) == Carving()
+            planned(a_partition(), a_server(), pods=[pod(phase="Failed", **DELETING)])
+            == GPUServerChanges()
         )
 
     def test_a_pod_whose_node_is_gone_is_replaced(self):
         for stranded in (pod(node="node-gone"), pod(node="node-gone", **DELETING)):
-            assert carved(a_partition(), a_server(), pods=[stranded]).delete_pods == [stranded]
+            assert planned(a_partition(), a_server(), pods=[stranded]).delete_pods == [stranded]
 
     def test_a_pod_that_waits_for_its_node_is_left_alone(self):
-        assert carved(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == Carving()
+        assert (
+            planned(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == GPUServerChanges()
+        )
 
     def test_a_pod_whose_uid_is_not_written_down_is_to_be(self):
         fresh = a_server(status={"podUID": ""})
         found = pod()
-        assert carved(a_partition(), fresh, pods=[found]) == Carving(record=[(fresh, found)])
+        assert planned(a_partition(), fresh, pods=[found]) == GPUServerChanges(
+            record=[(fresh, found)]
+        )

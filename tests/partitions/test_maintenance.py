@@ -6,7 +6,7 @@ import pytest
 
 from partita.informer.views import NodeView, PodView
 from partita.models import GPUServer
-from partita.partitions.gpu_servers import Carving, carve
+from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
 from partita.partitions.maintenance import Maintenance, is_protected, maintain
 from support.builders import (
     DELETING,
@@ -81,7 +81,7 @@ def test_one_that_has_no_gpu_yet_leaves_at_once():
 
 def test_no_other_gpu_is_taken_in_its_place_until_the_maintenance_is_over():
     gone = a_server(**OURS)
-    assert carve(a_partition(gpus=1), [gone], {}, {"node-1"}) == Carving()
+    assert plan_gpu_servers(a_partition(gpus=1), [gone], {}, {"node-1"}) == GPUServerChanges()
     assert maintain([gone], {}, {"node-1": node({CLIENT: "true"})}) == Maintenance(resume=[gone])
 
 

@@ -9,7 +9,7 @@ import pytest
 from partita.informer.state import State
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
 from partita.kube.errors import NotFoundError
-from partita.partitions.partition_reconciler import Partitions
+from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
 from support.builders import a_state, node_body, partition_body, server_body, server_pod_body
 from support.polling import until
@@ -52,7 +52,7 @@ def state() -> State:
 
 async def look(kube: Kube, state: State) -> None:
     """Look at the partition until nothing more is to be done."""
-    partitions = Partitions(kube, state, None, SETTINGS)  # type: ignore[arg-type]
+    partitions = PartitionReconciler(kube, state, None, SETTINGS)  # type: ignore[arg-type]
     state.queues.gpu_servers.add("shared")
     work = asyncio.create_task(partitions.run())
     await until(lambda: not (not kube.emptied and state.server_pod("shared-0") is None))

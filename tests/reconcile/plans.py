@@ -4,7 +4,7 @@ from typing import Any
 
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import format_time
-from partita.reconcile.attempts import Surroundings
+from partita.reconcile.attempts import JobContext
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.pod_creation import PodCreation
 from support.builders import (
@@ -17,9 +17,7 @@ from support.builders import (
 NOW = at(100)
 
 
-def around(
-    *pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any
-) -> Surroundings:
+def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any) -> JobContext:
     """A job's surroundings; `allocated` is the attempt that is allocated."""
     names = [f"shared-{n}" for n in range(servers)] if allocated else []
     values: dict[str, Any] = {
@@ -32,7 +30,7 @@ def around(
         "peak": None,
         "creation": PodCreation.NOT_CREATED,
     }
-    return Surroundings(**(values | fields))
+    return JobContext(**(values | fields))
 
 
 def attempt(number: int = 1, outcome: Outcome | None = None, **fields: Any) -> dict[str, Any]:

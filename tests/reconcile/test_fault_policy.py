@@ -6,7 +6,7 @@ from partita.models import Outcome, Phase
 from partita.reconcile.attempts import Ending
 from partita.reconcile.fault_policy import GPUFault, ending_of
 from partita.reconcile.job_request import Largest, resolve
-from partita.reconcile.lifecycle import plan
+from partita.reconcile.lifecycle import plan_job
 from partita_policies.types import Job
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, an_allocation, at, pod_status, seconds
@@ -68,22 +68,22 @@ class TestPlan:
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
         job = with_attempts(attempt(), retry={"limit": 0})
         pod = a_pod(status=pod_status("Running"))
-        made = plan(job, around(pod, allocated=1, ending=fault), NOW)
+        made = plan_job(job, around(pod, allocated=1, ending=fault), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.GPU_FAULT)
         assert last(made).fault_suspect
 
     def test_the_first_fault_holds_nobody(self):
-        assert plan(with_attempts(suspect(1)), around(), at(51)).wants_gpu
+        assert plan_job(with_attempts(suspect(1)), around(), at(51)).wants_gpu
 
     @pytest.mark.parametrize(("faults", "wait"), [(2, 2), (3, 4)])
     def test_the_backoff_doubles_with_each_fault(self, faults: int, wait: int):
         job = with_attempts(*(suspect(n + 1) for n in range(faults)))
-        made = plan(job, around(), at(51))
+        made = plan_job(job, around(), at(51))
         assert (made.reason, made.wake) == ("BackOff", at(50) + seconds(wait))
 
     def test_a_victim_of_failed_hardware_is_not_held(self):
         job = with_attempts(attempt(1, Outcome.GPU_FAULT, faultSuspect=False))
-        assert plan(job, around(), at(51)).wants_gpu
+        assert plan_job(job, around(), at(51)).wants_gpu
 
     def test_faults_while_alone_reach_the_retry_limit(self):
         fault = ending_of("shared-0", MPS_FAULT, an_allocation(alone=True))
@@ -91,19 +91,19 @@ class TestPlan:
             suspect(1), suspect(2), attempt(3, Outcome.FAILED), attempt(4), retry={"limit": 1}
         )
         pod = a_pod(attempt=4, status=pod_status("Running"))
-        made = plan(job, around(pod, allocated=4, ending=fault), NOW)
+        made = plan_job(job, around(pod, allocated=4, ending=fault), NOW)
         assert (made.phase, made.reason) == (Phase.FAILED, "RetryLimitExceeded")
         assert "faulted while the job was alone on it" in made.message
 
     def test_a_fault_that_ended_the_pod_first_is_remembered_too(self):
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
         pod = a_pod(status=ended(1, "CUDA error: an illegal memory access"))
-        made = plan(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
         assert (last(made).outcome, last(made).fault_suspect) == (Outcome.GPU_FAULT, True)
 
     def test_suspicions_are_kept_however_many_attempts_follow(self):
         idle = (attempt(n, Outcome.PREEMPTED) for n in range(3, 40))
-        made = plan(with_attempts(suspect(1), suspect(2), *idle), around(), NOW)
+        made = plan_job(with_attempts(suspect(1), suspect(2), *idle), around(), NOW)
         assert [a.number for a in made.attempts if a.fault_suspect] == [1, 2]
 
 

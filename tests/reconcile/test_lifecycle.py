@@ -10,7 +10,7 @@ from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase
 from partita.models.quantities import format_time
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT, Ending
-from partita.reconcile.lifecycle import Plan, plan
+from partita.reconcile.lifecycle import Plan, plan_job
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts, written
 from support.builders import (
     DELETING,
@@ -27,16 +27,16 @@ from support.builders import (
 
 class TestFromTheBeginningToTheEnd:
     def test_a_new_job_wants_a_gpu(self):
-        made = plan(a_job(), around(), NOW)
+        made = plan_job(a_job(), around(), NOW)
         assert (made.phase, made.wants_gpu, made.next_attempt) == (Phase.QUEUED, True, 1)
         assert not made.release
 
     def test_what_is_allocated_gets_its_pod(self):
-        made = plan(a_job(), around(allocated=1), NOW)
+        made = plan_job(a_job(), around(allocated=1), NOW)
         assert (made.phase, made.create_pod, made.wants_gpu) == (Phase.ASSIGNED, 1, False)
 
     def test_a_pod_that_does_not_run_yet_is_assigned(self):
-        made = plan(a_job(), around(a_pod(node=""), allocated=1, beside=("team-a/other",)), NOW)
+        made = plan_job(a_job(), around(a_pod(node=""), allocated=1, beside=("team-a/other",)), NOW)
         assert (made.phase, made.create_pod, made.release) == (Phase.ASSIGNED, None, False)
         assert last(made) == Attempt(
             number=1,
@@ -54,13 +54,13 @@ class TestFromTheBeginningToTheEnd:
     def test_a_pod_that_cannot_start_says_why(self):
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
         status = {"containerStatuses": [{"name": "main", "state": waiting}]}
-        made = plan(a_job(), around(a_pod(status=status), allocated=1), NOW)
+        made = plan_job(a_job(), around(a_pod(status=status), allocated=1), NOW)
         assert (made.phase, made.reason) == (Phase.ASSIGNED, "ImagePullBackOff")
         assert "no such image" in made.message
 
     def test_a_pod_that_runs_makes_the_job_run(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, allocated=1), NOW)
+        made = plan_job(a_job(), around(pod, allocated=1), NOW)
         assert (made.phase, made.start_time, last(made).start_time) == (
             Phase.RUNNING, at(5), at(5),
         )  # fmt: skip
@@ -68,35 +68,35 @@ class TestFromTheBeginningToTheEnd:
     def test_success_is_written_down_before_the_allocation_goes(self):
         pod = a_pod(status=ended(0))
         job = with_attempts(attempt(), phase=Phase.RUNNING)
-        made = plan(job, around(pod, allocated=1, peak=3 * GIB), NOW)
+        made = plan_job(job, around(pod, allocated=1, peak=3 * GIB), NOW)
         assert (made.phase, made.reason, made.release) == (Phase.SUCCEEDED, "Succeeded", False)
         assert (last(made).outcome, last(made).exit_code) == (Outcome.SUCCEEDED, 0)
         assert (last(made).end_time, made.completion_time) == (at(60), at(60))
         assert last(made).peak_memory == 3 * GIB
-        after = plan(written(job, made), around(pod, allocated=1), NOW)
+        after = plan_job(written(job, made), around(pod, allocated=1), NOW)
         assert (after.release, after.delete_pods, after.wants_gpu) == (True, (), False)
         assert after.attempts == made.attempts
 
     def test_the_same_state_gives_the_same_plan(self):
         job, there = with_attempts(attempt()), around(a_pod(), allocated=1)
-        assert plan(job, there, NOW) == plan(job, there, NOW)
+        assert plan_job(job, there, NOW) == plan_job(job, there, NOW)
 
 
 class TestTimes:
     def test_the_deadline_ends_the_attempt_and_the_job(self):
         job = with_attempts(attempt(), activeDeadlineSeconds=60, phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running", started=at(2)))
-        assert plan(job, around(pod, allocated=1), at(61)).wake == at(62)
-        made = plan(job, around(pod, allocated=1), at(62))
+        assert plan_job(job, around(pod, allocated=1), at(61)).wake == at(62)
+        made = plan_job(job, around(pod, allocated=1), at(62))
         assert (made.phase, made.reason) == (Phase.FAILED, "DeadlineExceeded")
         assert last(made).outcome is Outcome.DEADLINE_EXCEEDED
         assert made.delete_pods == ()  # not before it is written down
         job = written(job, made)
-        made = plan(job, around(pod, allocated=1), at(63))
+        made = plan_job(job, around(pod, allocated=1), at(63))
         assert (made.delete_pods, made.release) == ((pod,), False)
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
-        assert plan(job, around(dying, allocated=1), at(63)).delete_pods == ()
-        assert plan(job, around(allocated=1), at(64)).release
+        assert plan_job(job, around(dying, allocated=1), at(63)).delete_pods == ()
+        assert plan_job(job, around(allocated=1), at(64)).release
 
     def test_the_deadline_also_passes_while_it_waits_for_its_next_attempt(self):
         job = with_attempts(
@@ -104,9 +104,9 @@ class TestTimes:
             activeDeadlineSeconds=60,
             status={"startTime": format_time(at(2))},
         )
-        early = plan(job, around(), at(61))
+        early = plan_job(job, around(), at(61))
         assert (early.wants_gpu, early.wake) == (True, at(62))
-        late = plan(job, around(), at(62))
+        late = plan_job(job, around(), at(62))
         assert (late.phase, late.reason, late.wants_gpu) == (
             Phase.FAILED, "DeadlineExceeded", False,
         )  # fmt: skip
@@ -121,12 +121,13 @@ class TestTimes:
         )
         pod = a_pod(attempt=2, status=pod_status("Running", started=at(55)))
         assert (
-            last(plan(job, around(pod, allocated=2), at(62))).outcome is Outcome.DEADLINE_EXCEEDED
+            last(plan_job(job, around(pod, allocated=2), at(62))).outcome
+            is Outcome.DEADLINE_EXCEEDED
         )
 
     def test_a_success_just_before_the_deadline_was_noticed_counts(self):
         job = with_attempts(attempt(), activeDeadlineSeconds=60)
-        made = plan(job, around(a_pod(status=ended(0)), allocated=1), at(100))
+        made = plan_job(job, around(a_pod(status=ended(0)), allocated=1), at(100))
         assert made.phase is Phase.SUCCEEDED
 
     def test_a_suspended_job_does_not_run_into_its_deadline(self):
@@ -134,25 +135,25 @@ class TestTimes:
             attempt(1, Outcome.SUSPENDED), activeDeadlineSeconds=60, suspend=True,
             status={"startTime": format_time(at(2))},
         )  # fmt: skip
-        made = plan(job, around(), NOW)
+        made = plan_job(job, around(), NOW)
         assert (made.phase, made.wake) == (Phase.SUSPENDED, None)
 
     def test_a_finished_job_is_deleted_after_its_time_to_live(self):
         job = with_attempts(attempt(1, Outcome.SUCCEEDED), ttlSecondsAfterFinished=10)
-        made = plan(job, around(), at(55))
+        made = plan_job(job, around(), at(55))
         assert (made.expire, made.wake) == (False, at(60))
-        assert not plan(job, around(), NOW).expire  # its end is not written down yet
+        assert not plan_job(job, around(), NOW).expire  # its end is not written down yet
         job = written(job, made)
-        assert plan(job, around(), at(59)).wake == at(60)
-        assert plan(job, around(), at(60)).expire
-        assert not plan(job, around(), at(60)).release
+        assert plan_job(job, around(), at(59)).wake == at(60)
+        assert plan_job(job, around(), at(60)).expire
+        assert not plan_job(job, around(), at(60)).release
 
     def test_a_job_that_goes_already_is_not_deleted_again(self):
         job = with_attempts(
             attempt(1, Outcome.SUCCEEDED), phase=Phase.SUCCEEDED, ttlSecondsAfterFinished=0,
             metadata=DELETING,
         )  # fmt: skip
-        assert not plan(job, around(), NOW).expire
+        assert not plan_job(job, around(), NOW).expire
 
     @pytest.mark.parametrize("seconds_given", [2**31 - 1, 10**12, 10**18])
     def test_a_time_that_is_never_reached_changes_nothing(self, seconds_given: int):
@@ -160,16 +161,16 @@ class TestTimes:
         times = {"activeDeadlineSeconds": seconds_given, "ttlSecondsAfterFinished": seconds_given}
         job = a_job(**times)
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(job, around(pod, allocated=1), NOW)
+        made = plan_job(job, around(pod, allocated=1), NOW)
         assert made.phase is Phase.RUNNING
         assert made.wake is not None
         assert made.wake.year >= at(0).year + 68
-        made = plan(job, around(a_pod(status=ended(0)), allocated=1), NOW)
+        made = plan_job(job, around(a_pod(status=ended(0)), allocated=1), NOW)
         assert (made.phase, made.expire) == (Phase.SUCCEEDED, False)
 
     def test_without_a_time_to_live_it_stays(self):
         job = with_attempts(attempt(1, Outcome.SUCCEEDED), phase=Phase.SUCCEEDED)
-        made = plan(job, around(), NOW + timedelta(days=400))
+        made = plan_job(job, around(), NOW + timedelta(days=400))
         assert (made.expire, made.wake) == (False, None)
 
     @pytest.mark.parametrize("hours", [-5, -1, 0, 1, 5])
@@ -177,127 +178,127 @@ class TestTimes:
         off = timedelta(hours=hours)
         job = a_job(activeDeadlineSeconds=3000, ttlSecondsAfterFinished=600)
         running = a_pod(status=pod_status("Running", started=at(2) + off))
-        made = plan(job, around(running, allocated=1), at(3))
+        made = plan_job(job, around(running, allocated=1), at(3))
         assert made.phase is Phase.RUNNING
         assert at(1) <= last(made).start_time <= at(3)
         assert made.wake == made.start_time + seconds(3000)
         job = written(job, made)
         over = a_pod(status=ended(0, started=at(2) + off, finished=at(60) + off))
-        made = plan(job, around(over, allocated=1), at(61))
+        made = plan_job(job, around(over, allocated=1), at(61))
         assert at(59) <= last(made).end_time <= at(61)
-        assert not plan(written(job, made), around(over, allocated=1), at(61)).expire
+        assert not plan_job(written(job, made), around(over, allocated=1), at(61)).expire
 
     def test_a_pod_that_kubelet_lost_sight_of_ends_now(self):
         pod = a_pod(status={"phase": "Failed", "reason": "NodeLost"})
-        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert (last(made).outcome, last(made).end_time) == (Outcome.NODE_LOST, NOW)
 
 
 class TestSuspension:
     def test_a_new_job_that_is_suspended_waits_for_its_user(self):
-        made = plan(a_job(suspend=True), around(), NOW)
+        made = plan_job(a_job(suspend=True), around(), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.SUSPENDED, "Suspended", False)
 
     def test_a_running_job_is_ended_and_then_suspended(self):
         job = with_attempts(attempt(), suspend=True, phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
-        made = plan(job, around(pod, allocated=1), NOW)
+        made = plan_job(job, around(pod, allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.SUSPENDED, Outcome.SUSPENDED)
         assert (made.delete_pods, made.release) == ((), False)
-        made = plan(written(job, made), around(pod, allocated=1), NOW)
+        made = plan_job(written(job, made), around(pod, allocated=1), NOW)
         assert (made.delete_pods, made.release) == ((pod,), False)
 
     def test_an_allocation_without_a_pod_is_given_back(self):
-        made = plan(a_job(suspend=True), around(allocated=1), NOW)
+        made = plan_job(a_job(suspend=True), around(allocated=1), NOW)
         assert (made.phase, made.release, made.create_pod) == (Phase.SUSPENDED, True, None)
 
     def test_resumed_before_its_pod_is_gone_it_waits_for_that(self):
         job = with_attempts(attempt(1, Outcome.SUSPENDED))
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
-        made = plan(job, around(dying, allocated=1), NOW)
+        made = plan_job(job, around(dying, allocated=1), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.QUEUED, "Ending", False)
         assert made.message == "attempt 1 is still ending: attempt 1 ended as Suspended"
         assert not made.release
-        assert plan(job, around(allocated=1), NOW).release
-        assert plan(job, around(), NOW).wants_gpu
+        assert plan_job(job, around(allocated=1), NOW).release
+        assert plan_job(job, around(), NOW).wants_gpu
 
     def test_a_finished_job_cannot_be_suspended(self):
         job = with_attempts(attempt(1, Outcome.SUCCEEDED), suspend=True, phase=Phase.SUCCEEDED)
-        assert plan(job, around(), NOW).phase is Phase.SUCCEEDED
+        assert plan_job(job, around(), NOW).phase is Phase.SUCCEEDED
 
     def test_a_suspension_that_comes_too_late_changes_nothing(self):
         job = with_attempts(attempt(), suspend=True)
-        made = plan(job, around(a_pod(status=ended(0)), allocated=1), NOW)
+        made = plan_job(job, around(a_pod(status=ended(0)), allocated=1), NOW)
         assert made.phase is Phase.SUCCEEDED
 
 
 class TestThingsThatVanish:
     def test_a_pod_deleted_by_hand_is_started_again(self):
         job = with_attempts(attempt(), phase=Phase.RUNNING)
-        made = plan(job, around(allocated=1), NOW)
+        made = plan_job(job, around(allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.POD_DELETED)
         assert last(made).message == "somebody deleted the Pod"
         job = written(job, made)
-        assert plan(job, around(allocated=1), NOW).release
-        assert plan(job, around(), NOW).next_attempt == 2
+        assert plan_job(job, around(allocated=1), NOW).release
+        assert plan_job(job, around(), NOW).next_attempt == 2
 
     def test_a_pod_deleted_before_its_attempt_was_written_down_still_counts(self):
         there = around(a_pod(), allocated=1)
-        seen = plan(a_job(), there, NOW)
-        made = plan(a_job(), around(allocated=1, known=seen.attempts), NOW)
+        seen = plan_job(a_job(), there, NOW)
+        made = plan_job(a_job(), around(allocated=1, known=seen.attempts), NOW)
         assert (last(made).outcome, made.create_pod) == (Outcome.POD_DELETED, None)
 
     def test_a_program_that_ends_on_the_deletion_of_its_pod_did_not_fail(self):
         pod = a_pod(status=ended(143), metadata=DELETING)
-        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert last(made).outcome is Outcome.POD_DELETED
 
     def test_a_program_that_succeeds_while_its_pod_is_deleted_has_succeeded(self):
         pod = a_pod(status=ended(0), metadata=DELETING)
-        assert plan(a_job(), around(pod, allocated=1), NOW).phase is Phase.SUCCEEDED
+        assert plan_job(a_job(), around(pod, allocated=1), NOW).phase is Phase.SUCCEEDED
 
     def test_a_pod_that_kubernetes_sent_away_was_evicted_not_deleted_by_somebody(self):
         gone = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
         pod = a_pod(status=ended(143, conditions=[gone]), metadata=DELETING)
-        made = plan(with_attempts(attempt()), around(pod, allocated=1), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod, allocated=1), NOW)
         assert last(made).outcome is Outcome.EVICTED
 
     def test_a_pod_on_a_node_that_is_gone_is_deleted_without_its_word(self):
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
         nowhere = around(pod, allocated=1, node_exists=lambda _: False)
-        made = plan(job, nowhere, NOW)
+        made = plan_job(job, nowhere, NOW)
         assert (last(made).outcome, made.delete_pods) == (Outcome.NODE_LOST, ())
-        made = plan(written(job, made), nowhere, NOW)
+        made = plan_job(written(job, made), nowhere, NOW)
         assert (made.delete_pods, made.delete_now, made.release) == ((pod,), True, False)
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
         stuck = replace(nowhere, pods=(dying,))
-        assert plan(written(job, made), stuck, NOW).delete_pods == (dying,)
+        assert plan_job(written(job, made), stuck, NOW).delete_pods == (dying,)
 
     def test_pod_and_node_gone_together_is_a_lost_node(self):
         there = around(allocated=1, node_exists=lambda _: False)
-        made = plan(with_attempts(attempt()), there, NOW)
+        made = plan_job(with_attempts(attempt()), there, NOW)
         assert last(made).outcome is Outcome.NODE_LOST
         assert last(made).message == "node node-1 is gone"
 
     def test_an_allocation_that_vanished_ends_the_attempt(self):
         pod = a_pod(status=pod_status("Running"))
-        made = plan(with_attempts(attempt()), around(pod), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod), NOW)
         assert last(made).outcome is Outcome.EVICTED
         assert last(made).message == "its allocation is gone from the ledger"
 
     def test_one_vanished_allocation_of_two_is_enough(self):
         job = with_attempts(attempt(servers=["shared-0", "shared-1"]), gpus=2)
         pod = a_pod(status=pod_status("Running"))
-        assert last(plan(job, around(pod, allocated=1, servers=2), NOW)).outcome is None
-        made = plan(job, around(pod, allocated=1, servers=1), NOW)
+        assert last(plan_job(job, around(pod, allocated=1, servers=2), NOW)).outcome is None
+        made = plan_job(job, around(pod, allocated=1, servers=1), NOW)
         assert last(made).outcome is Outcome.EVICTED
 
     def test_a_job_that_is_being_deleted_starts_nothing(self):
         job = with_attempts(attempt(1, Outcome.POD_DELETED), metadata=DELETING)
-        made = plan(job, around(), NOW)
+        made = plan_job(job, around(), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.QUEUED, "Deleting", False)
-        made = plan(a_job(metadata=DELETING), around(allocated=1), NOW)
+        made = plan_job(a_job(metadata=DELETING), around(allocated=1), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
 
@@ -307,26 +308,26 @@ class TestEndedOnPurpose:
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         pod = a_pod(status=pod_status("Running"))
         there = around(pod, allocated=1, ending=Ending(outcome, "because"), peak=GIB)
-        made = plan(job, there, NOW)
+        made = plan_job(job, there, NOW)
         assert (last(made).outcome, last(made).message) == (outcome, "because")
         assert (last(made).end_time, last(made).peak_memory) == (NOW, GIB)
         assert (made.delete_pods, made.release) == ((), False)
         job = written(job, made)
-        assert plan(job, there, NOW).delete_pods == (pod,)
-        assert plan(job, around(allocated=1), NOW).release
-        made = plan(job, around(), at(400))
+        assert plan_job(job, there, NOW).delete_pods == (pod,)
+        assert plan_job(job, around(allocated=1), NOW).release
+        made = plan_job(job, around(), at(400))
         assert (made.wants_gpu, made.next_attempt) == (True, 2)
 
     def test_a_program_that_dies_of_a_gpu_fault_did_not_fail_itself(self):
         pod = a_pod(status=ended(1, "CUDA error: an illegal memory access"))
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault")
-        made = plan(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
+        made = plan_job(with_attempts(attempt()), around(pod, allocated=1, ending=fault), NOW)
         assert (last(made).outcome, last(made).message) == (fault.outcome, fault.message)
         assert last(made).exit_code == 1
 
     def test_a_program_that_succeeded_before_the_fault_has_succeeded(self):
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault")
-        made = plan(a_job(), around(a_pod(status=ended(0)), allocated=1, ending=fault), NOW)
+        made = plan_job(a_job(), around(a_pod(status=ended(0)), allocated=1, ending=fault), NOW)
         assert made.phase is Phase.SUCCEEDED
 
     def test_what_is_allocated_on_a_gpu_that_goes_is_given_back_before_a_pod_is_made(self):
@@ -334,7 +335,7 @@ class TestEndedOnPurpose:
             around(allocated=1, ending=Ending(Outcome.EVICTED, "drained")),
             around(allocated=1, may_start=False),
         ):
-            made = plan(a_job(), there, NOW)
+            made = plan_job(a_job(), there, NOW)
             assert (made.create_pod, made.release, made.phase) == (None, True, Phase.QUEUED)
             assert (made.reason, made.next_attempt, made.wants_gpu) == ("Ending", 1, False)
 
@@ -347,7 +348,7 @@ class TestPreempted:
         body["spec"]["terminationGracePeriodSeconds"] = grace
         pod = PodView.parse(body)
         job = with_attempts(attempt(1, outcome))
-        return plan(job, around(pod, allocated=1, preemption_grace=60), NOW)
+        return plan_job(job, around(pod, allocated=1, preemption_grace=60), NOW)
 
     @pytest.mark.parametrize(("own", "given"), [(86400, 60), (61, 60), (60, None), (5, None)])
     def test_its_pod_gets_its_own_grace_period_up_to_the_bound(self, own: int, given: int | None):
@@ -366,42 +367,42 @@ class TestPreempted:
 
 class TestCrashes:
     def test_half_of_an_allocation_on_two_gpus_is_given_back(self):
-        made = plan(a_job(gpus=2), around(allocated=1, servers=1), NOW)
+        made = plan_job(a_job(gpus=2), around(allocated=1, servers=1), NOW)
         assert (made.create_pod, made.release, made.next_attempt) == (None, True, 1)
         assert made.message == "an allocation without a Pod is given back"
 
     def test_a_whole_allocation_on_two_gpus_gets_its_pod(self):
-        assert plan(a_job(gpus=2), around(allocated=1, servers=2), NOW).create_pod == 1
+        assert plan_job(a_job(gpus=2), around(allocated=1, servers=2), NOW).create_pod == 1
 
     def test_allocations_of_two_attempts_are_not_taken_for_one(self):
         there = around(allocated=2, servers=2)
         mixed = dict(there.allocated) | {"shared-0": an_allocation(attempt=1)}
         job = with_attempts(attempt(1, Outcome.FAILED), gpus=2)
-        made = plan(job, replace(there, allocated=mixed), NOW)
+        made = plan_job(job, replace(there, allocated=mixed), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
     def test_too_many_allocations_are_given_back(self):
-        made = plan(a_job(), around(allocated=1, servers=2), NOW)
+        made = plan_job(a_job(), around(allocated=1, servers=2), NOW)
         assert (made.create_pod, made.release) == (None, True)
 
     def test_an_allocation_for_the_next_attempt_gets_its_pod(self):
         job = with_attempts(attempt(1, Outcome.FAILED))
-        made = plan(job, around(a_pod(status=ended()), allocated=2), NOW)
+        made = plan_job(job, around(a_pod(status=ended()), allocated=2), NOW)
         assert (made.create_pod, made.next_attempt) == (2, 2)
 
     def test_a_pod_that_ended_while_nobody_looked_is_taken_up(self):
-        made = plan(a_job(), around(a_pod(status=ended(0)), allocated=1), NOW)
+        made = plan_job(a_job(), around(a_pod(status=ended(0)), allocated=1), NOW)
         assert (made.phase, made.release) == (Phase.SUCCEEDED, False)
         assert len(made.attempts) == 1
 
     def test_a_pod_without_its_allocation_is_ended(self):
-        made = plan(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
+        made = plan_job(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
         assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 0)
 
     def test_a_status_that_is_never_taken_holds_nothing_up(self):
         job = a_job()
         there = around(a_pod(status=ended(0)), allocated=1, status_refused=True)
-        made = plan(job, there, NOW)
+        made = plan_job(job, there, NOW)
         assert (made.phase, made.release) == (Phase.SUCCEEDED, True)
 
 
@@ -409,7 +410,7 @@ class TestManyAttempts:
     def test_only_the_last_of_those_that_do_not_count_are_kept(self):
         many = [attempt(n, Outcome.PREEMPTED) for n in range(1, 60)]
         many[4] = attempt(5, Outcome.FAILED)
-        made = plan(with_attempts(*many), around(), NOW)
+        made = plan_job(with_attempts(*many), around(), NOW)
         numbers = [a.number for a in made.attempts]
         assert len(numbers) == MAX_ATTEMPTS_KEPT
         assert 5 in numbers
@@ -418,11 +419,11 @@ class TestManyAttempts:
 
     def test_those_that_never_had_a_pod_are_dropped_first(self):
         without = [attempt(n, Outcome.EVICTED, pod=None) for n in range(2, 60)]
-        made = plan(with_attempts(attempt(1, Outcome.SUSPENDED), *without), around(), NOW)
+        made = plan_job(with_attempts(attempt(1, Outcome.SUSPENDED), *without), around(), NOW)
         assert [a.number for a in made.attempts] == [1, *range(41, 60)]
 
     def test_a_pod_of_an_attempt_that_was_dropped_does_not_bring_it_back(self):
         kept = [attempt(n, Outcome.PREEMPTED) for n in range(40, 60)]
-        made = plan(with_attempts(*kept), around(a_pod(attempt=3, status=ended(143))), NOW)
+        made = plan_job(with_attempts(*kept), around(a_pod(attempt=3, status=ended(143))), NOW)
         assert [a.number for a in made.attempts] == list(range(40, 60))
         assert made.next_attempt == 60

@@ -5,7 +5,7 @@ from dataclasses import replace
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
 from partita.pods.startup import Startup
-from partita.reconcile.lifecycle import plan
+from partita.reconcile.lifecycle import plan_job
 from partita.reconcile.pod_creation import PodCreation
 from reconcile.plans import NOW, around, attempt, last, with_attempts, written
 from support.builders import a_job, a_pod, at, pod_status
@@ -43,7 +43,7 @@ def unschedulable(**fields):
 
 class TestStart:
     def test_the_reason_and_the_end_of_its_time_are_told(self):
-        made = plan(a_job(), around(unschedulable(), allocated=1), NOW)
+        made = plan_job(a_job(), around(unschedulable(), allocated=1), NOW)
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "Unschedulable", at(601))
         assert made.message == (
             "no node takes the Pod: 1 Insufficient cpu. "
@@ -53,30 +53,30 @@ class TestStart:
     def test_then_the_attempt_ends_and_gives_its_gpu_back_in_this_order(self):
         job, pod = with_attempts(attempt(startTime=None)), unschedulable()
         there = around(pod, allocated=1, start_timeout=60)
-        assert last(plan(job, there, at(60.9))).outcome is None
-        made = plan(job, there, at(61))
+        assert last(plan_job(job, there, at(60.9))).outcome is None
+        made = plan_job(job, there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "Unschedulable")
         assert last(made).message == (
             "no container started within 1m: no node takes the Pod: 1 Insufficient cpu"
         )
         assert (made.delete_pods, made.release) == ((), False)  # not before it is written down
         job = written(job, made)
-        made = plan(job, there, at(61))
+        made = plan_job(job, there, at(61))
         assert (made.delete_pods, made.release, made.wants_gpu) == ((pod,), False, False)
-        made = plan(job, around(allocated=1), at(62))
+        made = plan_job(job, around(allocated=1), at(62))
         assert (made.release, made.wants_gpu) == (True, False)
-        made = plan(job, around(), at(62))
+        made = plan_job(job, around(), at(62))
         assert (made.reason, made.wake) == ("BackOff", at(63))
-        assert plan(job, around(), at(63)).wants_gpu
+        assert plan_job(job, around(), at(63)).wants_gpu
 
     def test_the_wait_doubles(self):
         ends = [attempt(n, Outcome.NOT_STARTED, startTime=None) for n in range(1, 5)]
-        assert plan(with_attempts(*ends), around(), at(51)).wake == at(50 + 16)
+        assert plan_job(with_attempts(*ends), around(), at(51)).wake == at(50 + 16)
 
     def test_it_is_not_the_program_s_failure(self):
         failed = attempt(1, Outcome.NOT_STARTED, startTime=None)
         job = with_attempts(failed, retry={"limit": 0, "outOfMemory": {"limit": 0}})
-        assert plan(job, around(), NOW).wants_gpu
+        assert plan_job(job, around(), NOW).wants_gpu
 
     def test_after_its_last_attempt_the_job_has_failed(self):
         ends = [
@@ -84,42 +84,42 @@ class TestStart:
             for n in (1, 2)
         ]
         job = with_attempts(*ends, retry={"notStarted": {"limit": 1}})
-        made = plan(job, around(), NOW)
+        made = plan_job(job, around(), NOW)
         assert (made.phase, made.reason) == (Phase.FAILED, "NotStarted")
         assert made.message == (
             "its Pod did not start 2 times (retry.notStarted.limit: 1); "
             "attempt 2 ended as NotStarted: no CPU"
         )
         more = with_attempts(*ends, retry={"notStarted": {"limit": 2}})
-        assert plan(more, around(), NOW).wants_gpu
+        assert plan_job(more, around(), NOW).wants_gpu
 
     def test_a_program_that_has_started_has_all_the_time(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
+        made = plan_job(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.RUNNING, None)
 
     def test_so_has_a_running_init_container(self):
         pod = a_pod(status={"initContainerStatuses": [FETCHING]})
-        made = plan(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
+        made = plan_job(a_job(), around(pod, allocated=1, start_timeout=1), NOW)
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "PodInitializing", None)
         assert last(made).outcome is None
 
     def test_after_its_init_containers_the_time_counts_anew(self):
         pod = a_pod(status={"initContainerStatuses": [FETCHED], **PULLING})
         there = around(pod, allocated=1, start_timeout=60)
-        made = plan(a_job(), there, at(109))
+        made = plan_job(a_job(), there, at(109))
         assert (made.wake, last(made).outcome) == (at(110), None)
-        made = plan(a_job(), there, at(110))
+        made = plan_job(a_job(), there, at(110))
         assert (last(made).outcome, last(made).reason) == (
             Outcome.NOT_STARTED, "ImagePullBackOff",
         )  # fmt: skip
         job = written(a_job(), made)
-        assert plan(job, around(), at(111)).reason == "BackOff"
+        assert plan_job(job, around(), at(111)).reason == "BackOff"
 
 
 class TestNoPod:
     def test_the_reason_is_told(self):
-        made = plan(a_job(), around(allocated=1, not_created="503 overloaded"), NOW)
+        made = plan_job(a_job(), around(allocated=1, not_created="503 overloaded"), NOW)
         assert (made.phase, made.reason, made.message) == (
             Phase.ASSIGNED, "PodNotCreated", "503 overloaded",
         )  # fmt: skip
@@ -127,57 +127,59 @@ class TestNoPod:
 
     def test_its_allocation_ends_too_and_its_number_is_used_up(self):
         there = around(allocated=1, start_timeout=60, not_created="503 overloaded")
-        made = plan(a_job(), there, at(61))
+        made = plan_job(a_job(), there, at(61))
         assert (made.create_pod, made.release) == (None, False)
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "PodNotCreated")
         assert last(made).message == "its Pod was not created within 1m: 503 overloaded"
         job = written(a_job(), made)
-        assert plan(job, there, at(62)).release
-        assert plan(job, around(), at(100)).next_attempt == 2
+        assert plan_job(job, there, at(62)).release
+        assert plan_job(job, around(), at(100)).next_attempt == 2
 
     def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
         there = around(allocated=1, start_timeout=60, creation=PodCreation.UNKNOWN)
-        made = plan(a_job(), there, at(61))
+        made = plan_job(a_job(), there, at(61))
         assert (made.find_pod, made.attempts) == (1, ())
 
 
 class TestNodes:
     def test_a_node_that_does_not_answer_is_told(self):
         pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan(a_job(), around(pod, allocated=1, node_ready=lambda _: False), NOW)
+        made = plan_job(a_job(), around(pod, allocated=1, node_ready=lambda _: False), NOW)
         assert (made.phase, made.reason) == (Phase.RUNNING, "NodeNotReady")
 
     def test_a_pod_that_is_to_go_on_such_a_node_is_lost_after_a_while(self):
         pod = a_pod(status=pod_status("Running", started=at(5)), metadata=DELETED)
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         there = around(pod, allocated=1, node_ready=lambda _: False, start_timeout=60)
-        made = plan(job, there, at(79))
+        made = plan_job(job, there, at(79))
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "NodeNotReady", at(80))
         assert "ends as NodeLost at 12:01:20 UTC" in made.message
-        made = plan(job, there, at(80))
+        made = plan_job(job, there, at(80))
         assert last(made).outcome is Outcome.NODE_LOST
         # Nobody knows whether it still runs: its GPU stays its own, and it is not started again.
         job = written(job, made)
-        made = plan(job, there, at(10_000))
+        made = plan_job(job, there, at(10_000))
         assert (made.phase, made.release, made.wants_gpu) == (Phase.QUEUED, False, False)
         assert made.reason == "Ending"
         assert "node.kubernetes.io/out-of-service" in made.message
         # Its Node is deleted: nobody will confirm the deletion any more.
-        gone = plan(job, replace(there, node_exists=lambda _: False), at(10_000))
+        gone = plan_job(job, replace(there, node_exists=lambda _: False), at(10_000))
         assert (gone.delete_pods, gone.delete_now, gone.release) == ((pod,), True, False)
-        assert plan(job, around(allocated=1), at(10_001)).release
+        assert plan_job(job, around(allocated=1), at(10_001)).release
 
     def test_a_pod_that_goes_on_a_node_that_answers_is_waited_for(self):
         pod = a_pod(status=pod_status("Running", started=at(5)), metadata=DELETED)
-        made = plan(with_attempts(attempt()), around(pod, allocated=1, start_timeout=60), at(500))
+        made = plan_job(
+            with_attempts(attempt()), around(pod, allocated=1, start_timeout=60), at(500)
+        )
         assert (made.phase, last(made).outcome) == (Phase.RUNNING, None)
 
     def test_a_pod_that_has_not_started_there_is_not_started(self):
         pod = a_pod(status=PULLING)
         there = around(pod, allocated=1, node_ready=lambda _: False, start_timeout=60)
-        made = plan(a_job(), there, at(61))
+        made = plan_job(a_job(), there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "NodeNotReady")
-        assert plan(written(a_job(), made), there, at(62)).release is False
+        assert plan_job(written(a_job(), made), there, at(62)).release is False
 
 
 def test_what_it_waits_for_is_nothing_once_it_has_started():

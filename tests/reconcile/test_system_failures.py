@@ -5,7 +5,7 @@ import pytest
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_memory
 from partita.reconcile.job_request import Largest, resolve
-from partita.reconcile.lifecycle import Plan, plan
+from partita.reconcile.lifecycle import Plan, plan_job
 from partita.reconcile.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, at, seconds
@@ -23,9 +23,9 @@ def failed(message: str, before: int = 0, **surroundings: object) -> Plan:
         attempt(number),
         retry={"limit": 0, "outOfMemory": {"limit": 0}},
     )
-    values = {"over_since": {number: at(60)}, "system_failures": before, "allocated": number}
+    values = {"ended_since": {number: at(60)}, "system_failures": before, "allocated": number}
     pod = a_pod(attempt=number, status=ended(1, message))
-    return plan(job, around(pod, **(values | surroundings)), NOW)
+    return plan_job(job, around(pod, **(values | surroundings)), NOW)
 
 
 class TestMemory:
@@ -58,7 +58,7 @@ class TestMemory:
         assert (last(made).outcome is Outcome.OUT_OF_MEMORY) is own
 
     def test_it_is_judged_only_once_the_peak_can_be_known(self):
-        made = failed(CUDA_OOM, peak=GIB, over_since={1: NOW})
+        made = failed(CUDA_OOM, peak=GIB, ended_since={1: NOW})
         assert (last(made).outcome, made.wake) == (None, NOW + seconds(2))
 
     def test_it_is_excused_only_so_often(self):
@@ -107,7 +107,7 @@ class TestMPS:
 
     def test_the_backoff_doubles(self):
         job = with_attempts(*(attempt(n, Outcome.SYSTEM_FAILURE) for n in (1, 2, 3)))
-        assert plan(job, around(), at(51)).wake == at(50) + seconds(8)
+        assert plan_job(job, around(), at(51)).wake == at(50) + seconds(8)
 
     def test_it_does_not_go_on_for_ever(self):
         made = failed(NOT_READY, MAX_SYSTEM_FAILURES - 1)

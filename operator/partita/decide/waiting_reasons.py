@@ -7,7 +7,7 @@ from types import MappingProxyType
 from partita.decide.policy_runner import Answer
 from partita.decide.reservations import fit_among
 from partita.pods.requests import Requests
-from partita.reconcile.node_fit import told
+from partita.reconcile.node_fit import format_amount
 from partita.reconcile.reasons import Reason, Why, gib
 from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.types import GPU, Job
@@ -187,9 +187,11 @@ class WaitingReasons:
         most = max(sorted(lacking[resource]), key=lambda name: getattr(left[name], resource))
         free = getattr(left[most], resource)
         total = getattr(self._totals.get(most, left[most]), resource)
+        needed = format_amount(resource, asked[resource])
+        left_over = format_amount(resource, max(0, free), short=True)
+        whole = format_amount(resource, total, short=True)
         return (
-            f"needs {told(resource, asked[resource])} of its node; the most that is free is "
-            f"{told(resource, max(0, free), short=True)} of {told(resource, total, short=True)} "
+            f"needs {needed} of its node; the most that is free is {left_over} of {whole} "
             f"on {most}, and {count} are on such nodes"
         )
 

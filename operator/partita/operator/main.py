@@ -40,9 +40,9 @@ from partita.operator.recorder import Recorder, recording
 from partita.operator.settings import OperatorSettings
 from partita.operator.task_shutdown import end
 from partita.operator.unreadable_reports import UnreadableReports
-from partita.partitions.partition_reconciler import Partitions
+from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.partitions.partition_status import partition_status
-from partita.partitions.status_writer import PartitionStatuses
+from partita.partitions.status_writer import PartitionStatusWriter
 from partita.pods.server_pod import ServerPodSettings
 from partita.work_queue import utc_now
 from partita_policies.recordings import Decision
@@ -101,7 +101,7 @@ async def run_operator(
             unrecorded=lambda: recorder.left_out if recorder else None,
         )
 
-        def told(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        def on_written(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
             metrics.tally.written(job, status)
             on_status(job, status)
 
@@ -131,7 +131,7 @@ async def run_operator(
                     image=reading.result(),
                     recorder=recorder,
                     metrics=metrics,
-                    on_status=told,
+                    on_status=on_written,
                     access=partial(access_of, api),
                     stop=stop,
                     now=now,
@@ -186,8 +186,8 @@ async def _lead(
         on_status=on_status,
         now=now,
     )
-    statuses = PartitionStatuses(kube, state, overview)
-    partitions = Partitions(kube, state, events, pods)
+    statuses = PartitionStatusWriter(kube, state, overview)
+    partitions = PartitionReconciler(kube, state, events, pods)
     resync = Resync(kube, state)
     early = feeds(state)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
@@ -236,7 +236,7 @@ async def _watch(
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
 ) -> None:
-    """Have kopf tell of all that changes, until it is to stop."""
+    """Follow all changes with kopf, until the operator is stopped."""
 
     def listed(path: str) -> None:
         for kind in feeds:
@@ -315,7 +315,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = 330
     settings.watching.chunk_size = PAGE  # a list of thousands read at once holds up the loop
     settings.scanning.disabled = True
-    settings.queueing.idle_timeout = 0.5  # a task and a queue for each object that was told of
+    settings.queueing.idle_timeout = 0.5  # a task and a queue for each changed object
     return settings
 
 
@@ -327,7 +327,7 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
-    """Do some work; tell whether we were stopped before it was done."""
+    """Do some work; return whether the operator was stopped before it was done."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
     done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -186,9 +186,11 @@ class Cycles:
         except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
             self._log.exception("preemption failed", job=job.name)
             allowed = False
-        stands = kept.memory.nominated.get(job.id) == gpus  # else it is placed, or has gone
-        if not (allowed and stands):
-            if stands:
+        still_nominated = (
+            kept.memory.nominated.get(job.id) == gpus
+        )  # else it is placed, or has gone
+        if not (allowed and still_nominated):
+            if still_nominated:
                 del kept.memory.nominated[job.id]
             for victim in preemption.victims:
                 kept.memory.victims.discard(victim.job)

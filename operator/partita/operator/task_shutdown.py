@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["alone", "end"]
 
 CANCEL_AGAIN = 1.0
-"""Seconds for which a task may take to end before it is told again."""
+"""Seconds for which a task may take to end before it is cancelled again."""
 
 
 async def end(find: Callable[[], Iterable[asyncio.Task[Any]]]) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
 
-__all__ = ["Carving", "carve"]
+__all__ = ["GPUServerChanges", "plan_gpu_servers"]
 
 
 @dataclass(slots=True)
-class Carving:
+class GPUServerChanges:
     """What is to be done; empty when all is as it should be."""
 
     create_servers: list[str] = field(default_factory=list)
@@ -29,14 +29,14 @@ class Carving:
     """GPUServers that are drained: they may go."""
 
 
-def carve(
+def plan_gpu_servers(
     partition: GPUPartition | None,
     servers: Sequence[GPUServer],
     pods: Mapping[str, PodView],
     nodes: Container[str],
     *,
     unknown: bool = False,
-) -> Carving:
+) -> GPUServerChanges:
     """Compare what a partition wants with what is there.
 
     Parameters
@@ -53,15 +53,15 @@ def carve(
         The partition, or one of its GPUServers, is there but could not be read: how many GPUs it
         wants or has is not known, so none is taken or given back.
     """
-    todo = Carving()
+    todo = GPUServerChanges()
     going = partition is None or partition.metadata.deletion_timestamp is not None
     staying = [s for s in servers if s.metadata.deletion_timestamp is None]
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
-            _give_back(server, pods.get(server.metadata.name), nodes, todo)
+            _release(server, pods.get(server.metadata.name), nodes, todo)
     if unknown:
         for server in staying if partition is not None else ():
-            _look_after(server, pods.get(server.metadata.name), nodes, todo)
+            _plan_pod(server, pods.get(server.metadata.name), nodes, todo)
         return todo
     if partition is None or going:
         todo.delete_servers += staying
@@ -76,7 +76,7 @@ def carve(
     current = [s for s in staying if s not in outdated]
     surplus = len(current) - spec.gpus
     if surplus > 0:
-        todo.delete_servers += sorted(current, key=_keep_last)[:surplus]
+        todo.delete_servers += sorted(current, key=_release_order)[:surplus]
     # A GPU that is still being given back holds its place: no more are taken than are wanted.
     missing = spec.gpus - len(servers)
     if missing > 0:
@@ -84,11 +84,11 @@ def carve(
     leaving = {s.metadata.name for s in todo.delete_servers}
     for server in current:
         if server.metadata.name not in leaving:
-            _look_after(server, pods.get(server.metadata.name), nodes, todo)
+            _plan_pod(server, pods.get(server.metadata.name), nodes, todo)
     return todo
 
 
-def _keep_last(server: GPUServer) -> tuple[bool, int, int]:
+def _release_order(server: GPUServer) -> tuple[bool, int, int]:
     """Order in which GPUs are given back: unready or drained, then emptiest, then newest name."""
     ready = server.status.holds("Ready") and server.spec.drain_since is None
     index = server.metadata.name.rsplit("-", 1)[-1]
@@ -107,8 +107,8 @@ def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: in
     return names
 
 
-def _give_back(
-    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
+def _release(
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
 ) -> None:
     """Let a GPU go once nothing is allocated on it any more: first its Pod, then the object."""
     if server.status.allocations:
@@ -124,8 +124,8 @@ def _stranded(pod: PodView, nodes: Container[str]) -> bool:
     return bool(pod.node) and pod.node not in nodes
 
 
-def _look_after(
-    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: Carving
+def _plan_pod(
+    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
 ) -> None:
     """Keep the server Pod of a GPU that stays."""
     status = server.status

@@ -1,6 +1,6 @@
 """What nodes under maintenance mean for the GPUs on them. Pure.
 
-Two kinds of maintenance are told apart. A node that is cordoned takes no new Pods: its GPUs take no
+There are two kinds of maintenance. A node that is cordoned takes no new Pods: its GPUs take no
 new jobs, and once a GPU has none its server Pod may be evicted. A node whose labels ask GPU clients
 to leave (a driver upgrade by NVIDIA's GPU Operator) needs more: its GPUs are drained, and their
 server Pods deleted.

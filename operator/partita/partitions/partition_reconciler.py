@@ -1,4 +1,4 @@
-"""Carries out what `carving` and `maintenance` find, for each partition that changed."""
+"""Reconciles the GPUServers, server Pods and disruption budgets of partitions."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,18 +19,18 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
 from partita.models.quantities import format_time
-from partita.partitions.gpu_servers import Carving, carve
+from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
 from partita.partitions.maintenance import is_protected, maintain
 from partita.pods.disruption_budget import budget_name, build_budget
 from partita.pods.server_pod import ServerPodSettings, build_server_pod
 
-__all__ = ["Partitions"]
+__all__ = ["PartitionReconciler"]
 
 RETRY_AFTER = 2.0
-"""Seconds before a partition whose GPUs could not be set up is looked at again."""
+"""Seconds before a partition whose GPUs could not be set up is reconciled again."""
 
 
-class Partitions:
+class PartitionReconciler:
     """Sees to it that each partition has its GPUs.
 
     It processes the partitions in `state.queues.gpu_servers`.
@@ -81,7 +81,7 @@ class Partitions:
         partition = self._state.partitions.get(name)
         await self._maintain(self._state.servers_of(name))
         servers = self._state.servers_of(name)
-        todo = carve(
+        todo = plan_gpu_servers(
             partition,
             servers,
             self._pods(servers),
@@ -97,7 +97,7 @@ class Partitions:
                 if server.spec.unknown_processes is not wanted:
                     await self._set(server, {"unknownProcesses": wanted.value})
         for server in todo.delete_servers:
-            self._log.info("giving gpu back", partition=name, gpu=server.metadata.name)
+            self._log.info("releasing gpu", partition=name, gpu=server.metadata.name)
             await self._delete_server(server)
         for pod in todo.delete_pods:
             await self._delete_pod(pod)
@@ -161,9 +161,9 @@ class Partitions:
                 await self._kube.delete(BUDGETS, budget_name(server), self._settings.namespace)
         self._budgets[name] = uid, wanted
 
-    async def _create(self, partition: GPUPartition, todo: Carving) -> None:
+    async def _create(self, partition: GPUPartition, todo: GPUServerChanges) -> None:
         for name in todo.create_servers:
-            self._log.info("carving gpu", partition=partition.metadata.name, gpu=name)
+            self._log.info("creating gpu server", partition=partition.metadata.name, gpu=name)
             body = await self._create_server(partition, name)
             if body is not None:
                 self._state.apply_server(body)
@@ -201,7 +201,7 @@ class Partitions:
                 resource_version=server.metadata.resource_version,
             )
         except (NotFoundError, ConflictError):
-            # Its agent reported meanwhile, or it goes: the watch tells, or this look.
+            # Its agent reported meanwhile, or it is being deleted.
             self._queue.add_after(server.spec.partition, RETRY_AFTER)
             return
         self._state.apply_server(body)
@@ -262,7 +262,7 @@ class Partitions:
     async def _reset(self, server: GPUServer) -> None:
         """Forget what the last agent said: the next server Pod may get another GPU.
 
-        Whoever led before us may have made that Pod, of which no watch has told us yet.
+        The operator that led before may have created that Pod, and the informer may not have it.
         """
         namespace = self._settings.namespace
         with suppress(NotFoundError):

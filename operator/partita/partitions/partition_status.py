@@ -1,4 +1,4 @@
-"""The status of a GPUPartition: its GPUs, its queue, its policy, in one look. Pure."""
+"""The status of a GPUPartition: its GPUs, its queue, its policy. Pure."""
 
 from collections import Counter
 from collections.abc import Container
@@ -23,7 +23,7 @@ from partita.models.partition import (
     QueueStatus,
     ShadowStatus,
 )
-from partita.partitions.unavailable_gpus import Stuck, hindrance, stuck_servers
+from partita.partitions.unavailable_gpus import StuckPods, stuck_servers, why_unavailable
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import allocatable
 
@@ -41,7 +41,7 @@ def partition_status(
     now: datetime,
     problem: str = "",
 ) -> GPUPartitionStatus:
-    """Write down how a partition stands.
+    """Write down how a partition gpu_state.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:
     allocations = server.status.allocations.values()
-    stands = server_state(server, partition, state)
+    gpu_state = server_state(server, partition, state)
     return GPUSummary(
         name=server.metadata.name,
         node=server.status.node,
@@ -107,13 +107,13 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
         memory=allocatable(server.status.memory, partition),
         allocated=sum(a.memory for a in allocations),
         jobs=len(allocations),
-        state=stands,
-        message=hindrance(server, partition, stands, state)[:_MAX_MESSAGE],
+        state=gpu_state,
+        message=why_unavailable(server, partition, gpu_state, state)[:_MAX_MESSAGE],
     )
 
 
-def _told(gpu: GPUSummary) -> str:
-    """Say how a GPU stands, and why."""
+def _describe(gpu: GPUSummary) -> str:
+    """Name a GPU's state, and the reason for it."""
     return f"{gpu.name} is {gpu.state}" + (f" ({gpu.message})" if gpu.message else "")
 
 
@@ -155,14 +155,14 @@ def _conditions(
     summary: tuple[GPUSummary, ...],
     runner: PolicyRunner | None,
     now: datetime,
-    stuck: Stuck | None,
+    stuck: StuckPods | None,
     *,
     readable: bool,
 ) -> tuple[Condition, ...]:
     wanted = partition.spec.gpus
     states = Counter(gpu.state for gpu in summary)
-    trouble = [_told(gpu) for gpu in summary if gpu.state in _TROUBLE]
-    drained = [_told(gpu) for gpu in summary if gpu.state == "Drained"]
+    trouble = [_describe(gpu) for gpu in summary if gpu.state in _TROUBLE]
+    drained = [_describe(gpu) for gpu in summary if gpu.state == "Drained"]
     staying = len(summary) - states["Draining"]
     starting = states["Starting"] + max(0, wanted - staying)
     moving = starting + states["Draining"]

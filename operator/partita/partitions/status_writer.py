@@ -11,14 +11,14 @@ from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUPartitionStatus
 from partita.reconcile.job_status import merge_diff
 
-__all__ = ["PartitionStatuses"]
+__all__ = ["PartitionStatusWriter"]
 
 _PERIOD = 1.0
 """Least seconds between two writes about one partition: every allocation changes its numbers. If
 all writes take longer, the pause is as long as they took."""
 
 
-class PartitionStatuses:
+class PartitionStatusWriter:
     """The one writer of GPUPartition statuses.
 
     Parameters

@@ -11,26 +11,28 @@ from partita.models import GPUPartition, GPUServer
 from partita.pods.gpu_operator import LABEL_PRODUCT
 from partita.reconcile.gpu_state import ServerState, server_state
 
-__all__ = ["Stuck", "hindrance", "stuck_servers"]
+__all__ = ["StuckPods", "stuck_servers", "why_unavailable"]
 
 _NAMED = 3
-"""GPUServers that are named one by one, and different reasons that are told; of more GPUServers
-the number is told."""
+"""GPUServers that are named one by one, and different reasons that are given. Of more GPUServers
+only the number is given."""
 _MAX_WORDS = 1000
 """Characters of what Kubernetes says of one Pod."""
 
 
-def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, state: State) -> str:
+def why_unavailable(
+    server: GPUServer, partition: GPUPartition, gpu_state: ServerState, state: State
+) -> str:
     """Say why a GPU takes no jobs; empty where it does, or where nothing is known.
 
     Parameters
     ----------
-    stands
+    gpu_state
         Its state, as `server_state` tells it.
     """
     pod = state.server_pod(server.metadata.name)
     node = state.nodes.get(server.status.node)
-    match stands:
+    match gpu_state:
         case "Starting" | "Unschedulable":
             return pod.stuck if pod is not None else ""
         case "Drained" if server.spec.drain_reason is not None:
@@ -56,7 +58,7 @@ def hindrance(server: GPUServer, partition: GPUPartition, stands: ServerState, s
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckPods:
     """That server Pods of a partition do not start."""
 
     reason: str
@@ -65,7 +67,7 @@ class Stuck:
     """For people: Kubernetes' own words, and what to do."""
 
 
-def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> Stuck | None:
+def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> StuckPods | None:
     """Tell whether server Pods of a partition do not start, and why.
 
     Parameters
@@ -74,7 +76,7 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
         What went wrong when the operator made them; empty if nothing.
     """
     if problem:
-        return Stuck("ServerPodsRefused", f"the GPUs could not be set up: {problem}")
+        return StuckPods("ServerPodsRefused", f"the GPUs could not be set up: {problem}")
     words: dict[str, list[str]] = {}
     placed = True
     servers = state.servers_of(partition.metadata.name)
@@ -85,19 +87,19 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
             placed &= bool(pod.node)
     if not words:
         return None
-    told = "; ".join(
+    found = "; ".join(
         f"{_names(names)} cannot start: {why[:_MAX_WORDS].rstrip('.')}"
         for why, names in list(words.items())[:_NAMED]
     )
     if placed:
-        return Stuck("ServerPodsStuck", told)
-    message = f"{told}. {_advice(partition, state.nodes)}"
+        return StuckPods("ServerPodsStuck", found)
+    message = f"{found}. {_advice(partition, state.nodes)}"
     if any(f"Insufficient {GPU_RESOURCE}" in why for why in words):
         unscheduled = sum(server_state(s, partition, state) == "Unschedulable" for s in servers)
         wanted = partition.spec.gpus
         message = f"{wanted - unscheduled} of {wanted} GPUs could be allocated: {message}"
-        return Stuck("InsufficientGPUs", message)
-    return Stuck("Unschedulable", message)
+        return StuckPods("InsufficientGPUs", message)
+    return StuckPods("Unschedulable", message)
 
 
 def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:

@@ -1,4 +1,4 @@
-"""What became of a job's attempts, as its Pods and its GPUs tell."""
+"""How a job's attempts go and end, derived from its Pods and its GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from partita.reconcile.system_failures import judge_mps_error, judge_refusal
 
 __all__ = [
     "Ending",
-    "Surroundings",
+    "JobContext",
     "back_off",
     "delay",
     "judged_at",
@@ -31,7 +31,7 @@ FIRST_BACK_OFF = 2.0
 Job starts at 10 s)."""
 MAX_BACK_OFF = 300.0
 """Most seconds before a retry; batch/v1 Job uses 6 minutes."""
-HEARSAY = timedelta(seconds=2)
+JUDGEMENT_DELAY = timedelta(seconds=2)
 """For which a failure that others may have brought about waits to be judged. The agent tells of
 a fault within half a second and of a job's peak within one; the rest is for the way."""
 MAX_ATTEMPTS_KEPT = 20
@@ -43,12 +43,12 @@ _COUNTED = {
     Outcome.OUT_OF_MEMORY,
     Outcome.SYSTEM_FAILURE,
 }
-_NOBODYS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
+_EXTERNAL_ENDS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
 """Ends that neither the program nor the operator wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class JobContext:
     """What a job's plan depends on beside the job itself."""
 
     pods: Sequence[PodView]
@@ -68,7 +68,7 @@ class Surroundings:
     """When it was first seen to use the GPU, by the node's clock."""
     enforced: bool = True
     """Whether the agent ends programs that are above their allocation."""
-    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the Pods that are over were first seen to be, by attempt."""
     beside: Sequence[str] = ()
     """Jobs that share its GPUs."""
@@ -97,14 +97,14 @@ class Surroundings:
 
 
 def observe(
-    job: SharedGPUJob, saved: Mapping[int, Attempt], around: Surroundings, now: datetime
+    job: SharedGPUJob, saved: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> dict[int, Attempt]:
     """Bring the attempts up to date with the Pods."""
-    attempts = {a.number: a for a in around.known} | dict(saved)
-    pods = {p.attempt: p for p in around.pods}
+    attempts = {a.number: a for a in context.known} | dict(saved)
+    pods = {p.attempt: p for p in context.pods}
     for number, attempt in attempts.items():
         if attempt.outcome is None and number not in pods:
-            lost = bool(attempt.node) and not around.node_exists(attempt.node)
+            lost = bool(attempt.node) and not context.node_exists(attempt.node)
             outcome = Outcome.NODE_LOST if lost else Outcome.POD_DELETED
             said = f"node {attempt.node} is gone" if lost else POD_DELETED
             update = {"outcome": outcome, "end_time": now, "message": said}
@@ -114,32 +114,32 @@ def observe(
         if number not in saved and number < latest and not pod.alive:
             continue  # it was trimmed: what its Pod says is not the whole truth
         # What was made of its Pod earlier, and is not written down, is open to revision.
-        old = saved.get(number) or _new_attempt(job, attempts, pod, around)
-        attempts[number] = _observed(old, pod, around, now)
+        old = saved.get(number) or _new_attempt(job, attempts, pod, context)
+        attempts[number] = _observed(old, pod, context, now)
     return attempts
 
 
 def _new_attempt(
-    job: SharedGPUJob, attempts: Mapping[int, Attempt], pod: PodView, around: Surroundings
+    job: SharedGPUJob, attempts: Mapping[int, Attempt], pod: PodView, context: JobContext
 ) -> Attempt:
     before = attempts.get(pod.attempt - 1)
-    mine = {s: a for s, a in around.allocated.items() if a.attempt == pod.attempt}
+    mine = {s: a for s, a in context.allocated.items() if a.attempt == pod.attempt}
     first = next(iter(mine.values()), None)
     return Attempt(
         number=pod.attempt,
         pod=pod_name(job.metadata.name, pod.attempt),
         pod_uid=pod.uid,
         servers=tuple(mine),
-        gpus=tuple(around.uuids[s] for s in mine),
-        node=next((around.nodes[s] for s in mine), ""),
+        gpus=tuple(context.uuids[s] for s in mine),
+        node=next((context.nodes[s] for s in mine), ""),
         memory=first.memory if first else 0,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
         booked_time=first.since if first else None,
-        beside=tuple(around.beside),
+        beside=tuple(context.beside),
     )
 
 
-def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetime) -> Attempt:
+def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime) -> Attempt:
     seen = pod.outcome
     update: dict[str, object] = {}
     start = attempt.start_time
@@ -151,88 +151,88 @@ def _observed(attempt: Attempt, pod: PodView, around: Surroundings, now: datetim
         # The node's clock may be off; ours said when the allocation was made and what is now.
         start = min(max(seen.started_at, attempt.booked_time or now), now)
         update["start_time"] = start
-    if attempt.outcome is None and (used := _first_use(pod, start, around, now)):
+    if attempt.outcome is None and (used := _first_use(pod, start, context, now)):
         update["first_use_time"] = used
-    until = judged_at(pod, attempt, around)
+    until = judged_at(pod, attempt, context)
     if seen.finished and attempt.outcome is None and (until is None or until <= now):
-        outcome, message = _verdict(pod, attempt, around)
+        outcome, message = _verdict(pod, attempt, context)
         update |= {
             "outcome": outcome,
-            "fault_suspect": _is_suspect(outcome, around),
+            "fault_suspect": _is_suspect(outcome, context),
             "end_time": _end_time(seen, start, now),
             "exit_code": seen.exit_code,
             "message": message,
             "reason": seen.reason if outcome is Outcome.EVICTED else "",
-            "peak_memory": peak_of(pod, around),
+            "peak_memory": peak_of(pod, context),
         }
     return attempt.model_copy(update=update) if update else attempt
 
 
-def _is_older(pod: PodView, around: Surroundings) -> bool:
+def _is_older(pod: PodView, context: JobContext) -> bool:
     """Tell whether what was seen to be used is still that of an attempt before."""
-    first, accepted = around.first_use, pod.outcome.accepted_at
+    first, accepted = context.first_use, pod.outcome.accepted_at
     return first is not None and accepted is not None and first < accepted
 
 
-def peak_of(pod: PodView | None, around: Surroundings) -> int | None:
+def peak_of(pod: PodView | None, context: JobContext) -> int | None:
     """Return the most GPU memory that an attempt was seen to use; None where nobody saw."""
-    return None if pod is not None and _is_older(pod, around) else around.peak
+    return None if pod is not None and _is_older(pod, context) else context.peak
 
 
 def _first_use(
-    pod: PodView, start: datetime | None, around: Surroundings, now: datetime
+    pod: PodView, start: datetime | None, context: JobContext, now: datetime
 ) -> datetime | None:
     """Tell by our clock when an attempt used the GPU first."""
-    first, started = around.first_use, pod.outcome.started_at
-    if first is None or start is None or started is None or _is_older(pod, around):
+    first, started = context.first_use, pod.outcome.started_at
+    if first is None or start is None or started is None or _is_older(pod, context):
         return None
     return min(max(start, start + (first - started)), now)
 
 
-def judged_at(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime | None:
+def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime | None:
     """When a failure is judged that others may have brought about; None for at once.
 
     What a neighbour did to it, or that it was above its allocation, comes from the agent, and
     perhaps later than the Pod's end does from kubelet.
     """
     seen = pod.outcome
-    since = around.over_since.get(pod.attempt)
+    since = context.ended_since.get(pod.attempt)
     if since is None:
         return None
-    outcome, _ = _verdict(pod, attempt, around)
-    unmeasured = outcome is Outcome.OUT_OF_MEMORY and peak_of(pod, around) is None
+    outcome, _ = _verdict(pod, attempt, context)
+    unmeasured = outcome is Outcome.OUT_OF_MEMORY and peak_of(pod, context) is None
     if outcome is Outcome.SYSTEM_FAILURE or unmeasured:
-        return since + HEARSAY
+        return since + JUDGEMENT_DELAY
     others_may = seen.ended_from_outside or seen.gpu_error
-    return since + HEARSAY if others_may and outcome is Outcome.FAILED else None
+    return since + JUDGEMENT_DELAY if others_may and outcome is Outcome.FAILED else None
 
 
-def _verdict(pod: PodView, attempt: Attempt, around: Surroundings) -> tuple[Outcome | None, str]:
+def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outcome | None, str]:
     """Say how an attempt ended; a failure that somebody else brought about is not its own."""
     seen = pod.outcome
-    peak = peak_of(pod, around)
+    peak = peak_of(pod, context)
     if seen.outcome is Outcome.FAILED:
-        if around.ending is not None and around.ending.outcome is Outcome.GPU_FAULT:
-            return around.ending.outcome, around.ending.message
+        if context.ending is not None and context.ending.outcome is Outcome.GPU_FAULT:
+            return context.ending.outcome, context.ending.message
         if pod.deleting:
             return Outcome.POD_DELETED, POD_DELETED
-        above = peak is not None and peak > attempt.memory > 0 and around.enforced
+        above = peak is not None and peak > attempt.memory > 0 and context.enforced
         if seen.ended_from_outside and peak is not None and above:
             facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} allocated"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
-        if seen.ended_from_outside and around.above_processes:
-            return Outcome.FAILED, f"{around.above_processes}: {seen.message}"
+        if seen.ended_from_outside and context.above_processes:
+            return Outcome.FAILED, f"{context.above_processes}: {seen.message}"
         if (judged := judge_mps_error(seen, used_gpu=bool(peak))) is not None:
             return judged
     if seen.outcome is Outcome.OUT_OF_MEMORY and attempt.memory:
-        return judge_refusal(seen, peak, attempt.memory, around.system_failures)
+        return judge_refusal(seen, peak, attempt.memory, context.system_failures)
     return seen.outcome, seen.message
 
 
-def _is_suspect(outcome: Outcome | None, around: Surroundings) -> bool | None:
+def _is_suspect(outcome: Outcome | None, context: JobContext) -> bool | None:
     """Tell whether an attempt that ended may have caused a GPU fault; None where none ended it."""
-    ended = around.ending is not None and outcome is Outcome.GPU_FAULT
-    return around.ending.suspect if ended and around.ending else None
+    ended = context.ending is not None and outcome is Outcome.GPU_FAULT
+    return context.ending.suspect if ended and context.ending else None
 
 
 def _end_time(seen: PodOutcome, start: datetime | None, now: datetime) -> datetime:
@@ -268,7 +268,7 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
         # The first one is not held: it is most likely a victim, and keeps its place in the queue.
         failures = sum(bool(a.fault_suspect) for a in attempts) - 1
     else:
-        failures = sum(1 for _ in takewhile(_came_to_nothing, reversed(attempts)))
+        failures = sum(1 for _ in takewhile(_never_ran, reversed(attempts)))
     if not failures:
         return None
     return (last.end_time or now) + timedelta(seconds=delay(failures))
@@ -279,16 +279,16 @@ def delay(times: int) -> float:
     return min(FIRST_BACK_OFF * 2.0 ** min(times - 1, 32), MAX_BACK_OFF)
 
 
-def _came_to_nothing(attempt: Attempt) -> bool:
+def _never_ran(attempt: Attempt) -> bool:
     """Tell of an attempt that was turned away, as by a kubelet out of devices."""
-    never_ran = attempt.start_time is None and attempt.outcome in _NOBODYS
+    never_ran = attempt.start_time is None and attempt.outcome in _EXTERNAL_ENDS
     return never_ran or attempt.outcome in {Outcome.EVICTED, Outcome.NOT_STARTED}
 
 
 def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:
     """Keep the status small: of attempts that count against no limit only the last ones stay.
 
-    Those that never had a Pod go first, since they tell least.
+    Those that never had a Pod go first, since they contain least.
 
     Parameters
     ----------

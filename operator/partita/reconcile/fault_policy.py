@@ -28,7 +28,7 @@ FAULTS_BESIDE_OTHERS: Final = 2
 """Faults beside other jobs after which a job runs alone."""
 
 _HARDWARE: Final = frozenset({"ECCError", "GPULost"})
-"""Reasons of the condition Faulted that tell of failed hardware (`partita.agent.gpu_health`)."""
+"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu_health`)."""
 _HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
 """Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The others may come from a

@@ -44,7 +44,7 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
 
 
 def _is_up(server: GPUServer, state: State) -> bool:
-    """Tell whether what the agent reported last still stands, and Pods may start on its node."""
+    """Tell whether the agent's last report still holds, and Pods may start on its node."""
     node, pod = state.nodes.get(server.status.node), state.server_pod(server.metadata.name)
     if pod is None or pod.deleting or pod.outcome.finished:
         return False
@@ -66,15 +66,15 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
     """
     hosts: dict[str, Host] = {}
     for server in state.servers_of(partition.metadata.name):
-        stands = server_state(server, partition, state)
-        if stands in {"Draining", "Mismatched"}:
+        gpu_state = server_state(server, partition, state)
+        if gpu_state in {"Draining", "Mismatched"}:
             continue
         arriving = not server.status.uuid
         name = server.status.node
         if arriving:
             # One whose Pod no node has taken may be waited for in vain.
             pod = state.server_pod(server.metadata.name)
-            if stands != "Starting" or pod is None or not pod.node:
+            if gpu_state != "Starting" or pod is None or not pod.node:
                 continue
             name = pod.node
         node, known = state.nodes.get(name), hosts.get(name, Host(name))

@@ -1,6 +1,6 @@
-"""All jobs as the operator sees them: what is to be done for each, who waits, and why.
+"""Reconciles jobs: what is to be done for each of them, which ones wait, and why.
 
-Pure bookkeeping over `State`; the loop carries it out.
+It only reads `State`; the loop carries the plans out.
 """
 
 from collections import defaultdict
@@ -22,20 +22,20 @@ from partita.models import (
 from partita.models.partition import GPUPartitionSpec
 from partita.models.quantities import later
 from partita.reconcile.agent_reports import excess_of, fault_of, use_of
-from partita.reconcile.attempts import Ending, Surroundings
+from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
 from partita.reconcile.gpu_state import largest_of
 from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.job_status import AssignedPlace, job_status
-from partita.reconcile.lifecycle import Plan, plan
+from partita.reconcile.lifecycle import Plan, plan_job
 from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_rejections import PodRejections
 from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.status_urgency import within
 from partita.reconcile.system_failures import failures_of
-from partita.reconcile.unreadable_references import rests_on_unknown
+from partita.reconcile.unreadable_references import depends_on_unreadable
 from partita_policies.types import Job
 
 __all__ = ["JobReconciler"]
@@ -45,7 +45,7 @@ _DEFAULTS = GPUPartitionSpec(gpus=0)
 
 
 class JobReconciler:
-    """What is known and wanted of every job.
+    """Plans every job, and keeps which ones wait for GPUs and which release them.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class JobReconciler:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._known: defaultdict[str, JobRecord] = defaultdict(JobRecord)
+        self._records: defaultdict[str, JobRecord] = defaultdict(JobRecord)
         self._refusals = PodRejections()
         self.creations = PodCreations()
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
@@ -65,43 +65,43 @@ class JobReconciler:
         self.largest: dict[str, Largest] = {}
         """The most that each partition could give."""
 
-    # What others tell.
+    # What other components report.
 
     def end(self, uid: str, outcome: Outcome, message: str) -> None:
         """Have a job's attempt ended."""
-        self._known[uid].ending = Ending(outcome, message)
+        self._records[uid].ending = Ending(outcome, message)
 
     def refuse(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
         """Note that the API server does not take the job's Pod as things are."""
         self._refusals.note(job, why, now)
-        known = self._known[job.metadata.uid]
-        known.ending = known.ending or Ending(Outcome.EVICTED, why.message)
+        record = self._records[job.metadata.uid]
+        record.ending = record.ending or Ending(Outcome.EVICTED, why.message)
 
     def created(self, job: SharedGPUJob) -> None:
         """Note that the job's Pod has been created."""
         self._refusals.created(job)
-        self._known[job.metadata.uid].not_created = ""
+        self._records[job.metadata.uid].not_created = ""
 
     def not_created(self, uid: str, why: str) -> None:
         """Note why the job's Pod could not be created yet."""
-        self._known[uid].not_created = why
+        self._records[uid].not_created = why
 
     def name_taken(self, uid: str, attempt: int) -> None:
         """Note that a Pod of somebody else has the name of this attempt."""
-        self._known[uid].first_attempt = attempt + 1
+        self._records[uid].first_attempt = attempt + 1
 
     def placed(self, uid: str, beside: tuple[str, ...]) -> None:
         """Note that a job is being allocated, and whom it meets on its GPUs."""
-        self.waiting[self._known[uid].home].pop(uid, None)
-        self._known[uid].beside = beside
+        self.waiting[self._records[uid].partition].pop(uid, None)
+        self._records[uid].beside = beside
 
     def status_refused(self, uid: str) -> None:
         """Note that the API server never takes the job's status."""
-        self._known[uid].unwritable = True
+        self._records[uid].status_refused = True
 
     def status_outdated(self, uid: str) -> None:
         """Note that what was handed on to be written was not: it is to be decided anew."""
-        self._known[uid].shown = None
+        self._records[uid].shown = None
 
     def explain(
         self,
@@ -114,10 +114,10 @@ class JobReconciler:
         bypasses: int = 0,
     ) -> None:
         """Note why a job waits, after a cycle, and have its status updated where it has to be."""
-        known, job = self._known[uid], self._state.jobs.get(uid)
-        known.why, known.position, known.bypasses = why, position, bypasses
-        is_news = known.is_news(why.reason, generation, now)
-        if is_news or (job is not None and known.has_moved(job.status)):
+        record, job = self._records[uid], self._state.jobs.get(uid)
+        record.why, record.position, record.bypasses = why, position, bypasses
+        is_news = record.is_news(why.reason, generation, now)
+        if is_news or (job is not None and record.has_moved(job.status)):
             self._state.queues.job_statuses.add(uid)
 
     def refresh_largest(self, partition: str) -> bool:
@@ -135,17 +135,17 @@ class JobReconciler:
         for server in [name for name in self.releases if name not in self._state.servers]:
             del self.releases[server]
 
-    # What others ask.
+    # What other components ask for.
 
     def partition_of(self, uid: str) -> str:
         """Name of the partition that the job belongs to, empty when it is not known."""
-        known = self._known.get(uid)
-        return known.home if known is not None else ""
+        record = self._records.get(uid)
+        return record.partition if record is not None else ""
 
     def attempt_of(self, uid: str) -> int:
-        """Return the number of the attempt that a allocation made now is for."""
-        known = self._known[uid]
-        return max(known.plan.next_attempt if known.plan else 1, known.first_attempt)
+        """Return the number of the attempt that an allocation made now is for."""
+        record = self._records[uid]
+        return max(record.plan.next_attempt if record.plan else 1, record.first_attempt)
 
     # The work.
 
@@ -181,48 +181,48 @@ class JobReconciler:
         job = self._state.jobs.get(uid)
         if job is None and not self._state.unknown(uid):
             self._forget(uid)
-        if job is None or rests_on_unknown(job, self._state):
+        if job is None or depends_on_unreadable(job, self._state):
             return None
-        known = self._known[uid]
-        known.home = job.spec.partition
-        around = self._surroundings(job, now)
-        made = plan(job, around, now)
-        if made.phase is Phase.QUEUED and (why := self._nothing_larger(job, made, now)):
-            made = plan(job, replace(around, nothing_larger=why), now)
-        known.plan = made
-        if made.release:
+        record = self._records[uid]
+        record.partition = job.spec.partition
+        context = self._context(job, now)
+        plan = plan_job(job, context, now)
+        if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan, now)):
+            plan = plan_job(job, replace(context, nothing_larger=why), now)
+        record.plan = plan
+        if plan.release:
             for server in self._state.allocated(uid):
                 self.releases[server].add(uid)
-        if made.wants_gpu:
-            self._enqueue(job, known, made, now)
+        if plan.wants_gpu:
+            self._enqueue(job, record, plan, now)
         else:
-            known.why = known.position = known.told = None
-            known.bypasses = 0
+            record.why = record.position = record.explained = None
+            record.bypasses = 0
         if all(a.outcome is not None for a in job.status.attempts) and not self._state.allocated(
             uid
         ):
-            known.ending = None
-        return made
+            record.ending = None
+        return plan
 
     def _forget(self, uid: str) -> None:
         if not any(p.alive for p in self._state.pods_of(uid)):
             for server in self._state.allocated(uid):
                 self.releases[server].add(uid)
-        self._known.pop(uid, None)
+        self._records.pop(uid, None)
         self._refusals.forget(uid)
         self.creations.forget(uid)
 
-    def _enqueue(self, job: SharedGPUJob, known: JobRecord, made: Plan, now: datetime) -> None:
-        found = self._request(job, made, now)
+    def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
+        found = self._request(job, plan, now)
         if isinstance(found, Why):
-            known.why, known.position, known.told = found, None, None
+            record.why, record.position, record.explained = found, None, None
             return
         self.waiting[job.spec.partition][job.metadata.uid] = found
-        if known.why is None:
+        if record.why is None:
             partition = self._state.partitions[job.spec.partition]
-            known.take_up(job.status, partition.metadata.generation, now)
+            record.restore(job.status, partition.metadata.generation, now)
 
-    def _request(self, job: SharedGPUJob, made: Plan, now: datetime) -> Job | Why:
+    def _request(self, job: SharedGPUJob, plan: Plan, now: datetime) -> Job | Why:
         """Return what a job asks for, or why it cannot be offered to the policy."""
         name = job.spec.partition
         partition = self._state.partitions.get(name)
@@ -237,44 +237,44 @@ class JobReconciler:
                 Reason.PARTITION_NOT_FOUND,
                 f"there is no GPUPartition {name} (there is: {there}): create it or name another",
             )
-        return self._resolve(job, partition, made, now)
+        return self._resolve(job, partition, plan, now)
 
     def _resolve(
-        self, job: SharedGPUJob, partition: GPUPartition, made: Plan, now: datetime
+        self, job: SharedGPUJob, partition: GPUPartition, plan: Plan, now: datetime
     ) -> Job | Why:
         return resolve(
             job,
             partition,
-            attempts=made.attempts,
+            attempts=plan.attempts,
             profile=self._state.profiles.profile(
                 job.metadata.namespace, job.spec.application or ""
             ),
             largest=self.largest.get(job.spec.partition, Largest()),
-            avoided=avoided_nodes(made.attempts, now),
+            avoided=avoided_nodes(plan.attempts, now),
         )
 
-    def _nothing_larger(self, job: SharedGPUJob, made: Plan, now: datetime) -> str:
+    def _nothing_larger(self, job: SharedGPUJob, plan: Plan, now: datetime) -> str:
         """Say why a job that ran out of memory cannot get more; empty where it can."""
         partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in made.attempts):
+        if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in plan.attempts):
             return ""
-        match self._resolve(job, partition, made, now):
+        match self._resolve(job, partition, plan, now):
             case Why(Reason.OUT_OF_MEMORY, message):
                 return message
             case _:
                 return ""
 
-    def _surroundings(self, job: SharedGPUJob, now: datetime) -> Surroundings:
+    def _context(self, job: SharedGPUJob, now: datetime) -> JobContext:
         state, uid = self._state, job.metadata.uid
-        known = self._known[uid]
+        record = self._records[uid]
         allocated = state.allocated(uid)
         servers = {name: state.servers[name] for name in allocated}
         pods = state.pods_of(uid)
         over = [pod.attempt for pod in pods if not pod.alive]
-        known.over_since = {attempt: known.over_since.get(attempt, now) for attempt in over}
+        record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
         peak, first_use = use_of(uid, servers.values())
         times = self._times(job.spec.partition)
-        return Surroundings(
+        return JobContext(
             pods=pods,
             allocated=allocated,
             uuids={name: s.status.uuid for name, s in servers.items()},
@@ -282,16 +282,16 @@ class JobReconciler:
             node_exists=lambda node: node in state.nodes,
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
-            not_created=known.not_created,
+            not_created=record.not_created,
             creation=self.creations.of(uid, allocated.values()),
             ending=self._ending(job, now),
             peak=peak,
             first_use=first_use,
-            over_since=known.over_since,
+            ended_since=record.ended_since,
             enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
-            status_refused=known.unwritable,
-            beside=known.beside,
-            known=known.plan.attempts if known.plan else (),
+            status_refused=record.status_refused,
+            beside=record.beside,
+            known=record.plan.attempts if record.plan else (),
             may_start=self._may_start(job, servers.values()),
             above_processes=excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
@@ -313,7 +313,7 @@ class JobReconciler:
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Tell whether something that happened to its GPUs ends the job's attempt."""
-        allocated, known = self._state.allocated(job.metadata.uid), self._known[job.metadata.uid]
+        allocated, record = self._state.allocated(job.metadata.uid), self._records[job.metadata.uid]
         for name, allocation in allocated.items():
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
             if fault is not None:
@@ -321,9 +321,9 @@ class JobReconciler:
             deadline = self.drain_deadline(name)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        if any(a.attempt < known.first_attempt for a in allocated.values()):
+        if any(a.attempt < record.first_attempt for a in allocated.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
-        return known.ending
+        return record.ending
 
     def drain_deadline(self, server: str) -> datetime | None:
         """When the jobs of a GPU that is drained or given back are ended; None if it is not."""
@@ -338,10 +338,10 @@ class JobReconciler:
 
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """When the job is to be reconciled again though nothing has changed."""
-        known = self._known[uid]
+        record = self._records[uid]
         times = [self.drain_deadline(server) for server in self._state.allocated(uid)]
-        if known.plan:
-            times += known.plan.wake, avoided_until(known.plan.attempts, now)
+        if record.plan:
+            times += record.plan.wake, avoided_until(record.plan.attempts, now)
         job = self._state.jobs.get(uid)
         refused = self._refusals.of(job, now) if job else None
         times.append(refused.until if refused else None)
@@ -353,24 +353,24 @@ class JobReconciler:
         Numbers in a message and positions in the queue change often: a change of these alone is
         written only every `REFRESH`.
         """
-        job, known = self._state.jobs.get(uid), self._known.get(uid)
-        if job is None or known is None or known.plan is None:
+        job, record = self._state.jobs.get(uid), self._records.get(uid)
+        if job is None or record is None or record.plan is None:
             return None
-        made = known.plan
+        plan = record.plan
         partition = self._state.partitions.get(job.spec.partition)
         cap = partition.spec.priority_cap(job.metadata.namespace) if partition else None
         status = job_status(
             job,
-            made,
+            plan,
             now,
             place=self._place(uid),
-            why=known.why if made.phase is Phase.QUEUED and made.wants_gpu else None,
-            position=known.position,
-            bypasses=known.bypasses,
+            why=record.why if plan.phase is Phase.QUEUED and plan.wants_gpu else None,
+            position=record.position,
+            bypasses=record.bypasses,
             priority_cap=cap,
             readable=not self._state.unreadable.problem(uid),
         )
-        seconds = known.show(status, job.status, now)
+        seconds = record.show(status, job.status, now)
         if seconds:
             self._state.queues.job_statuses.add_after(uid, seconds)
         return (status, within(job.status, status)) if seconds == 0 else None
@@ -384,5 +384,5 @@ class JobReconciler:
             allocated=allocated,
             uuids=[s.status.uuid for s in servers],
             node=servers[0].status.node,
-            beside=self._known[uid].beside,
+            beside=self._records[uid].beside,
         )

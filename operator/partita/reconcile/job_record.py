@@ -34,18 +34,18 @@ _TOLD_BY_CYCLES = frozenset(Reason) - {
 class JobRecord:
     """What is kept of one job beside what the state has."""
 
-    home: str = ""
-    """Its partition when it was looked at last."""
+    partition: str = ""
+    """Its partition when it was reconciled last."""
     plan: Plan | None = None
     why: Why | None = None
     """Why it waits."""
     position: int | None = None
     bypasses: int = 0
-    told: tuple[Reason, datetime] | None = None
+    explained: tuple[Reason, datetime] | None = None
     """The reason that a cycle gave last, and when its status was last renewed for it; None where
     it waits for another cause."""
     generation: int = 0
-    """That of its partition when a cycle told why it waits."""
+    """Generation of its partition when a cycle explained why it waits."""
     shown: tuple[SharedGPUJobStatus, datetime] | None = None
     """The status that was handed on to be written, and when."""
     ending: Ending | None = None
@@ -54,22 +54,22 @@ class JobRecord:
     """Why the Pod of its allocation could not be created so far."""
     first_attempt: int = 1
     """Attempts below it have Pods of somebody else's."""
-    over_since: Mapping[int, datetime] = field(default_factory=dict)
+    ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When its Pods that are over were first seen to be, by attempt."""
     beside: tuple[str, ...] = ()
     """Jobs on the same GPUs when it was placed."""
-    unwritable: bool = False
+    status_refused: bool = False
     """The API server never takes its status: nothing waits for that."""
 
-    def take_up(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
-        """Begin with what the operator before us told, until a cycle says otherwise.
+    def restore(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
+        """Begin with the reason in the status, until a cycle finds another.
 
-        Else whoever takes over a long queue would write all its statuses twice.
+        Else an operator that takes over a long queue would write all its statuses twice.
         """
         if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
             self.why = Why(Reason(status.reason), status.message)
             self.position, self.bypasses = status.queue_position, status.bypasses or 0
-            self.told, self.generation = (self.why.reason, now), generation
+            self.explained, self.generation = (self.why.reason, now), generation
         else:
             self.why = Why(Reason.SCHEDULING, "it has just been queued")
 
@@ -84,14 +84,14 @@ class JobRecord:
         generation
             That of the partition for which the cycle decided.
         """
-        if self.told is not None and self.generation == generation:
-            before, at = self.told
+        if self.explained is not None and self.generation == generation:
+            before, at = self.explained
             near = self.position is not None and self.position <= _SHOWN_POSITIONS
             if before is reason and not (near and now - at >= REFRESH):
                 return False
-        elif self.told is not None:
+        elif self.explained is not None:
             self.shown = None  # what was shown just now speaks of the partition as it was
-        self.told, self.generation = (reason, now), generation
+        self.explained, self.generation = (reason, now), generation
         return True
 
     def has_moved(self, current: SharedGPUJobStatus) -> bool:
@@ -122,7 +122,7 @@ class JobRecord:
             self.shown = None  # it replaces what is perhaps not written yet
             return 0.0
         old, since = self.shown or (current, None)
-        fresh = self.told is not None and since is not None and now - since < REFRESH
+        fresh = self.explained is not None and since is not None and now - since < REFRESH
         if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
             left = REFRESH - (now - since) if since else REFRESH
             return left.total_seconds() if self.has_moved(current) else None

@@ -48,7 +48,7 @@ def job_status(
     readable: bool = True,
     priority_cap: int | None = None,
 ) -> SharedGPUJobStatus:
-    """Write down where a job stands.
+    """Compute the status of a job.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def _capped(job: SharedGPUJob, effective: int) -> str:
 
 
 def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
-    """Tell whether a status lacks an end that stands, or says another.
+    """Tell whether a status lacks the recorded end of an attempt, or has another.
 
     It was then decided on before somebody else, another operator for a moment, wrote that end. Only
     where there are many attempts some may be left out (`attempts.trim`).

@@ -23,7 +23,7 @@ from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import later, seconds_since
 from partita.reconcile.attempts import (
     Ending,
-    Surroundings,
+    JobContext,
     back_off,
     judged_at,
     observe,
@@ -33,15 +33,15 @@ from partita.reconcile.attempts import (
 )
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
 from partita.reconcile.start_timeout import (
+    attempt_state,
     create_deadline,
     not_created,
     not_started,
-    standing,
     unconfirmed,
 )
 from partita.reconcile.system_failures import too_many
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan_job"]
 
 _MAX_RETRY = 256
 """Characters of a request to retry that count: a status has no room for an annotation's 256 KiB."""
@@ -71,7 +71,7 @@ class Plan:
     release: bool = False
     """Nothing of it needs its allocations any more."""
     wake: datetime | None = None
-    """When to look again though nothing has changed."""
+    """When to reconcile again though nothing has changed."""
     expire: bool = False
     """Its time to live after its end is over."""
     start_time: datetime | None = None
@@ -82,24 +82,24 @@ class Plan:
     """The last attempt that the limits do not count."""
 
 
-def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
+def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
     """Decide what becomes of a job."""
     saved = {a.number: a for a in job.status.attempts}
-    attempts = observe(job, saved, around, now)
+    attempts = observe(job, saved, context, now)
     retried = _is_retried(job)
     after = max(attempts, default=0) if retried else job.status.retried_after or 0
     start_time = (None if retried else job.status.start_time) or next(
         (a.start_time for n, a in sorted(attempts.items()) if n > after and a.start_time), None
     )
-    attempts = _end_on_purpose(job, attempts, around, start_time, now)
-    if (unmade := not_created(attempts, around, now)) is not None:
+    attempts = _end_on_purpose(job, attempts, context, start_time, now)
+    if (unmade := not_created(attempts, context, now)) is not None:
         attempts |= {unmade.number: unmade}
     ordered = tuple(attempts[n] for n in sorted(attempts))
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
-        _tidy_up(attempts if around.status_refused else saved, around),
+        _tidy_up(attempts if context.status_refused else saved, context),
         attempts=trim(ordered, after),
-        next_attempt=max([*attempts, _allocated_attempt(around)]) + 1,
+        next_attempt=max([*attempts, _allocated_attempt(context)]) + 1,
         start_time=start_time,
         wake=_deadline(job, start_time),
         retry=_asked_retry(job),
@@ -109,13 +109,13 @@ def plan(job: SharedGPUJob, around: Surroundings, now: datetime) -> Plan:
         # Written down before anything is done: else the next attempt would not be counted either.
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
-    end = _end(job, counted, around.nothing_larger, start_time, now)
-    number = _allocated_attempt(around)
-    if number and number not in attempts and around.creation is PodCreation.UNKNOWN:
+    end = _end(job, counted, context.nothing_larger, start_time, now)
+    number = _allocated_attempt(context)
+    if number and number not in attempts and context.creation is PodCreation.UNKNOWN:
         base = replace(base, find_pod=number)
     if end is not None:
-        return _finished(job, end, ordered, around=around, base=base, now=now)
-    return _unfinished(job, ordered, counted, around=around, base=base, now=now)
+        return _finished(job, end, ordered, context=context, base=base, now=now)
+    return _unfinished(job, ordered, counted, context=context, base=base, now=now)
 
 
 def _asked_retry(job: SharedGPUJob) -> str:
@@ -128,12 +128,12 @@ def _is_retried(job: SharedGPUJob) -> bool:
     return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
 
 
-def _allocated_attempt(around: Surroundings) -> int:
+def _allocated_attempt(context: JobContext) -> int:
     """Return the attempt that is allocated, 0 for none."""
-    return max((a.attempt for a in around.allocated.values()), default=0)
+    return max((a.attempt for a in context.allocated.values()), default=0)
 
 
-def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
+def _tidy_up(written: Mapping[int, Attempt], context: JobContext) -> Plan:
     """Find the Pods that are to go, and whether the allocations are needed any more.
 
     Parameters
@@ -143,16 +143,16 @@ def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
         its Pod and its allocation.
     """
     over = {n for n, a in written.items() if a.outcome is not None}
-    alive = [p for p in around.pods if p.alive]
-    number = _allocated_attempt(around)
+    alive = [p for p in context.pods if p.alive]
+    number = _allocated_attempt(context)
     needed = number and (number not in over or any(p.attempt == number for p in alive))
 
     def stranded(pod: PodView) -> bool:
-        return bool(pod.node) and not around.node_exists(pod.node)
+        return bool(pod.node) and not context.node_exists(pod.node)
 
     def too_slow(pod: PodView) -> bool:
         preempted = written[pod.attempt].outcome is Outcome.PREEMPTED
-        return preempted and pod.grace > around.preemption_grace
+        return preempted and pod.grace > context.preemption_grace
 
     doomed = [
         p for p in alive if p.attempt in over and (not p.deleting or stranded(p) or too_slow(p))
@@ -160,8 +160,8 @@ def _tidy_up(written: Mapping[int, Attempt], around: Surroundings) -> Plan:
     return Plan(
         delete_pods=tuple(doomed),
         delete_now=any(stranded(p) for p in doomed),
-        grace=around.preemption_grace if any(too_slow(p) for p in doomed) else None,
-        release=bool(around.allocated) and not needed,
+        grace=context.preemption_grace if any(too_slow(p) for p in doomed) else None,
+        release=bool(context.allocated) and not needed,
     )
 
 
@@ -170,27 +170,27 @@ def _unfinished(
     attempts: Sequence[Attempt],
     counted: Sequence[Attempt],
     *,
-    around: Surroundings,
+    context: JobContext,
     base: Plan,
     now: datetime,
 ) -> Plan:
     last = attempts[-1] if attempts else None
-    alive = [p for p in around.pods if p.alive]
-    number = _allocated_attempt(around)
+    alive = [p for p in context.pods if p.alive]
+    number = _allocated_attempt(context)
     if last is not None and last.outcome is None:
-        return _living(job, last, around, base)
+        return _living(job, last, context, base)
     if base.find_pod is not None:
         return replace(base, phase=Phase.ASSIGNED)
     if number and all(a.number != number for a in attempts):
         base = replace(base, next_attempt=number)
-        if _startable(job, around):
+        if _startable(job, context):
             return replace(
                 base,
                 phase=Phase.ASSIGNED,
-                reason="PodNotCreated" if around.not_created else "",
-                message=around.not_created,
+                reason="PodNotCreated" if context.not_created else "",
+                message=context.not_created,
                 create_pod=number,
-                wake=_earlier(base.wake, create_deadline(around)),
+                wake=_earlier(base.wake, create_deadline(context)),
             )
         base = replace(base, release=True, reason="Ending", message=_GIVEN_BACK)
     if job.spec.suspend:
@@ -202,23 +202,23 @@ def _unfinished(
     # One whose Pod was not found is allocated anew in the write that releases what it has.
     unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
     again = unseen and base.release and not alive
-    if last is not None and not base.reason and (alive or around.allocated) and not again:
+    if last is not None and not base.reason and (alive or context.allocated) and not again:
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
-        said += unconfirmed(alive, around)
+        said += unconfirmed(alive, context)
         return replace(base, reason="Ending", message=said)
     return base if base.reason else _queued(counted, base, now)
 
 
-def _startable(job: SharedGPUJob, around: Surroundings) -> bool:
+def _startable(job: SharedGPUJob, context: JobContext) -> bool:
     """Tell whether what is allocated without a Pod gets its Pod."""
-    attempts = {a.attempt for a in around.allocated.values()}
+    attempts = {a.attempt for a in context.allocated.values()}
     return (
-        around.creation is PodCreation.NOT_CREATED
-        and not any(p.alive for p in around.pods)
-        and len(around.allocated) == job.spec.gpus
+        context.creation is PodCreation.NOT_CREATED
+        and not any(p.alive for p in context.pods)
+        and len(context.allocated) == job.spec.gpus
         and len(attempts) == 1
-        and around.ending is None
-        and around.may_start
+        and context.ending is None
+        and context.may_start
         and not job.spec.suspend
         and job.metadata.deletion_timestamp is None
     )
@@ -228,13 +228,13 @@ _GIVEN_BACK = "an allocation without a Pod is given back"
 _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 
-def _living(job: SharedGPUJob, last: Attempt, around: Surroundings, base: Plan) -> Plan:
-    mine = next((p for p in around.pods if p.attempt == last.number), None)
+def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -> Plan:
+    mine = next((p for p in context.pods if p.attempt == last.number), None)
     if mine is not None and not mine.alive:
         # It is over, and is not judged yet: nothing is said of that.
         phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
-        return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, around)))
-    found = standing(mine, last, around)
+        return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, context)))
+    found = attempt_state(mine, last, context)
     return replace(
         base,
         phase=found.phase,
@@ -259,7 +259,7 @@ def _queued(attempts: Sequence[Attempt], base: Plan, now: datetime) -> Plan:
 def _end_on_purpose(
     job: SharedGPUJob,
     attempts: dict[int, Attempt],
-    around: Surroundings,
+    context: JobContext,
     start_time: datetime | None,
     now: datetime,
 ) -> dict[int, Attempt]:
@@ -270,17 +270,19 @@ def _end_on_purpose(
     number = max(live)
     attempt = attempts[number]
     deadline = _deadline(job, start_time)
-    pod = next((p for p in around.pods if p.attempt == number), None)
+    pod = next((p for p in context.pods if p.attempt == number), None)
     if job.spec.suspend:
         ending: Ending | None = Ending(Outcome.SUSPENDED, "spec.suspend was set")
     elif deadline is not None and deadline <= now:
         ending = Ending(Outcome.DEADLINE_EXCEEDED, _too_long(job))
-    elif attempt.node and not around.node_exists(attempt.node):
+    elif attempt.node and not context.node_exists(attempt.node):
         ending = Ending(Outcome.NODE_LOST, f"node {attempt.node} is gone")
-    elif sum(a.attempt == number for a in around.allocated.values()) < max(1, len(attempt.servers)):
+    elif sum(a.attempt == number for a in context.allocated.values()) < max(
+        1, len(attempt.servers)
+    ):
         ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
     else:
-        ending = around.ending or not_started(pod, attempt, around, now)
+        ending = context.ending or not_started(pod, attempt, context, now)
     if ending is None:
         return attempts
     ended = attempt.model_copy(
@@ -290,7 +292,7 @@ def _end_on_purpose(
             "message": ending.message,
             "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
             "end_time": now,
-            "peak_memory": peak_of(pod, around),
+            "peak_memory": peak_of(pod, context),
         }
     )
     return attempts | {number: ended}
@@ -367,13 +369,13 @@ def _finished(
     end: tuple[Phase, str, str],
     attempts: Sequence[Attempt],
     *,
-    around: Surroundings,
+    context: JobContext,
     base: Plan,
     now: datetime,
 ) -> Plan:
-    alive = any(p.alive for p in around.pods)
+    alive = any(p.alive for p in context.pods)
     phase, reason, message = end
-    written = job.status.phase is phase or around.status_refused
+    written = job.status.phase is phase or context.status_refused
     ended = attempts[-1].end_time if attempts else None
     completed = job.status.completion_time or ended or now
     expire, wake = False, None
@@ -386,7 +388,7 @@ def _finished(
         phase=phase,
         reason=reason,
         message=message,
-        release=bool(around.allocated) and written and not alive and base.find_pod is None,
+        release=bool(context.allocated) and written and not alive and base.find_pod is None,
         completion_time=completed,
         expire=expire,
         wake=wake,

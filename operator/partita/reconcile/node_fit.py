@@ -14,7 +14,7 @@ from partita.pods.node_requirements import Needs
 from partita.pods.node_rules import NodeRules, is_passing
 from partita.reconcile.reasons import Reason, Why, gib
 
-__all__ = ["Host", "Largest", "NodeFit", "fit", "told"]
+__all__ = ["Host", "Largest", "NodeFit", "fit", "format_amount"]
 
 _CAUSES_TOLD = 3
 """Causes in one message: the most frequent ones."""
@@ -103,7 +103,7 @@ def fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
     return found
 
 
-def told(resource: str, value: int, *, short: bool = False) -> str:
+def format_amount(resource: str, value: int, *, short: bool = False) -> str:
     """Write an amount of a node's resource for people: `2.5 CPUs`, `4.0 GiB of memory`.
 
     Parameters
@@ -166,7 +166,7 @@ def _lack(needs: Needs, rules: NodeRules, host: Host) -> _Lack | None:
         has = info.others | info.allocatable._asdict()
         for resource, amount in (*needs.requests._asdict().items(), *needs.others):
             if amount > has.get(resource, 0):
-                return _Lack(told(resource, amount), (resource, has.get(resource, 0)))
+                return _Lack(format_amount(resource, amount), (resource, has.get(resource, 0)))
     if repelled := rules.untolerated(info.taints):
         taint = next((t for t in repelled if not is_passing(t)), repelled[0])
         return _Lack(f"have the taint {taint}, which it does not tolerate", None, is_passing(taint))
@@ -184,7 +184,7 @@ def _sum_up(lacks: Sequence[_Lack]) -> str:
         nodes = f"{len(alike)} of {len(lacks)} nodes"
         has = [lack.has for lack in alike if lack.has is not None]
         if has:
-            most = told(*max(has, key=lambda each: each[1]), short=True)
+            most = format_amount(*max(has, key=lambda each: each[1]), short=True)
             parts.append(f"it needs {cause}, and {nodes} have at most {most}")
         else:
             parts.append(f"{nodes} {cause}")

@@ -26,7 +26,7 @@ def renew_requests(
     Returns
     -------
     set[str]
-        UIDs of the jobs that are to be looked at: they take their memory from the history, and with
+        UIDs of the jobs that are to be reconciled: they take their memory from the history, and with
         it their place in the queue.
     """
     if not applications:

@@ -16,21 +16,21 @@ from datetime import datetime, timedelta
 from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase
 from partita.models.quantities import format_duration
-from partita.reconcile.attempts import Ending, Surroundings
+from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
 
 __all__ = [
-    "Standing",
+    "AttemptState",
+    "attempt_state",
     "create_deadline",
     "not_created",
     "not_started",
-    "standing",
     "unconfirmed",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AttemptState:
     """What an attempt's status says, and when that has to change."""
 
     phase: Phase
@@ -39,8 +39,8 @@ class Standing:
     wake: datetime | None = None
 
 
-def standing(pod: PodView | None, attempt: Attempt, around: Surroundings) -> Standing:
-    """Say where an attempt stands whose Pod is not over.
+def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) -> AttemptState:
+    """Return the state of an attempt whose Pod has not ended.
 
     Parameters
     ----------
@@ -48,90 +48,90 @@ def standing(pod: PodView | None, attempt: Attempt, around: Surroundings) -> Sta
         Its Pod, None as long as there is none.
     """
     if pod is None:
-        return Standing(Phase.ASSIGNED)
-    if (lost := _lost_at(pod, around)) is not None:
+        return AttemptState(Phase.ASSIGNED)
+    if (lost := _lost_at(pod, context)) is not None:
         said = f"{_unreachable(pod)}; the attempt ends as NodeLost at {lost:%H:%M:%S} UTC"
-        return Standing(Phase.ASSIGNED, "NodeNotReady", said, lost)
-    node_fails = bool(pod.node) and not around.node_ready(pod.node)
+        return AttemptState(Phase.ASSIGNED, "NodeNotReady", said, lost)
+    node_fails = bool(pod.node) and not context.node_ready(pod.node)
     startup = pod.startup
     if startup is None:
         if node_fails:
             said = f"node {pod.node} is not ready: nobody knows whether the program still runs"
-            return Standing(Phase.RUNNING, "NodeNotReady", said)
-        return Standing(Phase.RUNNING if pod.outcome.running else Phase.ASSIGNED)
-    deadline = _start_deadline(pod, attempt, around)
+            return AttemptState(Phase.RUNNING, "NodeNotReady", said)
+        return AttemptState(Phase.RUNNING if pod.outcome.running else Phase.ASSIGNED)
+    deadline = _start_deadline(pod, attempt, context)
     reason, message = startup.reason, startup.message
     if node_fails:
         reason, message = "NodeNotReady", f"node {pod.node} is not ready; {message}"
     if deadline is not None:
         message = f"{message}. The attempt ends as NotStarted at {deadline:%H:%M:%S} UTC"
-    return Standing(Phase.ASSIGNED, reason, message, deadline)
+    return AttemptState(Phase.ASSIGNED, reason, message, deadline)
 
 
 def not_started(
-    pod: PodView | None, attempt: Attempt, around: Surroundings, now: datetime
+    pod: PodView | None, attempt: Attempt, context: JobContext, now: datetime
 ) -> Ending | None:
     """Tell whether an attempt is to be ended for its Pod or its node."""
     if pod is None or not pod.alive:
         return None
-    lost = _lost_at(pod, around)
+    lost = _lost_at(pod, context)
     if lost is not None and lost <= now:
         return Ending(Outcome.NODE_LOST, _unreachable(pod))
-    deadline = _start_deadline(pod, attempt, around)
+    deadline = _start_deadline(pod, attempt, context)
     if deadline is None or deadline > now or pod.startup is None:
         return None
-    found = standing(pod, attempt, around)
-    said = f"no container started within {format_duration(around.start_timeout)}"
+    found = attempt_state(pod, attempt, context)
+    said = f"no container started within {format_duration(context.start_timeout)}"
     why = f"node {pod.node} is not ready; " if found.reason == "NodeNotReady" else ""
     message = f"{said}: {why}{pod.startup.message}"
     return Ending(Outcome.NOT_STARTED, message, reason=found.reason)
 
 
 def not_created(
-    attempts: Mapping[int, Attempt], around: Surroundings, now: datetime
+    attempts: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> Attempt | None:
     """Return the end of an attempt whose Pod was not created in time, or not found; else None.
 
     Its number is used up: a request to create the Pod may still be on its way.
     """
-    number = max((a.attempt for a in around.allocated.values()), default=0)
-    mine = {s: a for s, a in around.allocated.items() if a.attempt == number}
-    deadline = create_deadline(around)
+    number = max((a.attempt for a in context.allocated.values()), default=0)
+    mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
+    deadline = create_deadline(context)
     if number in attempts or deadline is None:
         return None
-    if around.creation is PodCreation.NOT_FOUND:
+    if context.creation is PodCreation.NOT_FOUND:
         outcome = Outcome.EVICTED
-        reason = CREATION_UNKNOWN if around.not_created else POD_NOT_FOUND
+        reason = CREATION_UNKNOWN if context.not_created else POD_NOT_FOUND
         said = "its Pod is not there, and it is not known whether it was ever created"
-    elif around.creation is PodCreation.NOT_CREATED and deadline <= now:
+    elif context.creation is PodCreation.NOT_CREATED and deadline <= now:
         outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"
-        said = f"its Pod was not created within {format_duration(around.start_timeout)}"
+        said = f"its Pod was not created within {format_duration(context.start_timeout)}"
     else:
         return None
     first = next(iter(mine.values()))
     return Attempt(
         number=number,
         servers=tuple(mine),
-        gpus=tuple(around.uuids[s] for s in mine),
+        gpus=tuple(context.uuids[s] for s in mine),
         memory=first.memory,
         booked_time=first.since,
         end_time=now,
         outcome=outcome,
         reason=reason,
-        message=f"{said}: {around.not_created}" if around.not_created else said,
+        message=f"{said}: {context.not_created}" if context.not_created else said,
     )
 
 
-def create_deadline(around: Surroundings) -> datetime | None:
+def create_deadline(context: JobContext) -> datetime | None:
     """Tell when an allocation without a Pod ends; None where there is no allocation."""
-    since = max((a.since for a in around.allocated.values()), default=None)
-    return since + timedelta(seconds=around.start_timeout) if since else None
+    since = max((a.since for a in context.allocated.values()), default=None)
+    return since + timedelta(seconds=context.start_timeout) if since else None
 
 
-def unconfirmed(pods: Sequence[PodView], around: Surroundings) -> str:
+def unconfirmed(pods: Sequence[PodView], context: JobContext) -> str:
     """Say which Pod keeps an allocation although its attempt has ended; empty if none does."""
     for pod in pods:
-        if pod.node and around.node_exists(pod.node) and not around.node_ready(pod.node):
+        if pod.node and context.node_exists(pod.node) and not context.node_ready(pod.node):
             return (
                 f"; its GPU stays allocated, because {_unreachable(pod)} and its program may "
                 "still run. If the machine is off, delete the Node or taint it with "
@@ -140,18 +140,18 @@ def unconfirmed(pods: Sequence[PodView], around: Surroundings) -> str:
     return ""
 
 
-def _start_deadline(pod: PodView, attempt: Attempt, around: Surroundings) -> datetime | None:
+def _start_deadline(pod: PodView, attempt: Attempt, context: JobContext) -> datetime | None:
     startup, allocated = pod.startup, attempt.booked_time
     if startup is None or startup.running or allocated is None:
         return None
     begun = max(allocated, startup.since or allocated)
-    return begun + timedelta(seconds=around.start_timeout)
+    return begun + timedelta(seconds=context.start_timeout)
 
 
-def _lost_at(pod: PodView, around: Surroundings) -> datetime | None:
-    if pod.deletion_time is None or not pod.node or around.node_ready(pod.node):
+def _lost_at(pod: PodView, context: JobContext) -> datetime | None:
+    if pod.deletion_time is None or not pod.node or context.node_ready(pod.node):
         return None
-    return pod.deletion_time + timedelta(seconds=around.start_timeout)
+    return pod.deletion_time + timedelta(seconds=context.start_timeout)
 
 
 def _unreachable(pod: PodView) -> str:

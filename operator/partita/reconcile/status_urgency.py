@@ -9,7 +9,7 @@ QUEUED_WITHIN = 0.4
 ASSIGNED_WITHIN = 1.0
 """Seconds before `Assigned` is written: most Pods run sooner, and then `Running` is."""
 RUNNING_WITHIN = 0.5
-"""Seconds before `Running` is written: a program that ends sooner is told of once."""
+"""Seconds before `Running` is written: a program that ends sooner has one write."""
 REASON_WITHIN = 0.5
 """Seconds before a changed reason is written; 2 s are promised."""
 

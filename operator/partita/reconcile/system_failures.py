@@ -1,6 +1,6 @@
 """Failures of a program that the GPU's side brought about, not the program.
 
-Two kinds, told by the program's last words and by what the agent measured:
+There are two kinds, recognised by the end of the program's log and by the agent's measurements:
 
 - CUDA's MPS errors 805 to 810 of a program that never used the GPU: MPS did not let it in. With
   error 810 the MPS server ends a client, also where the agent asks for that because the job is

@@ -3,10 +3,10 @@
 from partita.informer.state import State
 from partita.models import SharedGPUJob
 
-__all__ = ["rests_on_unknown"]
+__all__ = ["depends_on_unreadable"]
 
 
-def rests_on_unknown(job: SharedGPUJob, state: State) -> bool:
+def depends_on_unreadable(job: SharedGPUJob, state: State) -> bool:
     """Tell whether what the job holds may stand in an object that could not be read.
 
     It is then left as it is: neither ended, nor started once more, nor is anything released.

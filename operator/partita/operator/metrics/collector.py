@@ -111,13 +111,13 @@ def gpu_samples(state: State) -> Iterator[Sample]:
 def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Iterator[Sample]:
     status, gpu = server.status, (server.spec.partition, server.metadata.name)
     if partition is not None:
-        stands = server_state(server, partition, state)
+        gpu_state = server_state(server, partition, state)
     else:
-        stands = "Unready" if state.unknown_of(server.spec.partition) else "Draining"
+        gpu_state = "Unready" if state.unknown_of(server.spec.partition) else "Draining"
     what = (status.node, status.product, status.uuid, server.spec.mode.value)
     yield Sample(d.GPU_INFO, 1, gpu + what)
     for word in get_args(ServerState):
-        yield Sample(d.GPU_STATE, word == stands, (*gpu, word))
+        yield Sample(d.GPU_STATE, word == gpu_state, (*gpu, word))
     yield Sample(d.GPU_MEMORY, status.memory, gpu)
     if partition is not None:
         yield Sample(d.GPU_ALLOCATABLE, allocatable(status.memory, partition), gpu)

@@ -16,14 +16,14 @@ from partita_research.training.checkpoint import CheckpointError, load, save
 from partita_research.training.export import export
 from partita_research.training.learning import DQNLearner, tensors
 from partita_research.training.learning_environment import (
-    Ask,
+    DecisionPoint,
     Scenario,
     Trajectory,
     run,
     transitions,
 )
 from partita_research.training.network import SeparateScorer, SharedScorer, build
-from partita_research.training.replay_buffer import Asks, ReplayBuffer, padded
+from partita_research.training.replay_buffer import DecisionBatch, ReplayBuffer, padded
 from partita_research.training.scenarios import random_scenario
 from partita_research.training.trainer import Trainer, greedy
 
@@ -37,8 +37,10 @@ def short(number: int) -> Scenario:
     return scenario._replace(tasks=scenario.tasks[:5])
 
 
-def an_ask(random: np.random.Generator, legal: int, unit: float = 1.0, area: float = 0.0) -> Ask:
-    return Ask(
+def an_ask(
+    random: np.random.Generator, legal: int, unit: float = 1.0, area: float = 0.0
+) -> DecisionPoint:
+    return DecisionPoint(
         random.normal(size=STATE_FEATURES).astype(np.float32),
         random.normal(size=(legal, CANDIDATE_FEATURES)).astype(np.float32),
         np.arange(legal),
@@ -49,42 +51,44 @@ def an_ask(random: np.random.Generator, legal: int, unit: float = 1.0, area: flo
 
 def a_trajectory(count: int = 7) -> Trajectory:
     random = np.random.default_rng(5)
-    asks = [
+    decisions = [
         an_ask(random, 3, unit=float(random.uniform(1, 4)), area=float(random.uniform(0, 50)))
         for _ in range(count)
     ]
     times = np.cumsum(random.uniform(0, 9, size=count + 1)).tolist()
-    return Trajectory(5.0, asks, [0] * count, times, [0.0] * (count + 1))
+    return Trajectory(5.0, decisions, [0] * count, times, [0.0] * (count + 1))
 
 
 @pytest.mark.parametrize("steps", [1, 3, 99])
 def test_returns_over_several_steps_are_those_recomputed_apart(steps: int) -> None:
     """By hand: from the times and bounds themselves, without the running sums of the code."""
-    gamma, lived = 0.9, a_trajectory()
-    bounds = [ask.bound for ask in lived.asks] + [0.0]
-    for start, one in enumerate(transitions(lived, steps, gamma)):
-        stop = min(start + steps, len(lived.asks))
+    gamma, trajectories = 0.9, a_trajectory()
+    bounds = [decision.bound for decision in trajectories.decisions] + [0.0]
+    for start, one in enumerate(transitions(trajectories, steps, gamma)):
+        stop = min(start + steps, len(trajectories.decisions))
         expected = 0.0
         for at in range(start, stop):
-            passed = lived.times[at + 1] - lived.times[at]
-            waited = (lived.times[at] - lived.times[start]) / lived.mean
+            passed = trajectories.times[at + 1] - trajectories.times[at]
+            waited = (trajectories.times[at] - trajectories.times[start]) / trajectories.mean
             expected += gamma**waited * (bounds[at] - bounds[at + 1] - passed)
-        unit = lived.asks[start].unit
+        unit = trajectories.decisions[start].unit
         assert one.reward == pytest.approx(expected / unit, rel=1e-4)
-        if stop < len(lived.asks):
-            length = (lived.times[stop] - lived.times[start]) / lived.mean
-            rescaled = lived.asks[stop].unit / unit
+        if stop < len(trajectories.decisions):
+            length = (trajectories.times[stop] - trajectories.times[start]) / trajectories.mean
+            rescaled = trajectories.decisions[stop].unit / unit
             assert one.discount == pytest.approx(gamma**length * rescaled, rel=1e-4)
-            assert one.following is lived.asks[stop]
+            assert one.following is trajectories.decisions[stop]
         else:
             assert (one.discount, one.following) == (0.0, None)
 
 
 def test_without_discount_the_rewards_are_a_constant_less_the_makespan() -> None:
     scenarios = [random_scenario(number) for number in range(2)]
-    first = run(scenarios, lambda seen: seen.legal.argmax(axis=1), window=4)
+    first = run(scenarios, lambda observation: observation.legal.argmax(axis=1), window=4)
     other = run(
-        scenarios, lambda seen: np.where(seen.legal, seen.worth, -1).argmax(axis=1), window=4
+        scenarios,
+        lambda observation: np.where(observation.legal, observation.dual_value, -1).argmax(axis=1),
+        window=4,
     )
     for one, two in zip(first, other, strict=True):
         assert one.work == pytest.approx(two.work)
@@ -95,10 +99,12 @@ def test_without_discount_the_rewards_are_a_constant_less_the_makespan() -> None
 def test_to_wait_for_ever_earns_no_more_than_to_take_turns() -> None:
     """Without the mask nothing else keeps an idle GPU from it."""
     scenario = short(1)
-    (idle,) = run([scenario], lambda seen: np.zeros(len(seen.legal), int), window=3, mask=False)
+    (idle,) = run(
+        [scenario], lambda observation: np.zeros(len(observation.legal), int), window=3, mask=False
+    )
     whole = sum(task.truth.duration for task in scenario.tasks)
     assert idle.makespan == idle.work == pytest.approx(whole)
-    assert idle.rewards().sum() == pytest.approx(idle.asks[0].bound - whole, rel=1e-4)
+    assert idle.rewards().sum() == pytest.approx(idle.decisions[0].bound - whole, rel=1e-4)
 
 
 @pytest.mark.parametrize("spread", [False, True])
@@ -110,13 +116,13 @@ def test_a_replay_comes_back_as_it_was(*, spread: bool) -> None:
     for replayed in (replay, other):
         replayed.add(transitions(a_trajectory(2), 1, 0.9))
     one, two = (some.draw(9, np.random.default_rng(1)) for some in (replay, other))
-    for mine, yours in zip((*one.asks, *one[1:4]), (*two.asks, *two[1:4]), strict=True):
+    for mine, yours in zip((*one.decisions, *one[1:4]), (*two.decisions, *two[1:4]), strict=True):
         assert_allclose(mine, yours, rtol=1e-6)
 
 
 def test_asks_keep_their_places_where_that_matters() -> None:
-    ask = an_ask(np.random.default_rng(1), 2)._replace(places=np.array([1, 4]))
-    spread, close = padded([ask, None], spread=True), padded([ask, None], spread=False)
+    decision = an_ask(np.random.default_rng(1), 2)._replace(places=np.array([1, 4]))
+    spread, close = padded([decision, None], spread=True), padded([decision, None], spread=False)
     assert spread.legal.tolist() == [[0, 1, 0, 0, 1], [0] * 5]
     assert close.legal.tolist() == [[1, 1], [0, 0]]
     assert_allclose(spread.candidates[0, 4], close.candidates[0, 1])
@@ -138,22 +144,22 @@ def test_the_served_network_answers_as_torch_does(tmp_path, *, dueling: bool) ->
         shape = (gpus, combinations, CANDIDATE_FEATURES)
         candidates = random.normal(size=shape).astype(np.float32)
         none = np.zeros(gpus, np.float32)
-        seen = Observation(states, candidates, legal, none, none, none)
+        observation = Observation(states, candidates, legal, none, none, none)
         with torch.no_grad():
-            given = tensors(Asks(states, candidates, legal.astype(np.float32)))
+            given = tensors(DecisionBatch(states, candidates, legal.astype(np.float32)))
             expected = network.preference(*given).numpy()
-        assert_allclose(model.estimates(seen)[legal], expected[legal], atol=1e-5)
+        assert_allclose(model.estimates(observation)[legal], expected[legal], atol=1e-5)
 
 
 def test_the_network_does_not_care_in_which_order_combinations_come() -> None:
     random = np.random.default_rng(2)
-    asks = padded([an_ask(random, 6), an_ask(random, 6)], spread=False)
+    decisions = padded([an_ask(random, 6), an_ask(random, 6)], spread=False)
     order = random.permutation(6)
-    mixed = Asks(asks.states, asks.candidates[:, order], asks.legal)
+    mixed = DecisionBatch(decisions.states, decisions.candidates[:, order], decisions.legal)
     network = build(Training())
     with torch.no_grad():
         assert_allclose(
-            network(*tensors(mixed)), network(*tensors(asks))[:, order], rtol=1e-4, atol=1e-5
+            network(*tensors(mixed)), network(*tensors(decisions))[:, order], rtol=1e-4, atol=1e-5
         )
 
 
@@ -177,30 +183,32 @@ def test_a_trivial_task_is_learnt(*, shared: bool, dueling: bool, double: bool) 
     learner = DQNLearner(build(training), training, "cpu", random)
     lives = []
     for _ in range(60):
-        ask = an_ask(random, 2)
-        ask.candidates[:] *= 0.1
-        ask.state[:] *= 0.1
+        decision = an_ask(random, 2)
+        decision.candidates[:] *= 0.1
+        decision.state[:] *= 0.1
         marked, action = random.integers(2, size=2).tolist()
-        ask.candidates[marked, 0] = 3
+        decision.candidates[marked, 0] = 3
         late = 0.0 if action == marked else 1.0
-        lives.append(Trajectory(1.0, [ask], [action], [0.0, late], [0.0, 0.0]))
+        lives.append(Trajectory(1.0, [decision], [action], [0.0, late], [0.0, 0.0]))
     losses = [learner.learn(lives, iteration) for iteration in range(3)]
     assert losses[-1] < losses[0]
-    fresh = [life.asks[0] for life in lives]
-    asks = padded(fresh, spread=not shared)
-    wanted = asks.candidates[..., 0].argmax(axis=1)
+    fresh = [life.decisions[0] for life in lives]
+    decisions = padded(fresh, spread=not shared)
+    wanted = decisions.candidates[..., 0].argmax(axis=1)
     with torch.no_grad():
-        chosen = learner.network(*tensors(asks)).argmax(dim=1).numpy()
+        chosen = learner.network(*tensors(decisions)).argmax(dim=1).numpy()
     assert (chosen == wanted).mean() > 0.9
 
 
 def test_the_same_seed_learns_the_same() -> None:
-    lived = []
+    trajectories = []
     for _ in range(2):
         trainer = Trainer(TINY, short)
-        lived.append([list(trainer.iterations())[-1].curve, trainer.network().state_dict()])
-    assert lived[0][0] == lived[1][0]
-    assert all(torch.equal(part, lived[1][1][name]) for name, part in lived[0][1].items())
+        trajectories.append([list(trainer.iterations())[-1].curve, trainer.network().state_dict()])
+    assert trajectories[0][0] == trajectories[1][0]
+    assert all(
+        torch.equal(part, trajectories[1][1][name]) for name, part in trajectories[0][1].items()
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "study"])
@@ -242,8 +250,8 @@ def test_separate_outputs_are_as_many_as_combinations() -> None:
     network = build(Training(shared=False, window=3))
     assert isinstance(network, SeparateScorer)
     random = np.random.default_rng(0)
-    asks = padded([an_ask(random, 4)], spread=True)
-    assert network(*tensors(asks)).shape == (1, 4)
+    decisions = padded([an_ask(random, 4)], spread=True)
+    assert network(*tensors(decisions)).shape == (1, 4)
 
 
 def test_validation_workloads_are_none_of_those_learnt_from() -> None:

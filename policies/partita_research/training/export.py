@@ -66,10 +66,10 @@ def export(network: SharedScorer, training: Training, known: Floats, path: Path)
     ]
     if network.dueling:
         nodes += [
-            ("MatMul", ["state", "worth.weight"], "worth_sum"),
-            ("Add", ["worth_sum", "worth.bias"], "worth_all"),
-            ("Relu", ["worth_all"], "worth"),
-            ("MatMul", ["worth", "value.weight"], "value_sum"),
+            ("MatMul", ["state", "value_hidden.weight"], "value_hidden_sum"),
+            ("Add", ["value_hidden_sum", "value_hidden.bias"], "value_hidden_all"),
+            ("Relu", ["value_hidden_all"], "value_hidden"),
+            ("MatMul", ["value_hidden", "value.weight"], "value_sum"),
             ("Add", ["value_sum", "value.bias"], "value"),
             ("Mul", ["advantage", "legal"], "legal_advantage"),
             ("ReduceSum", ["legal_advantage", "last"], "advantages"),
@@ -154,4 +154,4 @@ def write(
     path.write_bytes(model.SerializeToString())
 
 
-_VALUE = {"worth", "value"}
+_VALUE = {"value_hidden", "value"}

@@ -46,7 +46,7 @@ class SharedScorer(Scorer):
         self.context = nn.Linear(hidden, hidden, bias=False)
         self.deep = nn.Linear(hidden, hidden)
         self.advantage = nn.Linear(hidden, 1)
-        self.dual_value = nn.Linear(hidden, hidden)
+        self.value_hidden = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, 1)
 
     @override
@@ -54,7 +54,7 @@ class SharedScorer(Scorer):
         state = torch.relu(self.state(states))
         mixed = torch.relu(self.candidate(candidates) + self.context(state).unsqueeze(1))
         advantage = self.advantage(torch.relu(self.deep(mixed))).squeeze(-1)
-        value = self.value(torch.relu(self.dual_value(state)))
+        value = self.value(torch.relu(self.value_hidden(state)))
         return self.combine(value, advantage, legal)
 
 

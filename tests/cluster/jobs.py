@@ -33,7 +33,7 @@ SERVERS = "partita-servers"
 """Where the server Pods are."""
 PARTITIONS = f"/apis/{GROUP}/gpupartitions"
 
-MANIFESTS = ROOT / "manifests" / "overlays" / "single-node"
+MANIFESTS = ROOT / "tests" / "cluster" / "overlay"
 READY_SECONDS = 120
 """For the first Pods of an image, which is yet to be unpacked."""
 DEPLOYMENTS = ("partita-operator", "partita-console")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from pathlib import Path
 
 from cluster import images
 from cluster.cluster import Cluster
-from cluster.images import Image, buildah, make_image
+from cluster.images import ROOT, Image, buildah, make_image
 from cluster.pods import finished, logs, restricted_pod
+from docs.pages import File, read_page
 from support.api import Api
 
 IMPORT_ALL = """
@@ -66,6 +69,42 @@ async def test_all_of_partita_can_be_imported_in_it_by_a_user_of_no_rights(
     assert await finished(api, restricted, "importing") == 0
     missing = (await logs(api, restricted, "importing")).split("\n")
     assert {line.split()[1].split(".")[0] for line in missing if line} <= EXTRAS
+
+
+def test_the_page_s_recipe_adds_a_policy_to_the_image(image: Image, tmp_path: Path):
+    page = ROOT / "docs" / "how-to" / "add-a-policy-to-the-image.md"
+    (recipe,) = [step for step in read_page(page).steps if isinstance(step, File)]
+    (tmp_path / recipe.name).write_text(recipe.text)
+    package = tmp_path / "my-policy"
+    package.mkdir()
+    code, _, declared, *_ = re.findall(
+        r"```(?:python|toml)\n(.*?)```",
+        (ROOT / "docs" / "writing-a-policy.md").read_text(),
+        re.DOTALL,
+    )
+    (package / "my_package.py").write_text(code)
+    (package / "pyproject.toml").write_text(
+        f'[project]\nname = "my-policy"\nversion = "1.0"\n{declared}'
+    )
+    name = "localhost/partita-with-policy:test"
+    # pip reads it like a secret of `make image`: what the machine's proxy needs.
+    settings = tmp_path / "pip.conf"
+    settings.write_text("[global]\ncert = /machine/certificates.crt\n")
+    certificates = os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt")
+    buildah(
+        *("build", "--layers", "--tag", name),
+        *("--volume", f"{settings}:/etc/pip.conf:ro"),
+        *("--volume", f"{certificates}:/machine/certificates.crt:ro"),
+        tmp_path,
+    )
+    container = buildah("from", name)
+    listed = "from partita_policies import registry; print(*registry.available())"
+    try:
+        policies = buildah("run", container, "--", "python", "-c", listed).split()
+    finally:
+        buildah("rm", container)
+    assert "largest-first" in policies
+    assert {"fifo", "dqn"} <= set(policies)
 
 
 async def test_its_command_is_found_and_says_which_version_it_is(

@@ -1,14 +1,15 @@
-# Partita's image, for the operator and for the server Pods' agent: Python, Partita and what both
-# link to; no package manager, no torch. `make image` builds it with docker, podman or buildah.
+# Partita's image, for the operator, the console and the agent in server Pods. It contains Python,
+# Partita and the libraries that both need; no package manager, no torch. `make image` builds it with
+# docker, podman or buildah.
 #
-# Python packages are those of requirements/base.txt, each with its hash. Debian's are the current
-# ones of its stable release: of a fixed version, the one with its security holes would be kept.
+# Python packages are those of requirements/base.txt, checked by hash. Debian packages are the current
+# ones of the stable release, so that each build gets the latest security fixes.
 
 FROM debian:trixie-slim AS base
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends binutils python3-venv
-# What Python needs of Debian; sh, because programs of the driver may be started by one. base-files
-# says which Debian this is, from which NVIDIA's runtime knows where libraries belong.
+# The Debian packages that Python needs, and a shell, because programs of the driver may need one.
+# base-files names the distribution: NVIDIA's runtime chooses the folder for libraries by it.
 RUN mkdir /packages /root-files \
  && cd /packages \
  && apt-get download --quiet --quiet \
@@ -29,6 +30,7 @@ RUN mkdir /packages /root-files \
 
 FROM base AS dependencies
 COPY requirements/base.txt /source/requirements/
+# The secrets are optional: the certificates of a proxy, and a pip.conf that names another index.
 RUN --mount=type=cache,target=/var/cache/pip \
     --mount=type=secret,id=certificates --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
     if [ -e /run/secrets/certificates ]; then export PIP_CERT=/run/secrets/certificates; fi \
@@ -37,10 +39,10 @@ RUN --mount=type=cache,target=/var/cache/pip \
  && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
       --cache-dir /var/cache/pip --require-hashes --only-binary :all: \
       --requirement /source/requirements/base.txt
-# Half of what is installed is of no use here: tests, sources, symbols, onnxruntime's second copy of
-# itself (for programs in C) and its tools, extensions of CEL that no CRD has, the languages that
-# rich could colour, and kubernetes' class for each kind and group, of which Partita uses none
-# (partita/kube/client.py says why).
+# Half of the installed files are not needed here: tests, sources, symbols, onnxruntime's second copy
+# of itself (for programs in C) and its tools, extensions of CEL that no CRD uses, syntax colours of
+# rich, and kubernetes' class for each kind and group, which Partita does not use (see
+# partita/kube/client.py).
 RUN cp --archive /opt/partita /opt/build-partita \
  && /opt/build/bin/pip --python /opt/partita/bin/python uninstall --quiet --yes \
       hatchling pathspec pluggy tomlkit trove-classifiers \
@@ -76,7 +78,8 @@ COPY --from=base /root-files /
 COPY --from=dependencies /opt/partita /opt/partita
 COPY --from=partita /partita /
 ENV PATH=/opt/partita/bin:/usr/bin
-# The operator's; the agent's containers say that they are root, and which of its rights they keep.
+# The user of the operator and the console. The agent's containers set another one: root, with few
+# capabilities.
 USER 65532:65532
 WORKDIR /
 ENTRYPOINT ["partita"]

@@ -1,8 +1,8 @@
-"""Make the Helm chart of what kustomize renders; run by `make chart`.
+"""Make the Helm chart from what kustomize renders; run by `make chart`.
 
     kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
 
-So there is one source: the objects are those of `manifests/base`, in which some fields become
+The manifests are the only source: the objects are those of `manifests/base`, in which some fields become
 values. `manifests/helm` has the files that only Helm needs.
 """
 
@@ -21,20 +21,20 @@ __all__ = ["main", "templates", "write"]
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "partita-system"
 KEPT = {"helm.sh/resource-policy": "keep"}
-"""All partitions and jobs would go with the CRDs, and their GPUs with the servers' namespace."""
+"""Helm must not delete these: with the CRDs it would delete all partitions and jobs."""
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
 SECTIONS = {"partita-operator": "", "partita-console": "console."}
-"""Where a Deployment's own values stand."""
+"""Prefix of the values that belong to one Deployment."""
 JSON = re.compile(r"'?@([\w.]+)@'?")
-"""Stands for a value that is no string."""
+"""Placeholder of a value that is not a string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
-"""Stands for a field that is left out where the value is empty."""
+"""Placeholder of a field that is left out if the value is empty."""
 MORE = re.compile(r"^( *)- '?@(\w+)\+@'?\n", re.MULTILINE)
-"""Stands for further items of a list."""
+"""Placeholder of further items of a list."""
 
 
 def main() -> int:
-    """Write the chart of the objects on stdin into the folder that is named."""
+    """Write the chart of the objects on stdin into the given folder."""
     (folder,) = map(Path, sys.argv[1:])
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, sys.stdin.read())
@@ -59,7 +59,7 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
     for document in documents:
         kind, name = document["kind"], document["metadata"]["name"]
         if kind == "Namespace" and name == NAMESPACE:
-            continue  # the release's: `helm install --create-namespace`
+            continue  # `helm install --create-namespace` creates it
         if kind in {"Namespace", "CustomResourceDefinition"}:
             document["metadata"].setdefault("annotations", {}).update(KEPT)
         if kind == "Deployment":
@@ -68,7 +68,7 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
             document["spec"]["egress"].append("@extraEgress+@")
         text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
         if "{{" in text.replace(IMAGE, ""):
-            raise ValueError(f"{kind} {name} holds braces, which Helm would take for its own")
+            raise ValueError(f"{kind} {name} contains braces, which Helm would interpret")
         text = text.replace(f" {NAMESPACE}\n", " '{{ .Release.Namespace }}'\n")
         text = text.replace(NAMESPACE, "{{ .Release.Namespace }}")
         text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)

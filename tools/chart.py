@@ -2,8 +2,8 @@
 
     kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
 
-The manifests are the only source: the objects are those of `manifests/base`, in which some fields become
-values. `manifests/helm` has the files that only Helm needs.
+The manifests are the only source: the objects are those of `manifests/base`, in which some fields
+become values. `manifests/helm` has the files that only Helm needs.
 """
 
 import re

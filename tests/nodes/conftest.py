@@ -48,9 +48,7 @@ class Nodes:
         self._names: set[str] = set()
 
     @contextlib.asynccontextmanager
-    async def running(
-        self, *specs: NodeSpec, speed: float = 20.0, faults: str = ""
-    ) -> AsyncIterator[None]:
+    async def running(self, *specs: NodeSpec, speed: float = 20.0) -> AsyncIterator[None]:
         self._names |= {spec.name for spec in specs}
         stop, started = asyncio.Event(), asyncio.Event()
         task = asyncio.create_task(
@@ -59,7 +57,6 @@ class Nodes:
                 nodes=specs,
                 stop=stop,
                 speed=speed,
-                faults=faults,
                 started=started,
             )
         )

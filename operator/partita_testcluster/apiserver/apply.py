@@ -295,32 +295,6 @@ def _merge_items(schema: Schema, live: list[Any], config: list[Any]) -> list[Any
     return result
 
 
-def _remove(schema: Schema, value: Any, path: FieldPath) -> None:
-    for n, element in enumerate(path):
-        last = n == len(path) - 1
-        if element.startswith("f:"):
-            key = element[2:]
-            if not isinstance(value, dict) or key not in value:
-                return
-            if last:
-                del value[key]
-                return
-            # Parts may still be shared with the live object.
-            value[key] = value[key].copy() if isinstance(value[key], (dict, list)) else value[key]
-            value, schema = value[key], schema.child(key)
-        else:
-            if not isinstance(value, list):
-                return
-            found = [i for i, v in enumerate(value) if _item_element(schema, v) == element]
-            if not found:
-                return
-            if last:
-                del value[found[0]]
-                return
-            value[found[0]] = dict(value[found[0]])
-            value, schema = value[found[0]], schema.items or UNTYPED
-
-
 def _conflict(conflicts: dict[Manager, Fields]) -> APIError:
     causes, groups = [], []
     for manager, fields in conflicts.items():

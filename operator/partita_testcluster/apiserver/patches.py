@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+from jsonpatch import JsonPatch, JsonPatchException
+from jsonpointer import JsonPointerException
 
 from partita.validation.schema import Schema
 from partita_testcluster.apiserver.errors import APIError, bad_request
@@ -39,65 +41,15 @@ def json_patch(target: Any, patch: Any) -> Any:
     Raises
     ------
     APIError
-        400 where the patch is malformed, 422 where an operation cannot be done.
+        400 where the patch is no list, 422 where an operation is malformed or cannot be done.
     """
     if not isinstance(patch, list):
         raise bad_request("a JSON patch must be a list of operations")
-    root = {"": _copy(target)}  # what a pointer's empty first part leads to
-    for operation in patch:
-        try:
-            _operate(root, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as e:
-            text = orjson.dumps(operation).decode()
-            raise APIError(
-                422, "Invalid", f"the server rejected our request due to an error in our request: "
-                f"operation {text} cannot be done: {e}"
-            ) from e  # fmt: skip
-    return root.get("")
-
-
-def _operate(root: dict[str, Any], operation: dict[str, Any]) -> None:
-    op = operation["op"]
-    value = operation["value"] if op in ("add", "replace", "test") else None
-    if op in ("move", "copy"):
-        source, key = _place(root, operation["from"])
-        value = source[key]
-        if op == "move":
-            del source[key]
-        op = "add"
-    parent, key = _place(root, operation["path"])
-    before = ... if op == "add" else parent[key]
-    if op == "test":
-        if before != value:
-            raise ValueError("testing value failed")
-    elif op == "remove":
-        del parent[key]
-    elif op == "add" and isinstance(parent, list):
-        if key > len(parent):
-            raise IndexError(f"no place {key}")
-        parent.insert(key, _copy(value))
-    elif op in ("add", "replace"):
-        parent[key] = _copy(value)
-    else:
-        raise ValueError(f"unknown operation {op!r}")
-
-
-def _place(root: dict[str, Any], pointer: str) -> tuple[Any, Any]:
-    """Return the object or list that a pointer leads into, and the key or index there."""
-    if pointer[:1] not in ("", "/"):
-        raise ValueError(f"a path starts with '/': {pointer!r}")
-    node: Any = None
-    key: Any = None
-    for part in pointer.split("/"):
-        node = root if node is None else node[key]
-        key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, list):
-            if not (key == "-" or key.isdecimal()):
-                raise ValueError(f"{part!r} is no index")
-            key = len(node) if key == "-" else int(key)
-        elif not isinstance(node, dict):
-            raise TypeError(f"{part!r} is in neither an object nor a list")
-    return node, key
+    try:
+        return JsonPatch(patch).apply(target)
+    except (JsonPatchException, JsonPointerException, TypeError) as e:
+        text = "the server rejected our request due to an error in our request: the patch cannot be"
+        raise APIError(422, "Invalid", f"{text} applied: {e}") from e
 
 
 def strategic_merge_patch(target: Any, patch: Any, schema: Schema) -> Any:

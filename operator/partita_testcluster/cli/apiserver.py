@@ -1,4 +1,4 @@
-"""`partita apiserver`: the embedded API server by itself."""
+"""`partita apiserver`: the embedded API server alone."""
 
 from pathlib import Path
 
@@ -20,15 +20,17 @@ __all__ = ["command"]
 @click.option(
     "--kubeconfig-out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write its kubeconfig; by default a temporary file that goes with it.",
+    help="Where to write its kubeconfig; by default a temporary file, removed at the end.",
 )
-@click.option("--crds/--no-crds", default=True, help="Whether to install Partita's kinds.")
+@click.option(
+    "--crds/--no-crds", default=True, help="Whether to install Partita's CustomResourceDefinitions."
+)
 def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool) -> None:
     """Run an API server in this process, until Ctrl-C.
 
-    It is for development and demonstrations: real enough for kubectl and the operator, in memory,
-    and open to everybody who reaches its port. It runs no Pods; `partita nodes` simulates nodes
-    that do.
+    It is for development and demonstrations. kubectl and the operator work with it, objects are
+    kept in memory, and whoever reaches its port may do everything. It runs no Pods: `partita nodes`
+    simulates nodes that do.
 
     \b
     Example:
@@ -57,7 +59,7 @@ async def _serve(host: str, port: int, out: Path | None, *, crds: bool) -> None:
         await server.start()
     except OSError as error:
         raise terminal.UserError(
-            f"port {port} of {host} cannot be had: {error.strerror}; name another --port or --host"
+            f"port {port} of {host} cannot be used: {error.strerror}; name another --port or --host"
         ) from error
     try:
         with TemporaryDirectory(prefix="partita-") as folder:

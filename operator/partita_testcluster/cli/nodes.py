@@ -1,9 +1,8 @@
 """`partita nodes`: simulated GPU nodes for any API server."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
 from partita.cli.options import MEMORY, kubeconfig_option
@@ -12,22 +11,6 @@ if TYPE_CHECKING:
     from partita_testcluster.nodes import NodeSpec
 
 __all__ = ["command"]
-
-
-class _Faults(click.ParamType[str]):
-    """What is to fail, and when."""
-
-    name = "faults"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from partita_testcluster.nodes import parse_faults
-
-        try:
-            parse_faults(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
 
 
 @click.command("nodes", short_help="Simulate GPU nodes.")
@@ -43,25 +26,18 @@ class _Faults(click.ParamType[str]):
     type=MEMORY,
     default="40Gi",
     show_default=True,
-    help="Memory of each GPU, an amount such as 40Gi.",
+    help="Memory of each GPU, such as 40Gi.",
 )
 @click.option(
-    "--product", help="What the GPUs are called; by default an A100, H200 or the like by memory."
+    "--product",
+    help="Name of the GPU product; by default one that has this memory.",
 )
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="Simulated seconds in a second: at 10, a job of 20 s runs for 2 s.",
-)
-@click.option(
-    "--faults",
-    type=_Faults(),
-    default="",
-    help="What fails when, in simulated time: `mps@30s:SERVER`, `xid@45s:SERVER`, "
-    "`gpu-lost@1m:SERVER`, `node-gone@60s+30s:NODE`, `random:2,seed=1` (2 a minute); "
-    "a semicolon between two.",
+    help="Simulated seconds that pass in one second: at 10, a job of 20 s runs for 2 s.",
 )
 def command(
     *,
@@ -71,26 +47,28 @@ def command(
     gpu_memory: int,
     product: str | None,
     speed: float,
-    faults: str,
 ) -> None:
     """Simulate GPU nodes in the cluster of the kubeconfig, until Ctrl-C.
 
-    Nodes named sim-0, sim-1, ... appear and run the Pods that ask for GPUs, as a scheduler,
-    kubelets and Partita's agents would: nothing is really executed. What a job does is read from
-    annotations of its Pod template:
+    Nodes named sim-0, sim-1, ... appear and run the Pods that ask for GPUs. No program is executed.
+    Annotations of a job's Pod template describe what its program does:
 
     \b
       sim.partita.dev/duration: 90s           how long it runs alone on a GPU
-      sim.partita.dev/memory: 1Gi,6Gi,6Gi     GPU memory it uses, over equal parts of its run
+      sim.partita.dev/memory: 1Gi,6Gi,6Gi     GPU memory that it uses, over equal parts of its run
       sim.partita.dev/gpu: "40"               percent of the GPU that it uses
-      sim.partita.dev/exit-code: "1"          how it ends
+      sim.partita.dev/exit-code: "1"          its exit code
 
-    Whoever asks for more than its slice runs out of memory; jobs that ask for more than a whole
-    GPU together slow each other down.
+    A program that uses more memory than its job asked for runs out of memory. Jobs on one GPU slow
+    each other down as in `partita simulate`.
+
+    To let a GPU fail, annotate its GPUServer with sim.partita.dev/fault: mps, xid or gpu-lost. To
+    lose a node, delete its Node; it returns when the Node is created again.
 
     \b
-    Example:
-      partita nodes --nodes 2 --gpus 4 --gpu-memory 80Gi --speed 10 --faults 'random:1'
+    Examples:
+      partita nodes --nodes 2 --gpus 4 --gpu-memory 80Gi --speed 10
+      kubectl annotate gpuserver shared-0 sim.partita.dev/fault=xid
     """  # noqa: D301
     import asyncio
     from dataclasses import replace
@@ -101,12 +79,10 @@ def command(
     specs = node_specs(nodes * gpus, gpu_memory, gpus_per_node=gpus)
     if product is not None:
         specs = [replace(spec, product=product) for spec in specs]
-    asyncio.run(_simulate(kubeconfig, specs, speed, faults))
+    asyncio.run(_simulate(kubeconfig, specs, speed))
 
 
-async def _simulate(
-    kubeconfig: str | None, specs: "list[NodeSpec]", speed: float, faults: str
-) -> None:
+async def _simulate(kubeconfig: str | None, specs: "list[NodeSpec]", speed: float) -> None:
     import asyncio
 
     from partita.cli.connection import explained
@@ -129,7 +105,7 @@ async def _simulate(
 
     with explained():
         async with connect(kubeconfig) as api:
-            await Kube(api).list(NODES)  # says at once when there is no cluster
+            await Kube(api).list(NODES)  # reports at once that no cluster answers
             telling = asyncio.create_task(tell())
             try:
                 await run_nodes(
@@ -137,7 +113,6 @@ async def _simulate(
                     nodes=specs,
                     stop=stop,
                     speed=speed,
-                    faults=faults,
                     started=started,
                 )
             except ApiError as error:

@@ -1,13 +1,15 @@
 """Simulated GPU nodes: a scheduler, kubelets and agents over the API of any Kubernetes cluster.
 
-They run server Pods (reporting their GPUs as an agent would) and job Pods with the durations,
-memory and interference that the Pods' annotations ask for (`pods`), at a chosen speed, and let
-GPUs and nodes fail on request (`faults`). Pods that ask for no GPU are left to the cluster's own
-scheduler. What nobody asks of a node is not simulated: no images, logs, probes or networking.
+They run server Pods, whose agents report their GPUs, and job Pods, whose duration, memory and GPU
+use are in annotations of the Pods (`simulated_pods`), at a chosen speed. Jobs on one GPU slow each
+other down as `partita_policies.interference` predicts. Pods that ask for no GPU are left to the
+cluster's own scheduler. Images, probes and networking are not simulated.
+
+A GPU fails when its GPUServer gets the annotation `sim.partita.dev/fault` (`simulated_agent`). A
+node is lost while its Node object is deleted.
 """
 
-from partita_testcluster.nodes.faults import parse_faults
 from partita_testcluster.nodes.node import NodeSpec, node_specs
 from partita_testcluster.nodes.run_nodes import run_nodes
 
-__all__ = ["NodeSpec", "node_specs", "parse_faults", "run_nodes"]
+__all__ = ["NodeSpec", "node_specs", "run_nodes"]

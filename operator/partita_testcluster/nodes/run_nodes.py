@@ -1,4 +1,4 @@
-"""Runs simulated nodes against an API server: wires scheduler, kubelets, agents and faults."""
+"""Runs simulated nodes against an API server: wires scheduler, kubelets and agents."""
 
 import asyncio
 import os
@@ -14,7 +14,6 @@ from partita.kube.client import NODES, PODS, SERVERS
 from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
-from partita_testcluster.nodes.faults import Fault, inject, parse_faults
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
 from partita_testcluster.nodes.simulated_agent import Cluster
@@ -34,13 +33,12 @@ async def run_nodes(
     nodes: Sequence[NodeSpec],
     stop: asyncio.Event,
     speed: float = 1.0,
-    faults: str = "",
     started: asyncio.Event | None = None,
 ) -> None:
-    """Simulate GPU nodes until told to stop.
+    """Simulate GPU nodes until stopped.
 
-    What they were doing before goes on: Pods that run keep running, server Pods keep their GPUs.
-    On stopping nothing is taken back, as when kubelets are stopped.
+    Pods that an earlier simulation ran go on, and server Pods keep their GPUs. Stopping changes no
+    object, as when kubelets are stopped.
 
     Parameters
     ----------
@@ -52,29 +50,24 @@ async def run_nodes(
         Ends the simulation.
     speed
         Virtual seconds in a second: at 10, a job of 20 s runs for 2 s.
-    faults
-        What is to fail and when (virtual time), as in `parse_faults`.
     started
-        Set when the nodes are registered and Pods are looked after.
+        Set when the nodes are registered and Pods are watched.
 
     Raises
     ------
     ValueError
-        If `speed` or `faults` make no sense.
+        If `speed` is not above 0.
     ApiError
         If the API server refuses what nodes must do.
     """
     if speed <= 0:
-        raise ValueError(f"speed {speed} makes no sense: write a number above 0, such as 10")
-    plan = parse_faults(faults)
+        raise ValueError(f"speed {speed}: write a number above 0, such as 10")
     if not isinstance(cluster, Configuration):
         path, cluster = os.fspath(cluster), Configuration()
         await load_kube_config(path, client_configuration=cluster, persist_config=False)  # type: ignore[no-untyped-call]
     api = APIServer(cluster)
     stopped = asyncio.create_task(stop.wait())
-    work = asyncio.create_task(
-        _simulate(api, nodes, Clock(speed), plan, started or asyncio.Event())
-    )
+    work = asyncio.create_task(_simulate(api, nodes, Clock(speed), started or asyncio.Event()))
     try:
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -96,10 +89,9 @@ async def _simulate(
     api: APIServer,
     nodes: Sequence[NodeSpec],
     clock: Clock,
-    faults: Sequence[Fault],
     started: asyncio.Event,
 ) -> None:
-    """Take over what there is, in the order in which it depends on each other; then serve."""
+    """Take over the objects that exist, each kind after those it depends on; then serve."""
     machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
     logs: PodLogs = {}
     kubelet_api = KubeletAPI(logs)
@@ -119,8 +111,6 @@ async def _simulate(
                 informer = Informer(api.kube, kind, observe, order=kubelets.order)
                 tasks.create_task(informer.run())
                 await informer.synced.wait()
-            for fault in faults:
-                tasks.create_task(inject(fault, api, clock, cluster.agents))
             log.info("nodes ready", nodes=len(machines), speed=clock.speed)
             started.set()
             while True:

@@ -109,7 +109,10 @@ class Committer:
             # What is allocated in part is released when the job is reconciled next.
             for uid in placed - started:
                 self._done(uid)
-        tasks = [self._spawn(self._start(uid)) for uid in started]
+        tasks = [
+            self._spawn(self.start(uid, self._jobs.attempt_of(uid), read_again=False))
+            for uid in started
+        ]
         if tasks:
             await asyncio.wait(tasks, timeout=PODS_WITHIN)
 
@@ -143,14 +146,18 @@ class Committer:
                 self._state.apply_job(body)
         return uid if uid in self._state.jobs else ""
 
-    async def finish(self, job: SharedGPUJob, attempt: int) -> None:
+    async def start(self, uid: str, attempt: int, *, read_again: bool = True) -> None:
         """Create or find the Pod of an allocated attempt; the caller has started the job's key.
 
-        Another operator may have led since it was allocated, and ended it.
+        Parameters
+        ----------
+        read_again
+            Read the job and its GPUs before: another operator may have led since the allocation,
+            and ended the attempt.
         """
-        uid = job.metadata.uid
         try:
-            if not await self._read_again(job):
+            job = self._state.jobs.get(uid)
+            if job is None or (read_again and not await self._read_again(job)):
                 return
             if self._creation(uid) is PodCreation.NOT_CREATED:
                 await self._create_pod(job, attempt)
@@ -159,7 +166,10 @@ class Committer:
             ):
                 self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
         except KubernetesError as error:
-            self._log.warning("pod not read", job=job.key, attempt=attempt, error=str(error))
+            self._log.warning("pod not read", uid=uid, error=str(error))
+            self._postponed.add(uid)
+        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+            self._log.exception("pod not created", uid=uid)
             self._postponed.add(uid)
         finally:
             self._done(uid)
@@ -183,17 +193,6 @@ class Committer:
     def _done(self, uid: str) -> None:
         self._queue.done(uid, RETRY_AFTER if uid in self._postponed else 0.0)
         self._postponed.discard(uid)
-
-    async def _start(self, uid: str) -> None:
-        try:
-            job = self._state.jobs.get(uid)
-            if job is not None:  # else it was deleted meanwhile
-                await self._create_pod(job, self._jobs.attempt_of(uid))
-        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
-            self._log.exception("pod not created", uid=uid)
-            self._postponed.add(uid)
-        finally:
-            self._done(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
         """Tell whether the API server would accept a job's Pod if the job got these GPUs.

@@ -160,7 +160,7 @@ class Loop:
             if plan.create_pod is not None and plan.reason:
                 self._statuses.update(uid)  # it is being processed from now on, perhaps for long
             self._queue.start(uid)
-            self._spawn(self._committer.finish(job, attempt))
+            self._spawn(self._committer.start(uid, attempt))
         if plan.expire:
             self._log.info("deleting job: its time to live is over", job=job.key)
             self._spawn(self._delete_job(job))

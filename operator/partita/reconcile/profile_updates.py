@@ -26,8 +26,8 @@ def renew_requests(
     Returns
     -------
     set[str]
-        UIDs of the jobs that are to be reconciled: they take their memory from the history, and with
-        it their place in the queue.
+        UIDs of the jobs that are to be reconciled: their memory, and with it their place in the
+        queue, comes from the history.
     """
     if not applications:
         return set()

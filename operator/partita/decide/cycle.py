@@ -66,7 +66,26 @@ async def run_cycle(
         What earlier cycles left.
     """
     cycle = _Cycle(partition, state, waiting=waiting, released=released, memory=memory, now=now)
-    return await cycle.run()
+    result, guard = cycle.result, cycle.guard()
+    result.order = cycle.queue(guard)
+    preempts = partition.spec.preemption == "LowerPriority"
+    outlook = cycle.serve_preemptors(guard) if preempts else None
+    cycle.serve_aged(guard)
+    if outlook is not None:
+        cycle.preempt(guard, outlook)
+    else:
+        memory.nominated.clear()
+    guard = await cycle.ask_policy(guard)
+    placed = {job.id for job, _ in result.placed}
+    # A job whose allocation was learnt of only now (its answer was lost) no longer waits.
+    kept = {job.id for job in result.order if keeps(job.id, state.allocated(job.id), released)}
+    result.order = [job for job in result.order if job.id in placed or job.id not in kept]
+    memory.aging.note(result.order, placed)
+    for job_id in placed:
+        memory.nominated.pop(job_id, None)
+    cycle.explain(guard, placed)
+    result.allocated = {gpu.id: gpu for gpu in guard.gpus}
+    return result
 
 
 class _Cycle:
@@ -88,32 +107,9 @@ class _Cycle:
         self._now = now
         self._holds: dict[str, tuple[str, ...]] = {}
         """The GPUs that are held for each job, by UID."""
-        self._result = CycleResult()
+        self.result = CycleResult()
 
-    async def run(self) -> CycleResult:
-        result, memory, state = self._result, self._memory, self._state
-        guard = self._guard()
-        result.order = self._queue(guard)
-        preempts = self._partition.spec.preemption == "LowerPriority"
-        outlook = self._serve_preemptors(guard) if preempts else None
-        self._serve_aged(guard)
-        if outlook is not None:
-            self._preempt(guard, outlook)
-        else:
-            memory.nominated.clear()
-        guard = await self._ask_policy(guard)
-        placed = {job.id for job, _ in result.placed}
-        # A job whose allocation was learnt of only now (its answer was lost) no longer waits.
-        kept = {j.id for j in result.order if keeps(j.id, state.allocated(j.id), self._released)}
-        result.order = [job for job in result.order if job.id in placed or job.id not in kept]
-        memory.aging.note(result.order, placed)
-        for job_id in placed:
-            memory.nominated.pop(job_id, None)
-        self._explain(guard, placed)
-        result.allocated = {gpu.id: gpu for gpu in guard.gpus}
-        return result
-
-    def _guard(self) -> Guard:
+    def guard(self) -> Guard:
         """Look at the partition as it is now, and allocate on it what is placed already."""
         name = self._partition.metadata.name
         gpus = gpus_of(self._partition, self._state, self._now)
@@ -124,18 +120,18 @@ class _Cycle:
             held=totals(self._state.servers_of(name), self._released),
             left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
         )
-        placed, self._result.placed = self._result.placed, []
+        placed, self.result.placed = self.result.placed, []
         for job, where in placed:
             if not guard.refusal(job.id, where):
                 guard.accept(job, where)
-                self._result.placed.append((job, where))
+                self.result.placed.append((job, where))
         return guard
 
     def _still_waits(self, uid: str) -> bool:
         job = self._state.jobs.get(uid)
         return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
 
-    def _queue(self, guard: Guard) -> list[Job]:
+    def queue(self, guard: Guard) -> list[Job]:
         """Order the jobs that may start, as far as only we know."""
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
@@ -155,7 +151,7 @@ class _Cycle:
         partition, name = self._partition, job.namespace
         selector, namespace = partition.spec.allowed_namespaces, self._state.namespaces.get(name)
         if selector is not None and not selector.matches(namespace.labels if namespace else {}):
-            self._result.why[job.id] = Why(
+            self.result.why[job.id] = Why(
                 Reason.NAMESPACE_NOT_ALLOWED,
                 f"partition {partition.metadata.name} does not serve namespace {name}: label the "
                 "namespace as spec.allowedNamespaces asks, or use another partition",
@@ -163,7 +159,7 @@ class _Cycle:
             return False
         quota = guard.quota_left(job, guard.least_memory(job))
         if quota:
-            self._result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
+            self.result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
         return not quota
 
     def _start(self, job: Job, guard: Guard) -> bool:
@@ -175,14 +171,14 @@ class _Cycle:
         if guard.refusal(job.id, gpus):
             return False
         guard.accept(job, gpus)
-        self._result.placed.append((job, gpus))
+        self.result.placed.append((job, gpus))
         return True
 
     def _unheld(self, gpus: Sequence[GPU]) -> list[GPU]:
         held = {gpu for theirs in self._holds.values() for gpu in theirs}
         return [gpu for gpu in gpus if gpu.id not in held]
 
-    def _serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
+    def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
         """Start the jobs for which others were ended, or go on holding GPUs for them.
 
         Returns
@@ -192,10 +188,10 @@ class _Cycle:
         """
         nominated = self._memory.nominated
         outlook = PreemptionOutlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
-        waiting = {job.id for job in self._result.order}
+        waiting = {job.id for job in self.result.order}
         for job_id in nominated.keys() - waiting:
             del nominated[job_id]
-        for job in [job for job in self._result.order if job.id in nominated]:
+        for job in [job for job in self.result.order if job.id in nominated]:
             names = nominated.pop(job.id)
             now = fit_among(job, guard.capacity, self._fitting(job, guard, outlook))
             if now is not None and self._place(job, now, guard):
@@ -225,22 +221,22 @@ class _Cycle:
         return self._partition.spec.preemption_grace_period
 
     def _again(self, seconds: float) -> None:
-        before = self._result.again
-        self._result.again = seconds if before is None else min(before, seconds)
+        before = self.result.again
+        self.result.again = seconds if before is None else min(before, seconds)
 
     def _over_quota(self, job: Job, gpus: Sequence[str], guard: Guard) -> bool:
         return bool(guard.quota_left(job, guard.allocated_memory(job, gpus)))
 
-    def _serve_aged(self, guard: Guard) -> None:
+    def serve_aged(self, guard: Guard) -> None:
         """Start jobs that must not be passed over again; hold GPUs for the first that cannot."""
         memory, limit = self._memory, self._partition.spec.policy.max_bypasses
-        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
-        aged = [job for job in memory.aging.aged(self._result.order, limit) if job.id not in served]
+        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
+        aged = [job for job in memory.aging.aged(self.result.order, limit) if job.id not in served]
         first = next((job for job in memory.aging.in_turn(aged) if self._claim(job, guard)), None)
         if first is None:
             return
         memory.aging.reserve(first)
-        higher = [job for job in self._result.order if job.priority > first.priority]
+        higher = [job for job in self.result.order if job.priority > first.priority]
         if not self._let_in(higher, guard):
             for job in aged:
                 if job is not first and job.priority >= first.priority:
@@ -273,7 +269,7 @@ class _Cycle:
         """
         preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
         open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
-        served = {job.id for job, _ in self._result.placed} | self._holds.keys()
+        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
         hopeless, any_fits = set[tuple[object, ...]](), False
         for job in higher:
             if job.id in served or shape_of(job) in hopeless:
@@ -287,15 +283,15 @@ class _Cycle:
                 self._place(job, there, guard)
         return any_fits
 
-    def _preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
+    def preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
         """End jobs of lower priority for waiting jobs that this lets in."""
-        placed = {job.id: gpus for job, gpus in self._result.placed}
-        for job in self._result.order:
+        placed = {job.id: gpus for job, gpus in self.result.placed}
+        for job in self.result.order:
             if job.id in placed and job.id not in outlook:
                 outlook.take(job, placed[job.id], guard)
         running = [b.priority for g in guard.gpus for b in g.running]
         lowest, searched, searches = min(running, default=None), self._memory.searched, 0
-        for job in self._result.order:
+        for job in self.result.order:
             if lowest is None or job.priority <= lowest:
                 break
             shape = (job.namespace, job.priority, *shape_of(job))
@@ -314,7 +310,7 @@ class _Cycle:
     ) -> bool:
         """Choose GPUs for a job, and whom to end there; tell whether that helps it."""
         memory = self._memory
-        higher = {j.id for j in self._result.order if j.priority >= job.priority}
+        higher = {j.id for j in self.result.order if j.priority >= job.priority}
         spared = {
             gpu
             for owner, theirs in self._holds.items()
@@ -343,10 +339,10 @@ class _Cycle:
             until = memory.victims.add(victim.job, self._now, self._grace)
             self._again((until - self._now).total_seconds())
         if running:
-            self._result.preemptions.append(Preemption(job, names, running))
+            self.result.preemptions.append(Preemption(job, names, running))
         return True
 
-    async def _ask_policy(self, guard: Guard) -> Guard:
+    async def ask_policy(self, guard: Guard) -> Guard:
         """Ask the policy about the GPUs that nobody is held for; check its answer.
 
         Returns
@@ -354,7 +350,7 @@ class _Cycle:
         Guard
             With the partition as it is after the policy has thought.
         """
-        result, runner = self._result, self._memory.runner
+        result, runner = self.result, self._memory.runner
         taken = {job.id for job, _ in result.placed} | self._holds.keys()
         jobs = [job for job in result.order if job.id not in taken]
         gpus = tuple(self._unheld(guard.remaining()))
@@ -364,20 +360,20 @@ class _Cycle:
             self._partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self._now
         )
         answer = await runner.decide(snapshot)
-        guard = self._guard()
+        guard = self.guard()
         verdict = guard.check(answer.placements, snapshot)
         if verdict.broken and not answer.failure:
             runner.rejected += len(verdict.broken)
             failure = f"policy {answer.policy} broke a rule: {verdict.broken[0].why}"
             answer = await runner.fall_back(snapshot, failure)
-            guard = self._guard()
+            guard = self.guard()
             verdict = guard.check(answer.placements, snapshot)
         result.answer = answer
         result.placed += verdict.accepted
         return guard
 
-    def _explain(self, guard: Guard, placed: set[str]) -> None:
-        result, partition = self._result, self._partition
+    def explain(self, guard: Guard, placed: set[str]) -> None:
+        result, partition = self.result, self._partition
         reasons = WaitingReasons(
             guard.capacity,
             guard.gpus,

@@ -47,3 +47,25 @@ def test_each_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target, *_ in commands(page, "make"):
         assert f"\n{target}:" in makefile, target
+
+
+FILES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in (
+        "crds",
+        "docs",
+        "examples",
+        "manifests",
+        "operator",
+        "policies",
+        "tests",
+        "tools",
+    )
+    for path in (ROOT / folder).rglob("*.*")
+]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_module_that_a_page_names_exists(page: Path) -> None:
+    for name in re.findall(r"`([\w./]+/[\w.]+\.py|\w+\.py)`", page.read_text()):
+        assert any(f"/{file}".endswith(f"/{name}") for file in FILES), name

@@ -1,4 +1,4 @@
-"""The report as Markdown: first of all what could not be run, and why."""
+"""The report as Markdown. It starts with what could not be run, and why."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ __all__ = ["COMMAND", "render"]
 COMMAND = "make test-gpu"
 _WIDTH = 100
 _HOW = (
-    f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, `python3` with pynvml "
-    "(nvidia-ml-py) and torch; without make: "
+    f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, and `python3` with pynvml "
+    "(nvidia-ml-py) and torch. Without make, run "
     "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to ten minutes and "
     "replaces this page."
 )
 _MADE = (
-    f"Made by `{COMMAND}`, which uses Python, pynvml and torch as found on the GPU's machine, "
-    "changes no setting of the GPU and leaves nothing behind. The same in JSON: "
-    "`gpu-acceptance.json`."
+    f"Written by `{COMMAND}`, which uses the Python, pynvml and torch of the machine, changes no "
+    "setting of the GPU and leaves nothing behind. `gpu-acceptance.json` has the same data."
 )
 
 
@@ -59,7 +58,7 @@ def _not_run(report: Report) -> list[str]:
     if report.absent:
         reasons = [fill(f"- {reason}", _WIDTH, subsequent_indent="  ") for reason in report.absent]
         return [
-            "**Not run: nothing below has been seen on a real GPU.** The reason:",
+            "**Not run: none of these checks has run on a real GPU.** The reason:",
             "",
             *reasons,
             "",
@@ -69,10 +68,10 @@ def _not_run(report: Report) -> list[str]:
     missed = [r for r in report.results if r.outcome is Outcome.NOT_RUN]
     failed = [r for r in report.results if r.outcome is Outcome.FAILED]
     if not missed and not failed:
-        return ["Everything was run, and everything passed.", ""]
+        return ["All checks ran, and all of them passed.", ""]
     lines = []
     if missed:
-        lines += ["**Could not be run, or not all of it:**", ""]
+        lines += ["**Not run, or only in part:**", ""]
         lines += [f"- {r.check}: {r.reason}" for r in missed]
     if failed:
         lines += ["", "**Failed:**", "", *(f"- {r.check}: {r.reason}" for r in failed)]
@@ -87,7 +86,7 @@ def _section(result: Result, *, ran: bool) -> Iterable[str]:
     if ran:
         yield fill(f"{_outcome(result)}{': ' if result.reason else ''}{result.reason}", _WIDTH)
         yield ""
-    yield fill(f"What is done: {result.done}", _WIDTH)
+    yield fill(f"Procedure: {result.done}", _WIDTH)
     yield ""
     yield fill(f"Expected: {result.expected}", _WIDTH)
     if result.figures:
@@ -106,7 +105,7 @@ def _table(table: Table) -> Iterable[str]:
 
 def _cell(value: Any) -> str:
     if value is None:
-        return "not told"
+        return "not reported"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "nothing"
     if isinstance(value, bool):

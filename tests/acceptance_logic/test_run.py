@@ -205,7 +205,7 @@ def test_a_report_of_absence_opens_with_the_reason(tmp_path: Path) -> None:
     assert main(["--absent", "no GPU machine was lent", "--out", str(tmp_path)]) == 2
     text = (tmp_path / "gpu-acceptance.md").read_text()
     assert text.splitlines()[2:5] == [
-        "**Not run: nothing below has been seen on a real GPU.** The reason:",
+        "**Not run: none of these checks has run on a real GPU.** The reason:",
         "",
         "- no GPU machine was lent",
     ]
@@ -222,7 +222,7 @@ def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:
     write(report, tmp_path)
     lines = render(report).splitlines()
     assert lines[2:9] == [
-        "**Could not be run, or not all of it:**",
+        "**Not run, or only in part:**",
         "",
         "- two: the MPS program is missing",
         "",

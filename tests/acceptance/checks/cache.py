@@ -129,12 +129,12 @@ def _cache(bench: Bench, findings: Findings) -> None:
 
 CACHE = Check(
     name="cache-table",
-    done="A program that goes over tiles of half the L2 cache several times, of a matrix of 5120 "
-    "to 40960 rows and columns, runs beside another such one and beside one that computes much of "
-    "each number, with MPS and time-sliced.",
-    expected="The kernels are as sensitive to the cache as they are called. Beside the insensitive "
-    "one MPS is faster at every size; beside the sensitive one it gains less, at the largest size "
-    "at least (published: 3.63 against 0.80 of the time without MPS).",
+    done="A program reads tiles of half the L2 cache several times, of a matrix of 5120 to 40960 "
+    "rows and columns. It runs next to a second one of its kind, and next to a program that "
+    "computes much for each number, with MPS and time-sliced.",
+    expected="The kernels differ in their sensitivity to the cache as their names say. Next to the "
+    "insensitive kernel MPS is faster at every size. Next to the sensitive kernel the gain is "
+    "smaller, at least at the largest size (published: 3.63 and 0.80 of the time without MPS).",
     run=_cache,
     seconds=130,
 )

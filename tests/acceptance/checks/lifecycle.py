@@ -101,20 +101,21 @@ def _shown(value: object) -> str:
 
 LIFECYCLE = Check(
     name="mps-start-stop",
-    done="An MPS control daemon is started in directories of its own, a server with it, as "
-    "Partita's agent does; then it is told to quit.",
-    expected="The server becomes ACTIVE within 60 s; after quit neither daemon nor server is left, "
-    "and the agent understands that there is none.",
+    done="An MPS control daemon with a server is started in directories of its own, as Partita's "
+    "agent does it. Then it is asked to quit.",
+    expected="The server becomes ACTIVE within 60 s. After quit, neither the daemon nor the server "
+    "is left, and the agent reports that none is running.",
     run=_lifecycle,
     seconds=20,
     needs_mps=True,
 )
 STATUS = Check(
     name="mps-status",
-    done="The control daemon is asked what the agent asks it, with one client connected, and its "
-    "answers are read by `partita.agent.mps_control`.",
-    expected="One server, ACTIVE, with that one client, read from one command or two at once; a "
-    "PID that is no server's is an error, never a state; a client that ended is gone.",
+    done="The commands of the agent are sent to the control daemon with one client connected, and "
+    "`partita.agent.mps_control` reads the answers.",
+    expected="One server in the state ACTIVE with that one client, read from one command or from "
+    "two at the same time. The PID of a process that is not a server results in an error and not "
+    "in a state. A client that ended is not listed.",
     run=_status,
     seconds=40,
     needs_mps=True,

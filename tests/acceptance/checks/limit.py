@@ -76,11 +76,13 @@ def _limit(bench: Bench, findings: Findings) -> None:
 
 LIMIT = Check(
     name="memory-limit",
-    done="Of two MPS clients one has CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of n MiB, the other of 2n "
-    f"MiB and computes; the first takes blocks of {_CHUNK} MiB until it is refused.",
-    expected=f"The first is refused at n MiB, less what CUDA takes itself (at most {_OWN} MiB), "
-    "by CUDA's out-of-memory error, goes on computing, and may allocate again once it has given "
-    "memory back. The other has more than n MiB, is refused nothing and computes on.",
+    done="Two MPS clients run. CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is n MiB for the first one and 2n "
+    "MiB for the second one, which computes. The first one allocates blocks of "
+    f"{_CHUNK} MiB until an allocation fails.",
+    expected="The allocation of the first client fails at n MiB, minus what CUDA itself uses (at "
+    f"most {_OWN} MiB), with CUDA's out-of-memory error. The client continues to compute, and can "
+    "allocate again after it has freed memory. The second client gets more than n MiB, and none of "
+    "its allocations fails.",
     run=_limit,
     seconds=45,
     needs_mps=True,

@@ -120,11 +120,11 @@ def _pairs(bench: Bench, findings: Findings) -> None:
 
 PAIRS = Check(
     name="pairs",
-    done="Each program is profiled alone; then each pair of them runs together, with MPS and "
-    "time-sliced. The slowdowns are predicted from the profiles by "
-    "`partita_policies.interference`, as the policies do.",
-    expected=f"Half of the predictions are off by at most {_TOLERANCE:.0%}. The model's constants "
-    "were fitted to a table of older GPUs, and cache sensitivity is taken as typical.",
+    done="Each program is profiled alone. Then each pair of them runs together, with MPS and "
+    "time-sliced. `partita_policies.interference` predicts the slowdowns from the profiles, as "
+    "the policies do.",
+    expected=f"Half of the predictions are off by at most {_TOLERANCE:.0%}. The constants of the "
+    "model were fitted to a table of older GPUs, and a typical cache sensitivity is assumed.",
     run=_pairs,
     seconds=150,
 )

@@ -100,11 +100,11 @@ def _mean(values: list[float | None], scale: float = 1.0) -> float | None:
 
 PROFILE = Check(
     name="profile",
-    done="A small network is trained for 4 s, rests for 3 s and is trained for 4 s more, "
-    "while the agent's own code samples NVML 10 times a second and makes a profile of it.",
-    expected="Memory is what torch holds and CUDA's context (at most 1 GiB); training shows as "
-    "busier than the pause; the steps stay within their bound. What the GPU cannot tell is left "
-    "out.",
+    done="A small network is trained for 4 s, pauses for 3 s and is trained for 4 s again, while "
+    "the agent's code samples NVML 10 times a second and computes a profile.",
+    expected="The memory is what torch holds plus CUDA's context (at most 1 GiB). The utilization "
+    "during the training is higher than during the pause. The number of steps stays within its "
+    "bound. Values that the GPU does not report are omitted.",
     run=_profile,
     seconds=35,
 )

@@ -11,7 +11,7 @@ import pytest
 from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
-from partita_testcluster.nodes.simulated_agent import Cluster
+from partita_testcluster.nodes.simulated_agent import SimulatedCluster
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -53,7 +53,7 @@ class Node:
     def __init__(self, api: FakeAPI, tasks: asyncio.TaskGroup) -> None:
         clock = Clock(100.0)
         self.machine = Machine(NodeSpec("n", gpus=1), api, clock)
-        self.kubelets = Kubelets(Cluster(api, clock, {"n": self.machine}, tasks), {})
+        self.kubelets = Kubelets(SimulatedCluster(api, clock, {"n": self.machine}, tasks), {})
         self.observe = self.kubelets.observe_pod
 
     @property

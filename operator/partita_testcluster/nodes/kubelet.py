@@ -15,7 +15,7 @@ from partita_testcluster.nodes.container_logs import ContainerLog, PodLogs
 from partita_testcluster.nodes.gpu import GIB, Ended
 from partita_testcluster.nodes.node import Machine, SimulatedDevice
 from partita_testcluster.nodes.scheduler import Wants, place, why_not
-from partita_testcluster.nodes.simulated_agent import Cluster, SimulatedAgent
+from partita_testcluster.nodes.simulated_agent import SimulatedAgent, SimulatedCluster
 from partita_testcluster.nodes.simulated_pods import (
     GATED,
     BadPodError,
@@ -70,7 +70,7 @@ class Kubelets:
         The logs of the Pods; kept up to date.
     """
 
-    def __init__(self, cluster: Cluster, logs: PodLogs) -> None:
+    def __init__(self, cluster: SimulatedCluster, logs: PodLogs) -> None:
         self._cluster = cluster
         self._logs = logs
         self._profiles = SimulatedProfiles(cluster.api)

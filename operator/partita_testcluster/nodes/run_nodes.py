@@ -16,7 +16,7 @@ from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
-from partita_testcluster.nodes.simulated_agent import Cluster
+from partita_testcluster.nodes.simulated_agent import SimulatedCluster
 
 __all__ = ["run_nodes"]
 
@@ -96,7 +96,7 @@ async def _simulate(
     logs: PodLogs = {}
     kubelet_api = KubeletAPI(logs)
     async with asyncio.TaskGroup() as tasks:
-        cluster = Cluster(api, clock, machines, tasks)
+        cluster = SimulatedCluster(api, clock, machines, tasks)
         kubelets = Kubelets(cluster, logs)
         try:
             await kubelet_api.start()

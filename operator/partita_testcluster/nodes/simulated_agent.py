@@ -18,7 +18,7 @@ from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used
 from partita_testcluster.nodes.simulated_pods import Server
 
-__all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "Cluster", "SimulatedAgent"]
+__all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "SimulatedAgent", "SimulatedCluster"]
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ class SimulatedAgent:
     """
 
     def __init__(
-        self, server: Server, device: SimulatedDevice, machine: Machine, cluster: "Cluster"
+        self, server: Server, device: SimulatedDevice, machine: Machine, cluster: "SimulatedCluster"
     ) -> None:
         self._server = server
         self.device = device
@@ -264,7 +264,7 @@ class SimulatedAgent:
 
 
 @dataclass(slots=True)
-class Cluster:
+class SimulatedCluster:
     """What all parts of the simulation share.
 
     Parameters

@@ -1,4 +1,4 @@
-"""The examples that ship with Partita, and how each of their jobs is to end."""
+"""The examples that are installed with Partita, and how each of their jobs must end."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +24,14 @@ class Examples:
     """The objects of the example files, in the order in which to apply them."""
 
     before: tuple[Json, ...]
-    """Namespaces, partitions and whatever else is no job."""
+    """Namespaces, partitions and other objects that are not jobs."""
     jobs: tuple[Json, ...]
     partition: GPUPartition
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnding:
-    """How a job is to end, or why it is to wait for ever."""
+    """How a job must end, or why it must wait."""
 
     phase: Phase
     reason: str = ""
@@ -43,7 +43,7 @@ def load_examples(policy: str | None = None) -> Examples:
     Parameters
     ----------
     policy
-        Put in charge instead of the one that the partition names, without its parameters.
+        Replaces the active policy of the partition and its parameters.
     """
     package = Path(partita.__file__).parent
     folder = next(
@@ -68,7 +68,7 @@ def load_examples(policy: str | None = None) -> Examples:
 
 
 def work_of(job: SharedGPUJob) -> Work:
-    """Return what a job does when it has a GPU to itself: what simulated nodes read."""
+    """Return the work of a job on a GPU of its own, as simulated nodes read it."""
     template = job.spec.template.unpack()
     pod = {
         "metadata": {
@@ -83,7 +83,7 @@ def work_of(job: SharedGPUJob) -> Work:
 
 
 def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int) -> ExpectedEnding:
-    """Tell how a job ends if all goes well, from what its YAML says.
+    """Return how a job ends, as far as its YAML determines it.
 
     Parameters
     ----------

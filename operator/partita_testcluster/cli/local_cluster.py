@@ -1,4 +1,4 @@
-"""A cluster to try things in: the embedded API server, simulated nodes, and the real operator."""
+"""A cluster on this machine: the embedded API server, simulated nodes, the real operator."""
 
 import asyncio
 import sys
@@ -28,12 +28,12 @@ _STOP_WITHIN: Final = 5.0
 
 @dataclass(slots=True)
 class Sandbox:
-    """A cluster that lasts as long as its context."""
+    """A cluster that exists as long as its context."""
 
     kube: Kube
     kubeconfig: Path
     log: Path
-    """What the operator says."""
+    """The operator's log."""
     operator: asyncio.subprocess.Process
     nodes: asyncio.Task[None]
 

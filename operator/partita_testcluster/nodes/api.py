@@ -1,7 +1,7 @@
 """Raw JSON calls over the official client's connection: everything that the nodes write.
 
 Calls are repeated, ever more slowly, while the API server is away, overloaded or failing; what it
-refuses for good is an `ApiError`.
+rejects is an `ApiError`.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class APIServer:
         """Call until there is an answer; a PATCH is a JSON merge patch.
 
         A patch's conflict is repeated, too: either it was with another's write, or the object is
-        another by now (name its `metadata.uid` to touch no other), which a watch will tell.
+        another by now (name its `metadata.uid` to touch no other), which a watch reports.
 
         Raises
         ------

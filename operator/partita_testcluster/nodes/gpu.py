@@ -219,7 +219,7 @@ class SimulatedGPU:
         Returns
         -------
         list of Ended
-            The jobs that ended meanwhile, in order of time.
+            The jobs that ended until then, in order of time.
         """
         ended: list[Ended] = []
         while self.jobs:

@@ -35,13 +35,13 @@ __all__ = ["Kubelets"]
 log = structlog.get_logger(__name__)
 
 _LOST: Final = Exit(137, "The node was restarted", "ContainerStatusUnknown")
-"""What kubelet finds after its machine's restart."""
+"""The status that kubelet writes after its machine has restarted."""
 
 Body = dict[str, Any]
 
 
 class _NoDeviceError(Exception):
-    """A Pod is bound to a machine that does not have what it asks for."""
+    """A Pod is bound to a machine without the devices that it asks for."""
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Kubelets:
     Parameters
     ----------
     cluster
-        What they are part of.
+        The state that all parts of the simulation share.
     logs
         The logs of the Pods; kept up to date.
     """
@@ -93,7 +93,7 @@ class Kubelets:
             return
         if deleted:
             self._lose(machine)
-        elif not machine.up:  # somebody wants it back
+        elif not machine.up:  # the Node was created again
             log.info("node back", node=machine.spec.name)
             machine.up = True
             self._cluster.tasks.create_task(self._start_again(machine))
@@ -117,9 +117,9 @@ class Kubelets:
             return
         pod, run = parse_pod(body), self._runs.get(uid)
         if pod.ended and run is not None:
-            self._forget(pod.uid)  # as was written, or by somebody else
+            self._forget(pod.uid)  # by this kubelet's own write or another's
             if pod.deleted and not run.leaving:
-                self._consider(pod)  # both was heard of at once, after a watch had broken
+                self._consider(pod)  # its end and its deletion arrived together
         elif run is None:
             self._consider(pod)
         else:
@@ -130,14 +130,14 @@ class Kubelets:
                 run.task = self._cluster.tasks.create_task(self._remove(pod, run.agent))
 
     def close(self) -> None:
-        """Stop here: Pods and GPUs stay, in the API, as they are."""
+        """Stop the simulation; the objects in the API stay as they are."""
         self._waiting.clear()
         for machine in self._cluster.machines.values():
             for device in machine.devices:
                 device.stop_all("")
 
     def _consider(self, pod: SimulatedPod) -> None:
-        """Schedule, run or remove a Pod, if that is for us to do."""
+        """Schedule, run or remove a Pod, if that is due here."""
         machine = self._cluster.machines.get(pod.node)
         if pod.deleted:
             if machine is not None and machine.up:
@@ -153,38 +153,38 @@ class Kubelets:
     # The scheduler.
 
     def _place(self, pod: SimulatedPod) -> bool:
-        rooms = [machine.capacity for machine in self._cluster.machines.values() if machine.up]
-        room = None if pod.gated else place(pod.wants, rooms)
-        if room is not None:
+        nodes = [machine.capacity for machine in self._cluster.machines.values() if machine.up]
+        node = None if pod.gated else place(pod.wants, nodes)
+        if node is not None:
             del self._waiting[pod.uid]
-            self._admit(pod, self._cluster.machines[room.name])
-        elif (why := GATED if pod.gated else why_not(pod.wants, rooms)) != pod.unschedulable:
+            self._admit(pod, self._cluster.machines[node.name])
+        elif (why := GATED if pod.gated else why_not(pod.wants, nodes)) != pod.unschedulable:
             pod.unschedulable = why
             self._cluster.tasks.create_task(self._write_status(pod, unschedulable(pod, why)))
-        return room is not None
+        return node is not None
 
     def _retry(self) -> None:
-        """Try the waiting Pods again: there is more room."""
+        """Try the waiting Pods again: a resource was freed."""
         refused: list[Wants] = []
         for pod in list(self._waiting.values()):
             if pod.wants not in refused and not self._place(pod):
                 refused.append(pod.wants)
 
-    # Pods' lives.
+    # Running Pods.
 
     def _admit(self, pod: SimulatedPod, machine: Machine) -> None:
         machine.capacity.used.update(pod.wants.resources)
         run = self._runs[pod.uid] = _PodRun(pod, machine)
-        run.task = self._cluster.tasks.create_task(self._live(run))
+        run.task = self._cluster.tasks.create_task(self._run_pod(run))
 
-    async def _live(self, run: _PodRun) -> None:
+    async def _run_pod(self, run: _PodRun) -> None:
         """Bind a Pod, run it, and write what happens."""
         pod = run.pod
         meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
         if not pod.node and not await self._call("POST", f"{pod.path}/binding", binding):
-            await asyncio.sleep(1)  # gone, or bound by somebody else: the watch tells meanwhile
+            await asyncio.sleep(1)  # deleted, or bound by another: the watch reports it
             self._free(run)
             del self._runs[pod.uid]
             self._consider(run.pod)
@@ -254,7 +254,7 @@ class Kubelets:
     def _start(self, run: _PodRun, task: PodTask, started: datetime) -> list[asyncio.Future[Ended]]:
         """Start a job's work on its GPUs."""
         pod, work = run.pod, task.work
-        # What it met before a restart of this program is unknown: as if it had been alone.
+        # How fast it ran before a restart of this program is unknown: take full speed.
         done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
         done = max(0.0, done * self._cluster.clock.speed)
         run.log.write(f"simulated: {pod.program}")
@@ -293,7 +293,10 @@ class Kubelets:
         await self._write_status(pod, pod_status(pod, started, end))
 
     async def _call(self, method: str, path: str, body: Body) -> bool:
-        """Call about a Pod; what is refused (it is gone, as a rule) is left to the watch."""
+        """Call the API about a Pod; return whether the call was accepted.
+
+        A refusal mostly means that the Pod is gone, which the watch reports.
+        """
         try:
             await self._cluster.api.call(method, path, body)
         except ApiError as error:
@@ -314,7 +317,7 @@ class Kubelets:
         self._free(run)
 
     def _free(self, run: _PodRun) -> None:
-        """Give back what a Pod holds."""
+        """Release what a Pod holds."""
         if not run.holds:
             return
         run.holds = False
@@ -330,16 +333,16 @@ class Kubelets:
         self._retry()
 
     async def _remove(self, pod: SimulatedPod, agent: SimulatedAgent | None = None) -> None:
-        """Let a Pod go that is being deleted."""
+        """Finish the deletion of a Pod."""
         if agent is not None:
             await agent.stop_reporting()
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         await self._call("DELETE", pod.path, options)
 
-    # Machines' lives.
+    # Lost and restarted machines.
 
     def _lose(self, machine: Machine) -> None:
-        """Forget what ran on a machine that is no more; nobody is told."""
+        """Forget what ran on a lost machine; nothing is written about it."""
         log.warning("node gone", node=machine.spec.name)
         machine.up = False  # first of all: from now on it is silent
         machine.rebooted = True

@@ -1,4 +1,4 @@
-"""A simulated machine: its GPUs, and the Node object that tells the cluster of them."""
+"""A simulated machine: its GPUs, and the Node object that announces them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ __all__ = [
 
 NODES: Final = "/api/v1/nodes"
 PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
-"""What a simulated node has beside its GPUs, if nothing else is said."""
+"""The resources of a simulated node beside its GPUs, by default."""
 _PRODUCTS: Final = {
     40: ("NVIDIA A100-SXM4-40GB", 108),
     80: ("NVIDIA A100-SXM4-80GB", 108),
@@ -145,7 +145,7 @@ class SimulatedDevice:
     Attributes
     ----------
     owner
-        UID of the Pod that holds the whole GPU: a server Pod, or a Pod that shares with nobody.
+        UID of the Pod that holds the whole GPU: a server Pod, or a Pod that does not share it.
     tenants
         The jobs on it by their Pods' UID.
     first_uses
@@ -234,7 +234,7 @@ class Machine:
     rebooted
         Whether it was off since the simulation began, so that nothing from before still runs.
     capacity
-        What it has, and what of it is taken.
+        Its resources, and how much of them is in use.
     kubelet_port
         Where its kubelet serves the logs of its Pods.
     """
@@ -249,7 +249,7 @@ class Machine:
             )
             for i in range(spec.gpus)
         ]
-        # As kubelet does, it goes on naming a resource that nobody offers any more: with 0.
+        # Like kubelet, it reports a resource that is no longer offered with 0.
         slices = {device.resource: 0 for device in self.devices}
         own = {name: parse_amount(name, spec.allocatable[name]) for name in COMMON}
         self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
@@ -274,14 +274,14 @@ class Machine:
         return f"{NODES}/{self.spec.name}"
 
     def observe(self, node: Body) -> None:
-        """Take over what people set on its Node."""
+        """Take over the labels and taints of its Node."""
         spec = node.get("spec") or {}
         self.capacity.labels = node["metadata"].get("labels") or {}
         cordon = [CORDON] if spec.get("unschedulable") else []
         self.capacity.taints = [*(spec.get("taints") or ()), *cordon]
 
     async def register(self) -> None:
-        """Create its Node, or take over the one of its name."""
+        """Create its Node, or take over the Node of its name."""
         meta = {"name": self.spec.name, "labels": self._labels}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         try:
@@ -293,7 +293,7 @@ class Machine:
         await self.publish()
 
     async def publish(self) -> None:
-        """Write what it offers, and that it is alive."""
+        """Write its resources and its heartbeat."""
         async with self._writing:
             devices = {n: str(c) for n, c in self.capacity.capacity.items() if n not in COMMON}
             has = {**self.spec.allocatable, **devices}
@@ -309,5 +309,5 @@ class Machine:
             try:
                 await self._api.call("PATCH", f"{self.path}/status", {"status": status})
             except ApiError as error:
-                if error.status != 404:  # the Node was deleted: the watch tells
+                if error.status != 404:  # the Node was deleted, which the watch reports
                     raise

@@ -1,8 +1,8 @@
-"""Which node has room for a Pod: the part of kube-scheduler that GPU Pods need, without I/O.
+"""Where a Pod fits: the part of kube-scheduler that GPU Pods need, without I/O.
 
-Looked at: CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity, taints
-and tolerations, cordoning. No node has the Pods that a required Pod affinity asks for. Not looked
-at: everything else about other Pods (anti-affinity, spreading, preemption).
+Considered are CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity,
+taints and tolerations, and cordoning. No node has the Pods that a required Pod affinity asks for.
+Not considered is everything else about other Pods (anti-affinity, spreading, preemption).
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedul
 """What cordoning a node means to Pods."""
 _NEW: Final = "node.kubernetes.io/not-ready"
 """Put on new Nodes by the API server and taken off by the node controller; without a controller
-(an API server by itself) it would stay for ever, and these nodes are ready when they say so."""
+(an API server by itself) it would stay, and these nodes are ready when they report so."""
 
 
 COMMON: Final = ("cpu", "memory", "ephemeral-storage")
@@ -43,7 +43,7 @@ class Wants:
 
 @dataclass(slots=True)
 class NodeCapacity:
-    """What of a node decides about Pods."""
+    """The properties of a node that scheduling depends on."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class NodeCapacity:
     used: Counter[str] = field(default_factory=Counter)
 
     def free(self, resource: str) -> int:
-        """Tell how many of a resource are left."""
+        """Return how many of a resource are left."""
         return self.capacity.get(resource, 0) - self.used[resource]
 
     def takes(self, wants: Wants) -> bool:
@@ -60,7 +60,7 @@ class NodeCapacity:
         return not self.refuses(wants)
 
     def refuses(self, wants: Wants) -> str:
-        """Say why a Pod cannot run here now, in kube-scheduler's words; empty where it can."""
+        """Return kube-scheduler's reason why a Pod cannot run here now; empty where it can."""
         for taint in self.taints:
             if not _tolerated(taint, wants.tolerations):
                 if taint["key"] == CORDON["key"]:
@@ -76,17 +76,17 @@ class NodeCapacity:
         return next((f"Insufficient {name}" for name in lacking), "")
 
 
-def place(wants: Wants, rooms: Iterable[NodeCapacity]) -> NodeCapacity | None:
+def place(wants: Wants, nodes: Iterable[NodeCapacity]) -> NodeCapacity | None:
     """Choose the node with the most devices left that a Pod wants; None when none takes it."""
-    fitting = [room for room in rooms if room.takes(wants)]
+    fitting = [node for node in nodes if node.takes(wants)]
     return min(fitting, key=lambda r: (-sum(map(r.free, wants.devices)), r.name), default=None)
 
 
-def why_not(wants: Wants, rooms: Iterable[NodeCapacity]) -> str:
-    """Say why no node takes a Pod, as kube-scheduler does in the condition PodScheduled."""
-    reasons = Counter(room.refuses(wants) for room in rooms)
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    return f"0/{reasons.total()} nodes are available: {told}."
+def why_not(wants: Wants, nodes: Iterable[NodeCapacity]) -> str:
+    """Return why no node takes a Pod, as in the message of the condition PodScheduled."""
+    reasons = Counter(node.refuses(wants) for node in nodes)
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{reasons.total()} nodes are available: {listed}."
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:

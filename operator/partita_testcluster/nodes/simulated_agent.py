@@ -1,4 +1,4 @@
-"""Pretends to be the agent in a server Pod: reports, offers slices, lives through faults."""
+"""Simulates the agent of a server Pod: it reports its GPU, offers slices, and has faults."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What a GPU can suffer; `recovery` is the virtual seconds until it is healthy again."""
+    """A fault of a GPU; `recovery` is the virtual seconds until it is healthy again."""
 
     reason: str
     message: str
@@ -67,13 +67,13 @@ class SimulatedAgent:
     Parameters
     ----------
     server
-        What its Pod is told.
+        The settings of its Pod.
     device
         The GPU.
     machine
         Where the GPU is.
     cluster
-        What it is part of.
+        The state that all parts of the simulation share.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class SimulatedAgent:
         self._machine.capacity.capacity[self.device.resource] = slices
 
     def observe(self) -> None:
-        """Take in that its GPUServer has changed; what an annotation asks for is done once."""
+        """Take in a change of its GPUServer; a fault that it asks for happens once."""
         asked = (self._body["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION, "")
         if asked != self._asked:
             self._asked = asked
@@ -152,7 +152,7 @@ class SimulatedAgent:
             await self.device.changed.wait()
             self.device.changed.clear()
             if self._fault is not None:
-                await self._suffer(self._fault)
+                await self._handle_fault(self._fault)
             elif self._usage() != self._reported:
                 await self._report({})
                 pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
@@ -173,13 +173,13 @@ class SimulatedAgent:
         )
 
     def close(self) -> None:
-        """Stop serving: MPS goes, and takes its clients with it."""
+        """Stop serving: MPS ends, and its clients with it."""
         del self._cluster.agents[self._server.name]
         self._offer(0)
         self.device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
 
     async def stop_reporting(self) -> None:
-        """Say that the GPU is no longer served, unless another agent serves by now."""
+        """Report that the GPU is no longer served, unless another agent serves it."""
         leaving = "deletionTimestamp" in self._body["metadata"]
         if leaving or not self._machine.up or self._server.name in self._cluster.agents:
             return
@@ -192,7 +192,7 @@ class SimulatedAgent:
         )
         await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped"))
 
-    async def _suffer(self, fault: _Fault) -> None:
+    async def _handle_fault(self, fault: _Fault) -> None:
         """Report a fault, lose the clients, wait until they are released, recover."""
         self._log.warning("faulted", reason=fault.reason)
         self._offer(0)
@@ -203,8 +203,8 @@ class SimulatedAgent:
         self.device.stop_all(f"CUDA error: {fault.error}")
         await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
         await self._cluster.clock.sleep(fault.recovery)
-        self.device.stop_all(f"CUDA error: {fault.error}")  # those that were bound meanwhile
-        with suppress(ApiError):  # deleted meanwhile
+        self.device.stop_all(f"CUDA error: {fault.error}")  # jobs that were bound during the fault
+        with suppress(ApiError):  # the GPUServer was deleted
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
         self._fault = None
@@ -215,7 +215,7 @@ class SimulatedAgent:
         self._log.info("recovered", reason=fault.reason)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
-        """Wait for something to hold; not for ever."""
+        """Wait until a condition holds, or the time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -240,7 +240,7 @@ class SimulatedAgent:
     async def _report(
         self, status: Body, message: str = "", **conditions: tuple[bool, str]
     ) -> None:
-        """Write the use, and what else is new."""
+        """Write the use, and other fields of the status."""
         self._reported = self._usage()
         usage = self._reported["usage"]
         left = self._reported_jobs - usage["jobs"].keys()

@@ -1,4 +1,4 @@
-"""Pods as a simulated node sees them: what they ask for and do, and what it writes of them.
+"""Pods on simulated nodes: what they ask for, what they do, and the statuses that are written.
 
 Annotations that a Pod's author writes (all optional):
 
@@ -50,7 +50,7 @@ Body = dict[str, Any]
 
 _SIM: Final = "sim.partita.dev/"
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
-"""As the API server says it of a new Pod (pkg/registry/core/pod/strategy.go)."""
+"""The message that the API server writes for a new Pod (pkg/registry/core/pod/strategy.go)."""
 _SCHEDULER: Final = "default-scheduler"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -94,7 +94,7 @@ def owner_of(body: Mapping[str, Any], kind: str) -> Mapping[str, str]:
 
 
 class SimulatedPod:
-    """A Pod of the API server, as far as a node that only pretends to run it needs it.
+    """A Pod of the API server, as far as a simulated node needs it.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class SimulatedPod:
     not_starting
         Why it never starts; empty if it does.
     deleted
-        Whether somebody wants it gone.
+        Whether it is being deleted.
     ended
         Whether it has ended.
     unschedulable
@@ -179,7 +179,7 @@ class SimulatedPod:
         }
 
     def server(self) -> Server:
-        """Read what a server Pod's containers are told.
+        """Read the settings of a server Pod's containers.
 
         Raises
         ------
@@ -261,11 +261,11 @@ def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) ->
     if end is not None:
         status["phase"] = "Failed" if end.code else "Succeeded"
         reason = end.reason or ("Error" if end.code else "Completed")
-        told = {"reason": reason, "message": end.message}
+        why = {"reason": reason, "message": end.message}
         if not end.admitted:
-            return {"metadata": {"uid": pod.uid}, "status": status | told}
+            return {"metadata": {"uid": pod.uid}, "status": status | why}
         times = {"startedAt": since, "finishedAt": now}
-        state = {"terminated": {"exitCode": end.code} | told | times}
+        state = {"terminated": {"exitCode": end.code} | why | times}
     ready = end is None
     status["conditions"] = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}]
     status["containerStatuses"] = [

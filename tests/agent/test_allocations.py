@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
 import structlog
 
-from partita.agent.allocations import AllocationReader
+from partita.agent.allocations import (
+    AllocatedPod,
+    AllocationReader,
+    AttemptAllocation,
+    allocated_pod,
+)
 from partita.agent.enforcement import Enforcement
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.running_jobs import RunningJobs
@@ -66,3 +72,42 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     (said,) = [entry for entry in logs if entry["event"] == "GPUServer unreadable"]
     assert said["server"] == "p-0"
     assert said["problem"].startswith("status.allocations: ")
+
+
+TRAIN = AttemptAllocation("uid", "team-a", "train", 1, 1 << 30)
+
+
+def pod_body(*owners: str, resource: str = "gpu.partita.dev/00000001") -> dict[str, Any]:
+    references = [{"uid": uid, "controller": True} for uid in owners]
+    limits = {resource: "1"}
+    return {
+        "metadata": {
+            "uid": "pod-uid",
+            "ownerReferences": references,
+            "annotations": {"partita.dev/application": "resnet"},
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
+
+
+@pytest.mark.parametrize("owners", [("uid",), ()])
+def test_the_pod_of_a_job_is_known_by_its_owner_and_its_slots(owners: tuple[str, ...]) -> None:
+    devices = frozenset({"gpu.partita.dev/00000001"})
+    found = allocated_pod(pod_body(*owners), TRAIN)
+    assert found == AllocatedPod("pod-uid", "resnet", devices)
+
+
+def test_a_pod_of_another_owner_or_without_slots_does_not_use_the_allocation() -> None:
+    assert allocated_pod(pod_body("other"), TRAIN) is None
+    assert allocated_pod(pod_body("uid", resource="cpu"), TRAIN) is None
+
+
+async def test_only_attempts_that_left_the_ledger_are_removed() -> None:
+    server = Server()
+    ledger = AllocationReader(cast("Kube", server), "p-0")
+    assert await ledger.read() == []
+    assert await ledger.read() == []
+    server.allocations = {"uid": ALLOCATIONS["uid"] | {"attempt": 2}}
+    ((removed, _),) = await ledger.read()
+    assert removed.key == ("uid", 1)
+    assert list(ledger.allocations) == [("uid", 2)]

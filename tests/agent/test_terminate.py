@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from typing import cast
 
 import pytest
 
@@ -48,6 +49,15 @@ async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
     mps = MPSControl(str(fake_gpus.folder / "pipe"), asyncio.Lock())
     assert "Cannot find MPS control daemon" in await terminate(program.pid, same, mps)
     assert program.poll() is None
+
+
+async def test_under_mps_a_process_that_got_the_pid_of_a_client_is_left_alone():
+    class Control:
+        async def servers(self) -> list[int]:
+            raise AssertionError("MPS must not be asked")
+
+    mps = cast("MPSControl", Control())
+    assert await terminate(7, lambda: False, mps) == ""
 
 
 async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seconds(

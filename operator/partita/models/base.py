@@ -198,7 +198,7 @@ Time = Annotated[
 
 
 Shared = Annotated[str, AfterValidator(intern)]
-"""A text that stands in many objects, or often in one: in memory it is there once."""
+"""A text that occurs in many objects, or often in one: kept in memory once."""
 
 
 def at_most(**limits: int) -> JsonDict:
@@ -237,8 +237,8 @@ def keyed_by(key: str) -> JsonDict:
 
 
 ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
-"""Schema extension of an object with one writer: the API server keeps no owner of each field in it,
-which is the dearest part of a write to many."""
+"""Schema extension of an object with one writer. The API server then keeps no owner of each of its
+fields, which is the most expensive part of a write."""
 
 
 _GIVEN: set[str] = set()
@@ -260,16 +260,16 @@ class Model(BaseModel):
 
     @override
     def model_post_init(self, _: object) -> None:
-        """Forget which fields were given: nobody asks, and it was half of a job's memory."""
+        """Drop the set of given fields: it is unused, and was half of a job's memory."""
         object.__setattr__(self, "__pydantic_fields_set__", _GIVEN)
 
     def dump(self) -> dict[str, Any]:
-        """Write it as the API server wants it: camelCase, without what is unset."""
+        """Return it as for the API server: camelCase, without unset fields."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 class OwnerReference(Model):
-    """The object that this one belongs to and goes with."""
+    """The owner of the object, with which it is deleted."""
 
     api_version: str = ""
     kind: str = ""
@@ -279,7 +279,7 @@ class OwnerReference(Model):
 
 
 def _without_kubectl_s(annotations: dict[str, str]) -> dict[str, str]:
-    """Leave out kubectl's copy of the whole object, which is as long as all the rest."""
+    """Remove kubectl's copy of the object, which is as long as the rest."""
     return {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
 
 
@@ -308,7 +308,7 @@ class Resource(Model):
 
     @classmethod
     def parse(cls, body: Any) -> Self:
-        """Read an object of the API server.
+        """Parse an object of the API server.
 
         Raises
         ------
@@ -344,21 +344,21 @@ class Condition(Model):
     """One aspect of an object's state, as in Kubernetes' own conditions."""
 
     type: Annotated[Shared, Field(max_length=316)]
-    """What it is about, such as `Ready`."""
+    """The aspect, such as `Ready`."""
     status: Literal["True", "False", "Unknown"]
     """Whether it holds."""
     reason: Annotated[Shared, Field(max_length=1024)] = ""
-    """A word for programs: why it holds or not."""
+    """Why it holds or not, as one word for programs."""
     message: Annotated[Shared, Field(max_length=_LONGEST_MESSAGE)] = ""
-    """A sentence for people: why, and what to do."""
+    """Why it holds or not and what to do, as a sentence."""
     last_transition_time: Time | None = None
     """When `status` last changed."""
     observed_generation: Count | None = None
-    """The `metadata.generation` that it speaks of."""
+    """The `metadata.generation` to which it belongs."""
 
 
 READABLE = "Readable"
-"""Type of the condition of an object that the operator cannot read. One that can be has none."""
+"""Type of the condition that only an object has that the operator cannot parse."""
 
 Conditions = Annotated[
     tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})
@@ -368,7 +368,7 @@ Conditions = Annotated[
 def set_condition(
     conditions: Sequence[Condition], new: Condition, now: datetime
 ) -> tuple[Condition, ...]:
-    """Put a condition in place of the one of its type; its time stays unless its status changes."""
+    """Replace the condition of its type; its time changes with its status only."""
     old = next((c for c in conditions if c.type == new.type), None)
     since = (
         old.last_transition_time if old is not None and old.status == new.status else None

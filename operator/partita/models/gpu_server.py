@@ -1,4 +1,4 @@
-"""GPUServer: one carved GPU, what its agent reports, and the ledger of what is allocated on it."""
+"""GPUServer: one GPU of a partition, the report of its agent, and the ledger of allocations."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class GPUServerSpec(Model):
-    """What the operator wants of the GPU."""
+    """The desired state, written by the operator."""
 
     partition: Annotated[
         str,
@@ -49,7 +49,7 @@ class GPUServerSpec(Model):
             ),
         ),
     ]
-    """The GPUPartition that it belongs to."""
+    """The GPUPartition to which the GPU belongs."""
     mode: SharingMode = SharingMode.MPS
     """How jobs share the GPU."""
     max_jobs: Annotated[int, Field(ge=1, le=128)] = 16
@@ -57,24 +57,24 @@ class GPUServerSpec(Model):
     unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
     """What the agent does with processes in Pods that use the GPU without an allocation."""
     drain_since: Time | None = None
-    """Since when it takes no more jobs; those on it are queued again once the partition's
-    drainTimeout is over. Unset lets it take jobs; `kubectl partita drain` sets it."""
+    """Since when the GPU takes no more jobs. Its jobs are queued again after the partition's
+    drainTimeout. Unset lets it take jobs; `kubectl partita drain` sets it."""
     drain_reason: Annotated[str, Field(pattern="^NodeMaintenance$", max_length=64)] | None = None
-    """Why the operator set `drainSince`; unset where somebody else did. `NodeMaintenance`: a label
-    of the node asks GPU clients to leave it, as NVIDIA's GPU Operator does for a driver upgrade.
-    Once no job is on the GPU its server Pod is deleted. When the label is gone, the operator unsets
-    both fields, and a GPU is taken again."""
+    """Why the operator set `drainSince`; unset if it did not. `NodeMaintenance`: a label of the
+    node requests that GPU clients leave it, as NVIDIA's GPU Operator does for a driver upgrade.
+    When no job is left on the GPU, its server Pod is deleted. When the label is removed, the
+    operator unsets both fields and acquires a GPU again."""
 
 
 class Allocation(Model):
-    """What one job has allocated."""
+    """The allocation of one job."""
 
     namespace: Word
     """The job's namespace."""
     name: Word
     """The job's name."""
     attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
-    """The attempt that it is allocated for."""
+    """The attempt of the job."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     thread_percent: Percent = 100
@@ -84,7 +84,7 @@ class Allocation(Model):
     clients: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """MPS client processes."""
     alone: bool = False
-    """Nothing else may be allocated beside it."""
+    """Whether no other job may be allocated on the GPU."""
     since: Time
     """When it was allocated."""
 
@@ -93,9 +93,9 @@ class MPSStatus(Model):
     """The MPS control daemon of the GPU."""
 
     state: Literal["Starting", "Ready", "Faulted", "Stopped"] = "Starting"
-    """What it answers."""
+    """The state of the daemon."""
     clients: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
-    """Client processes connected."""
+    """Connected client processes."""
 
 
 class JobUsage(Model):
@@ -106,9 +106,9 @@ class JobUsage(Model):
     peak_memory: Amount = 0
     """Most GPU memory so far (bytes, as a quantity)."""
     first_use: Time | None = None
-    """When the attempt used the GPU first, by the node's clock; unset until it does."""
+    """When the attempt first used the GPU, by the node's clock; unset before."""
     excess_processes: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Most MPS clients that the attempt had, where the agent ended one because they were more than
+    """Most MPS clients of the attempt if the agent terminated one because they were more than
     allocated; unset otherwise."""
 
 
@@ -116,33 +116,33 @@ class UnknownProcesses(Model):
     """Processes that use the GPU without an allocation."""
 
     count: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """How many there are."""
+    """Number of processes."""
     in_pods: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """How many of them run in Pods; the others run on the node itself."""
+    """Number of those in Pods; the others run on the node itself."""
     memory: Amount = 0
     """GPU memory that they use (bytes, as a quantity)."""
 
 
 class Usage(Model):
-    """What is used, as the agent measured it last."""
+    """The usage of the GPU, as measured last."""
 
     memory: Amount = 0
     """GPU memory in use (bytes, as a quantity)."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
     """GPU utilisation, percent."""
     unknown_processes: UnknownProcesses | None = None
-    """Processes without an allocation; unset where there are none."""
+    """Processes without an allocation; unset if there is none."""
     jobs: dict[str, JobUsage] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """Use by job UID."""
+    """Usage by job UID."""
 
 
 class GPUServerStatus(Model):
-    """What the agent reports, and what the operator has allocated."""
+    """The report of the agent, and the allocations of the operator."""
 
     pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
-    """UID of the server Pod that the operator made. Only the operator writes it."""
+    """UID of the server Pod that the operator created. Only the operator writes it."""
     node: Word = ""
     """The node that the GPU is on."""
     uuid: Word = ""
@@ -158,44 +158,44 @@ class GPUServerStatus(Model):
     driver_version: Word = ""
     """NVIDIA's driver."""
     max_clients: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """MPS client contexts that the driver serves on the GPU; unset in the other modes."""
+    """MPS client contexts that the driver supports on the GPU; unset in other modes."""
     mps: MPSStatus | None = None
-    """The MPS control daemon; unset in the other modes."""
+    """The MPS control daemon; unset in other modes."""
     usage: Usage | None = None
-    """What is used."""
+    """The usage of the GPU."""
     conditions: Conditions = ()
     """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """The ledger: what is allocated, by job UID. Only the operator writes it."""
+    """The ledger: the allocations by job UID. Only the operator writes it."""
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of this type."""
         return next((c for c in self.conditions if c.type == kind), None)
 
     def holds(self, kind: str) -> bool:
-        """Tell whether the condition of this type is True."""
+        """Return whether the condition of this type is True."""
         condition = self.condition(kind)
         return condition is not None and condition.status == "True"
 
 
 class GPUServer(Resource):
-    """One carved GPU. Made by the operator, reported on by its agent; deleting it drains it."""
+    """One GPU of a partition, created by the operator. Deleting it drains the GPU."""
 
     spec: GPUServerSpec
-    """What the operator wants of the GPU."""
+    """The desired state."""
     status: GPUServerStatus = GPUServerStatus()
-    """What the agent reports, and what the operator has allocated."""
+    """The report of the agent, and the allocations of the operator."""
 
     @property
     def out_of_service_since(self) -> datetime | None:
-        """Since when it is given back or drained; None while it serves."""
+        """Since when it is released or drained; None while it takes jobs."""
         return self.metadata.deletion_timestamp or self.spec.drain_since
 
     @property
     def outlook(self) -> tuple[object, ...]:
-        """All that decides whether, and what, the GPU may take; its use and its ledger do not."""
+        """Everything that determines which jobs the GPU may take, but usage and allocations."""
         status = self.status
         return (
             self.spec,

@@ -55,7 +55,7 @@ Neighbours = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItem
 
 
 class Framework(StrEnum):
-    """Frameworks whose own memory limit is set as well."""
+    """Frameworks whose own memory limit is also set."""
 
     TENSORFLOW = "TensorFlow"
     PYTORCH = "PyTorch"
@@ -65,7 +65,7 @@ class Framework(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a job stands."""
+    """The state of a job."""
 
     QUEUED = "Queued"
     ASSIGNED = "Assigned"
@@ -76,7 +76,7 @@ class Phase(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """Whether the job has come to its end."""
+        """Whether the job has succeeded or failed."""
         return self in {Phase.SUCCEEDED, Phase.FAILED}
 
 
@@ -98,42 +98,42 @@ class Outcome(StrEnum):
 
 
 class OutOfMemoryRetry(Model):
-    """What happens when the program dies because its GPU memory was refused."""
+    """Retries after the program ran out of GPU memory."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often it is started again with more memory."""
+    """How often the job is started again with more memory."""
     growth_percent: Annotated[int, Field(ge=1, le=1000)] = 50
-    """By how many percent its memory grows each time."""
+    """Percent by which its memory is increased each time."""
 
 
 class NotStartedRetry(Model):
-    """What happens when no container of the Pod has started within podStartTimeout."""
+    """Retries after no container of the Pod has started within podStartTimeout."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 5
-    """How often it is started again."""
+    """How often the job is started again."""
 
 
 class Retry(Model):
     """How often a failed job is started again."""
 
     limit: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often after a failure of the program. Attempts that end through no fault of the
-    program (a GPU fault beside other jobs, a lost node, preemption, suspension) do not count. A GPU
-    fault while the job runs alone is a failure of the program."""
+    """How often the job is started again after a failure of the program. Attempts that end for
+    other reasons (a GPU fault while other jobs share the GPU, a lost node, preemption, suspension)
+    do not count. A GPU fault while the job runs alone is a failure of the program."""
     out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
-    """What happens when the program runs out of GPU memory."""
+    """Retries after the program ran out of GPU memory."""
     not_started: NotStartedRetry = NotStartedRetry()
-    """What happens when no container of the Pod has started within podStartTimeout."""
+    """Retries after no container of the Pod has started within podStartTimeout."""
 
 
 @lru_cache
 def _one_of_all(retry: Retry) -> Retry:
-    """Return the one Retry for all jobs that say the same, which is nearly all of them."""
+    """Return one object for all jobs with the same values, which is nearly all of them."""
     return retry
 
 
 class SharedGPUJobSpec(Model):
-    """What the user wants."""
+    """The desired state, written by the user."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -147,47 +147,48 @@ class SharedGPUJobSpec(Model):
     )
 
     partition: Name
-    """The GPUPartition whose GPUs it runs on."""
+    """The GPUPartition on whose GPUs the job runs."""
     application: Annotated[Shared, Field(min_length=1, max_length=63)] | None = None
-    """What the program is called: the key under which its history is kept."""
+    """Name of the program. Its measured usage is stored under this name."""
     gpu_memory: Quantity | None = None
     """GPU memory of the whole job on each of its GPUs (bytes, as a quantity). Unset takes it from
-    the application's history; without history the job runs alone once, to be learnt."""
+    the application's history. Without a history the first run gets a whole GPU so that its usage
+    can be measured."""
     thread_percent: Percent | None = None
-    """Most of a GPU's threads that each process may use, percent; unset is 100."""
+    """Largest share of the GPU's threads that each process may use, in percent; unset is 100."""
     processes: Annotated[int, Field(ge=1, le=60)] = 1
-    """Processes that use the GPU, in all containers together; the memory is divided by it, for
-    MPS limits each process by itself. Under MPS the newest process above it is ended. A GPU serves
-    60 in all from CUDA 13.1 on, 48 before."""
+    """Number of processes that use the GPU, in all containers together. The memory is divided by
+    it, because MPS limits each process separately. Under MPS the newest process above this number
+    is terminated. A GPU serves 60 processes from CUDA 13.1 on, 48 before."""
     gpus: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs on one node; more than one only in a partition with sharing.mode Exclusive."""
     slice: Name | None = None
     """Name of one of the partition's fixed sizes, instead of gpuMemory and threadPercent."""
     expected_duration: Duration | None = None
-    """How long it runs on an idle GPU; unset takes it from the application's history."""
+    """Run time on an idle GPU; unset takes it from the application's history."""
     priority: Priority = 0
-    """Higher goes first, but at most the partition's `maxPriority` (or that of the namespace's
-    quota) counts, which is 0 by default. Below zero its kernels also yield to its neighbours'
-    (MPS)."""
+    """Jobs of a higher priority start first. A value above the partition's `maxPriority` (or that
+    of the namespace's quota), which is 0 by default, counts as that maximum. Under MPS the kernels
+    of a job below zero also yield to those of co-located jobs."""
     suspend: bool = False
-    """Do not run it now; a running one is ended and queued again on resume."""
+    """Do not run the job now. A running job is stopped, and queued again on resume."""
     framework: Framework = Framework.NONE
-    """The framework, whose own memory limit is then set as well."""
+    """The framework whose own memory limit is also set."""
     retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry()
-    """How often it is started again."""
+    """How often the job is started again."""
     active_deadline_seconds: (
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
     ) = None
-    """Seconds after its first start at which it is ended and has failed."""
+    """Seconds after its first start at which the job is stopped and fails."""
     pod_start_timeout: StartTimeout | None = None
-    """How long its Pod may take from its allocation until a container of it (an init container
-    counts) has started; unset takes the partition's. A slow image or volume needs more."""
+    """Longest time from the allocation until a container of the Pod (or an init container) has
+    started; unset takes the partition's. A slow image or volume needs more."""
     ttl_seconds_after_finished: (
         Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
     ) = None
-    """Seconds after its end at which the job is deleted; unset keeps it."""
+    """Seconds after its end at which the job is deleted; unset keeps the job."""
     template: PackedTemplate
-    """The Pod to run; a change takes effect with the next start."""
+    """The Pod to run. A change takes effect at the next start."""
 
 
 class Assignment(Model):
@@ -208,14 +209,14 @@ class Assignment(Model):
     attempt: Count
     """The attempt."""
     beside: Neighbours = ()
-    """Jobs that shared the GPU when it was placed; those of other namespaces are not named."""
+    """Co-located jobs when it was placed; those of other namespaces are not named."""
 
 
 class Attempt(Model):
     """One start of the job."""
 
     number: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
-    """Counts from 1."""
+    """Number of the attempt, from 1."""
     pod: Word = ""
     """The Pod."""
     pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
@@ -227,90 +228,91 @@ class Attempt(Model):
     servers: Words = ()
     """GPUServers on which it was allocated."""
     beside: Neighbours = ()
-    """Jobs that shared the GPU when it was placed; those of other namespaces are not named."""
+    """Co-located jobs when it was placed; those of other namespaces are not named."""
     memory: Amount = 0
     """GPU memory allocated (bytes, as a quantity)."""
     peak_memory: Amount | None = None
     """Most GPU memory used (bytes, as a quantity)."""
     queued_time: Time | None = None
-    """When it began to wait: the job was submitted, or the attempt before had ended."""
+    """When it was queued: the job was submitted, or the previous attempt had ended."""
     booked_time: Time | None = None
     """When the memory was allocated."""
     start_time: Time | None = None
     """When the program started."""
     first_use_time: Time | None = None
-    """When the program used the GPU first, to the second; written with the attempt's end."""
+    """When the program first used the GPU, to the second; written when the attempt ends."""
     end_time: Time | None = None
     """When it ended."""
     outcome: Outcome | None = None
     """How it ended; unset while it runs."""
     reason: Annotated[Shared, Field(max_length=256)] = ""
-    """Kubernetes' own reason for which its Pod did not start or was evicted, such as
-    `ImagePullBackOff` or `OutOfcpu`; else empty."""
+    """Kubernetes' reason why the Pod did not start or was evicted, such as `ImagePullBackOff` or
+    `OutOfcpu`; empty otherwise."""
     exit_code: (
         Annotated[int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))] | None
     ) = None
     """Exit code of the program."""
     fault_suspect: bool | None = None
-    """Whether its program may have caused the GPU fault that ended it. A job that was a suspect
-    twice runs alone."""
+    """Whether the program may have caused the GPU fault that ended the attempt. A job for which
+    this is true twice runs alone from then on."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
-    """What it said last."""
+    """Its last output or error."""
 
 
 class SharedGPUJobStatus(Model):
-    """Where the job stands. Only the operator writes it."""
+    """The observed state. Only the operator writes it."""
 
     model_config = ConfigDict(json_schema_extra=ATOMIC)
 
     observed_generation: Count | None = None
-    """The `metadata.generation` that this status speaks of."""
+    """The `metadata.generation` to which this status belongs."""
     phase: Phase | None = None
-    """Where it stands."""
+    """The state of the job."""
     reason: Annotated[Shared, Field(max_length=256)] = ""
-    """A word for programs: why it waits, or how it ended."""
+    """Why the job waits or how it ended, as one word for programs."""
     message: Annotated[Shared, Field(max_length=4096)] = ""
-    """A sentence for people: why it waits, or how it ended."""
+    """Why the job waits or how it ended, as a sentence."""
     queue_position: (
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
     ) = None
-    """Its place in the partition's queue, counted from 1; refreshed every few seconds."""
+    """Position in the partition's queue, from 1; updated every few seconds."""
     conditions: Conditions = ()
-    """`Scheduled`: it holds a GPU. `Stalled`: only a change of YAML helps. `Complete`, `Failed`:
-    it has come to this end. `PriorityCapped`: it asks for a higher priority than it may have."""
+    """`Scheduled`: the job has a GPU. `Stalled`: it cannot run until an object is changed.
+    `Complete` and `Failed`: it has finished. `PriorityCapped`: it requests a higher priority than
+    it may have."""
     assignment: Assignment | None = None
     """Where it runs."""
     attempts: Annotated[
         tuple[Attempt, ...],
         Field(json_schema_extra={**keyed_by("number"), **at_most(maxItems=1000)}),
     ] = ()
-    """Its starts, the first ones and the last ones where there were very many."""
+    """The attempts; of very many only the first and the last."""
     start_time: Time | None = None
     """When it first started."""
     completion_time: Time | None = None
-    """When it came to its end."""
+    """When it finished."""
     peak_memory: Amount | None = None
     """Most GPU memory used in any attempt (bytes, as a quantity)."""
     bypasses: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] | None = (
         None
     )
-    """Cycles that started jobs from behind it."""
+    """Scheduling cycles that started jobs from behind it in the queue."""
     effective_priority: Priority | None = None
-    """The priority that it is treated as having, where the partition's `maxPriority` or that of
-    the namespace's quota is below `spec.priority`; unset where `spec.priority` counts."""
+    """The priority that applies if the partition's `maxPriority` or that of the namespace's quota
+    is below `spec.priority`; unset if `spec.priority` applies."""
     retry: Annotated[str, Field(max_length=256)] = ""
-    """The value of the annotation `partita.dev/retry` that has been dealt with."""
+    """The last value of the annotation `partita.dev/retry` that was processed."""
     retried_after: (
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
     ) = None
-    """The attempt after which somebody had it retried; the limits count from there."""
+    """The attempt after which a user retried the job; the retry limits count from there."""
 
 
 _FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")
 
 
 def _frozen_while_running() -> JsonDict:
-    """One rule for all fields: each rule costs the API server at every write of a status."""
+    """Return one rule for all fields: each rule is evaluated at every write of a status."""
     idle = (
         "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
         "oldSelf.status.phase in ['Queued', 'Suspended']"
@@ -342,6 +344,6 @@ class SharedGPUJob(Resource):
     )
 
     spec: SharedGPUJobSpec
-    """What the user wants."""
+    """The desired state."""
     status: SharedGPUJobStatus = SharedGPUJobStatus()
-    """Where the job stands."""
+    """The observed state."""

@@ -61,7 +61,7 @@ class SharingMode(StrEnum):
 class Toleration(Model):
     """A taint that server Pods and jobs tolerate, as in a Pod's `tolerations`."""
 
-    # What the API server would refuse in a Pod, said where it is written.
+    # What the API server rejects in a Pod, rejected where it is written.
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
@@ -96,16 +96,16 @@ class Toleration(Model):
 
 
 class GPUSelector(Model):
-    """Which GPUs the partition may take."""
+    """Which GPUs the partition may use."""
 
     products: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
-    """Products, as in the node label `nvidia.com/gpu.product`; empty takes any."""
+    """Products, as in the node label `nvidia.com/gpu.product`; empty selects any."""
     min_memory: Quantity | None = None
-    """Least memory of a GPU (bytes, as a quantity); unset takes any."""
+    """Least memory of a GPU (bytes, as a quantity); unset selects any."""
 
 
 class UnknownProcessesPolicy(StrEnum):
-    """What becomes of processes in Pods that use a GPU without an allocation."""
+    """What happens to processes in Pods that use a GPU without an allocation."""
 
     REPORT = "Report"
     TERMINATE = "Terminate"
@@ -124,21 +124,21 @@ class SharingSpec(Model):
     """Percent of a GPU's memory that is never allocated. A GPU filled past about 93 % starts to
     fail jobs (Son, Kim and Han, section 3.3)."""
     oversubscription: bool = False
-    """Give TensorFlow and JAX jobs unified memory, so that one may use more than its allocation at
-    the price of speed. Other frameworks cannot have it, and their jobs say so."""
+    """Give TensorFlow and JAX jobs unified memory, so that a job may use more than its allocation
+    and becomes slower. Other frameworks do not support it; their jobs have an Event about it."""
     unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
-    """What becomes of processes that use a GPU without an allocation. `Report` counts them in the
-    GPUServer's status. `Terminate` also ends those that run in Pods; processes of the node itself
-    are never ended."""
+    """What happens to processes that use a GPU without an allocation. `Report` counts them in the
+    GPUServer's status. `Terminate` also terminates those that run in Pods; processes of the node
+    itself are never terminated."""
 
 
 class Slice(Model):
-    """A fixed size that a job can take by its name."""
+    """A fixed size that a job can request by name."""
 
     name: Annotated[
         str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
-    """What jobs call it."""
+    """The name by which jobs request it."""
     memory: ListedQuantity
     """GPU memory of the slice (bytes, as a quantity)."""
     thread_percent: Percent = 100
@@ -146,35 +146,35 @@ class Slice(Model):
 
 
 class PolicySpec(Model):
-    """Who decides which job runs beside whom."""
+    """The policy that decides where jobs run."""
 
     name: Name = "fifo"
-    """The policy in charge, by the name of its entry point in the group `partita.policies`."""
+    """The active policy: the name of its entry point in the group `partita.policies`."""
     parameters: Annotated[
         dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
     ] = Field(default_factory=dict)
-    """The policy's own parameters; a wrong one is named in the condition `PolicyHealthy`."""
+    """Parameters of the policy. The condition `PolicyHealthy` names an invalid one."""
     fallback: Name = "fifo"
-    """The policy that decides in a cycle in which the one in charge fails."""
+    """The policy that decides in a cycle in which the active one fails."""
     shadow: Annotated[
         tuple[Name, ...], Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"})
     ] = ()
     """Policies that decide on the same snapshots without effect; see `status.shadow`."""
     model: Annotated[str, Field(max_length=1024)] | None = None
-    """The model file of a learned policy; unset takes the one that ships with Partita."""
+    """The model file of a learned policy; unset uses the model in Partita's image."""
     max_bypasses: Annotated[int, Field(ge=1, le=10000)] = 100
-    """Cycles that may start jobs from behind a waiting job before a GPU is held for it."""
+    """Cycles that may start jobs from behind a waiting job before a GPU is reserved for it."""
 
 
 class Quota(Model):
-    """What one namespace may have of the partition."""
+    """What one namespace may use of the partition."""
 
     namespace: Name
     """The namespace."""
     memory: ListedQuantity | None = None
-    """Most GPU memory that its jobs hold at the same time (bytes, as a quantity)."""
+    """Most GPU memory that its jobs may have allocated at once (bytes, as a quantity)."""
     jobs: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = None
-    """Most jobs that it runs at the same time."""
+    """Most jobs that may run at once."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its share in the queue's order, relative to other namespaces of the partition."""
     max_priority: Priority | None = None
@@ -182,7 +182,7 @@ class Quota(Model):
 
 
 class GPUPartitionSpec(Model):
-    """What the platform team wants."""
+    """The desired state, written by the platform team."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -207,47 +207,47 @@ class GPUPartitionSpec(Model):
     )
 
     gpus: Annotated[int, Field(ge=0, le=10000)]
-    """How many whole GPUs to carve out; `kubectl scale` changes it."""
+    """Number of whole GPUs of the partition; `kubectl scale` changes it."""
     node_selector: Annotated[dict[str, LabelValue], Field(max_length=32)] = Field(
         default_factory=dict
     )
-    """Labels of the nodes whose GPUs may be taken."""
+    """Labels of the nodes whose GPUs may be used."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
-    """Taints of the GPU nodes: the server Pods tolerate them, and the jobs' Pods."""
+    """Taints of the GPU nodes that the server Pods and the jobs' Pods tolerate."""
     gpu_selector: GPUSelector = GPUSelector()
-    """Which GPUs may be taken."""
+    """Which GPUs may be used."""
     sharing: SharingSpec = SharingSpec()
     """How the jobs on one GPU share it."""
     slices: Annotated[
         tuple[Slice, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))
     ] = ()
-    """Fixed sizes. Where there are any, every job gets the smallest that holds its request."""
+    """Fixed sizes. If there are any, each job gets the smallest that is large enough."""
     policy: PolicySpec = PolicySpec()
-    """Who decides which job runs beside whom."""
+    """The policy that decides where jobs run."""
     allowed_namespaces: LabelSelector | None = None
-    """Labels of the namespaces whose jobs are served; unset serves all."""
+    """Labels of the namespaces whose jobs may run here; unset allows all."""
     quotas: Annotated[
         tuple[Quota, ...], Field(max_length=1000, json_schema_extra=keyed_by("namespace"))
     ] = ()
-    """What single namespaces may have; one that is not listed is bounded by the GPUs alone."""
+    """Quotas of namespaces. A namespace that is not listed has no limit but the GPUs."""
     preemption: Literal["Never", "LowerPriority"] = "Never"
-    """`LowerPriority`: a job that does not fit ends running jobs of lower effective priority; they
-    are queued again, and it does not count as their failure."""
+    """`LowerPriority`: for a job that does not fit, running jobs of lower effective priority are
+    stopped. They are queued again, and it does not count as a failure."""
     preemption_grace_period: Duration = 60.0
     """Longest time that the Pod of a preempted job has to terminate. Its own
-    `terminationGracePeriodSeconds` applies where that is shorter. Less than 1s counts as 1s."""
+    `terminationGracePeriodSeconds` applies if it is shorter. Less than 1s counts as 1s."""
     max_priority: Priority = 0
-    """Highest priority that a job may have; a job that asks for more is treated as having this
-    one. A quota's `maxPriority` is for its namespace."""
+    """Highest priority that a job may have. A higher one counts as this one. The `maxPriority` of a
+    quota replaces it for its namespace."""
     device_injection: Literal["Auto", "CDI", "RuntimeClass"] = "Auto"
     """How the GPU's device files reach a job's containers: `CDI` by the device plugin's answer,
     `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
     drain_timeout: Duration = 600.0
-    """How long a GPU that is given back waits for its jobs before they are queued again."""
+    """How long a GPU that is released waits for its jobs before they are queued again."""
     pod_start_timeout: StartTimeout = 600.0
-    """How long a job's Pod may take from its allocation until a container of it (an init container
-    counts) has started. Then its GPU is released and the attempt ends as `NotStarted`. A job may
-    set its own."""
+    """Longest time from a job's allocation until a container of its Pod (or an init container) has
+    started. After it the GPU is released and the attempt ends as `NotStarted`. A job may set its
+    own."""
 
     def slice(self, name: str) -> Slice | None:
         """Return the slice of this name."""
@@ -276,18 +276,18 @@ class Capacity(Model):
 
 
 class QueueStatus(Model):
-    """How many jobs of the partition there are."""
+    """Number of jobs of the partition."""
 
     queued: Count = 0
     """Jobs that wait."""
     running: Count = 0
-    """Jobs that hold GPU memory."""
+    """Jobs with allocated GPU memory."""
     suspended: Count = 0
     """Jobs that are suspended."""
 
 
 class PolicyStatus(Model):
-    """The policy in charge."""
+    """The active policy."""
 
     active: Word = ""
     """The policy that decided in the last cycle."""
@@ -307,7 +307,7 @@ class ShadowStatus(Model):
     cycles: Count = 0
     """Cycles in which it decided."""
     agreed: Count = 0
-    """Cycles of these in which its placements were those of the policy in charge."""
+    """Cycles of these in which its placements were those of the active policy."""
     placements: Count = 0
     """Placements that it would have made."""
     failures: Count = 0
@@ -317,7 +317,7 @@ class ShadowStatus(Model):
 
 
 class GPUSummary(Model):
-    """One carved GPU in short."""
+    """Summary of one GPU."""
 
     name: Word
     """Its GPUServer."""
@@ -345,17 +345,17 @@ class GPUSummary(Model):
     `Draining`: it is released. `Drained`: it takes no jobs for a while (the GPUServer's
     `drainSince`)."""
     message: Annotated[str, Field(json_schema_extra=at_most(maxLength=512))] = ""
-    """Why it takes no jobs, where that is known."""
+    """Why it takes no jobs, if that is known."""
 
 
 class GPUPartitionStatus(Model):
-    """What there is."""
+    """The observed state. Only the operator writes it."""
 
     observed_generation: Count | None = None
-    """The `metadata.generation` that this status speaks of."""
+    """The `metadata.generation` to which this status belongs."""
     conditions: Conditions = ()
-    """`Ready`: all GPUs may take jobs. `Progressing`: GPUs come or go. `Degraded`: something is
-    wrong. `PolicyHealthy`: the policy in charge decides."""
+    """`Ready`: all GPUs may take jobs. `Progressing`: GPUs are being added or released. `Degraded`:
+    something is wrong. `PolicyHealthy`: the active policy decides."""
     gpus: Count = 0
     """GPUs that may take jobs."""
     capacity: Capacity | None = None
@@ -363,9 +363,9 @@ class GPUPartitionStatus(Model):
     allocated: Capacity | None = None
     """What is allocated."""
     queue: QueueStatus | None = None
-    """How many jobs there are."""
+    """Number of jobs."""
     policy: PolicyStatus | None = None
-    """The policy in charge."""
+    """The active policy."""
     shadow: Annotated[
         tuple[ShadowStatus, ...],
         Field(json_schema_extra={**keyed_by("name"), **at_most(maxItems=64)}),
@@ -379,7 +379,7 @@ class GPUPartitionStatus(Model):
 
 
 class GPUPartition(Resource):
-    """A number of whole GPUs that jobs share, and the rules by which they do."""
+    """A number of whole GPUs that jobs share, and the rules for sharing them."""
 
     model_config = ConfigDict(
         json_schema_extra=rules(

@@ -162,8 +162,8 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
         case Framework.NONE:
             return {}, (
                 (
-                    "oversubscription cannot be had for an unknown framework: set spec.framework "
-                    "to TensorFlow or JAX if it is one of them"
+                    "an unknown framework does not support oversubscription: set spec.framework "
+                    "to TensorFlow or JAX if the program uses one of them"
                 ),
             )
 

@@ -1,0 +1,113 @@
+"""Termination of processes that violate a limit, and the Events about it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from partita.agent import enforcement as enforcement_module
+from partita.agent.allocations import AttemptAllocation
+from partita.agent.enforcement import Enforcement
+from partita.agent.limits import LimitViolation
+from partita.agent.unknown_processes import UnknownProcess
+from partita.kube.events import Events
+from partita.models import GPUServer
+from support.polling import until
+
+TRAIN = AttemptAllocation("uid-train", "team-a", "train", 2, 1 << 30)
+SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": "gpus"}})
+
+
+class Recorder:
+    """Records terminated processes and Events; termination fails with `error`."""
+
+    def __init__(self) -> None:
+        self.terminated: list[int] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.error = ""
+        self.enforcement = Enforcement(cast("Events", self), self.terminate)
+
+    async def terminate(self, pid: int) -> str:
+        self.terminated.append(pid)
+        return self.error
+
+    def warn(self, about: Any, reason: str, message: str) -> None:
+        self.events.append((about.metadata.name, reason, message))
+
+
+@pytest.fixture
+async def recorder() -> Any:
+    made = Recorder()
+    yield made
+    await made.enforcement.close()
+
+
+def excess(pid: int, clients: int = 3) -> LimitViolation:
+    used = f"{clients} MPS clients with 1 allocated"
+    return LimitViolation(pid, TRAIN, "AboveProcesses", used, "raise spec.processes", clients)
+
+
+async def test_a_violation_terminates_one_process_once_and_names_the_field(recorder: Recorder):
+    for _ in range(3):
+        recorder.enforcement.limit(excess(7))
+    await until(lambda: recorder.events)
+    assert recorder.terminated == [7]
+    assert recorder.events == [
+        (
+            "train",
+            "AboveProcesses",
+            f"attempt 2 used {excess(7).used}; process 7 was terminated; raise spec.processes",
+        )
+    ]
+
+
+async def test_a_process_that_lives_on_is_terminated_again_later(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(enforcement_module, "_REPEAT_AFTER", 0.0)
+
+    def repeated() -> bool:
+        recorder.enforcement.limit(excess(7))
+        return recorder.terminated == [7, 7]
+
+    await until(repeated)
+
+
+async def test_a_failure_to_terminate_is_reported_and_counts_no_excess_clients(recorder: Recorder):
+    recorder.error = "no MPS server runs"
+    recorder.enforcement.limit(excess(7))
+    await until(lambda: recorder.events)
+    assert "process 7 could not be terminated: no MPS server runs" in recorder.events[0][2]
+    assert recorder.enforcement.excess_clients(TRAIN.key) == 0
+
+
+async def test_the_most_excess_clients_of_an_attempt_are_kept_until_it_ends(recorder: Recorder):
+    for pid, clients in ((7, 3), (8, 5), (9, 2)):
+        recorder.enforcement.limit(excess(pid, clients))
+        await until(lambda pid=pid: any(f"process {pid} " in e[2] for e in recorder.events))
+    assert recorder.enforcement.excess_clients(TRAIN.key) == 5
+    recorder.enforcement.forget(TRAIN.key)
+    assert recorder.enforcement.excess_clients(TRAIN.key) == 0
+
+
+async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorder: Recorder):
+    recorder.enforcement.unknown(UnknownProcess(11, "pod-uid", 300 << 20), SERVER)
+    await until(lambda: recorder.events)
+    assert recorder.terminated == [11]
+    assert recorder.events == [
+        (
+            "gpus-0",
+            "UnknownProcessTerminated",
+            "a process in a Pod used 300Mi of the GPU without an allocation; it was terminated",
+        )
+    ]
+
+
+async def test_closing_cancels_what_waits(recorder: Recorder):
+    recorder.enforcement.limit(excess(7))
+    await until(lambda: recorder.events)
+    await asyncio.wait_for(recorder.enforcement.close(), 10)
+    recorder.enforcement.limit(excess(7))
+    await until(lambda: recorder.terminated == [7, 7])

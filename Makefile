@@ -102,8 +102,8 @@ bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md (about a
 picture: $(DEV) ## Draw README's picture from a run of the demo
 	@$(PY) tools/picture.py
 
-picture-console: $(DEV) ## Draw README's picture of the console (needs Debian's chromium)
-	@$(PY) -m pytest --browser tests/console/browser --picture docs/images/console.png -k picture
+picture-console: $(DEV) ## Draw README's pictures of the console from a run of the demo (needs Debian's chromium)
+	@$(PY) tools/picture.py console
 
 lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
 	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \

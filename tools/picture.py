@@ -1,4 +1,8 @@
-"""`make picture`: draws docs/images/demo.svg, what `partita top` shows during the demo."""
+"""Draws the pictures of README from a run of the demo.
+
+`make picture` draws docs/images/demo.svg, what `partita top` shows. `make picture-console` draws
+docs/images/console.png and console-phone.png, the page of the console, in Debian's Chromium.
+"""
 
 import asyncio
 import io
@@ -10,60 +14,80 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from playwright.async_api import async_playwright
 from rich.console import Console
 
 from partita.cli.connection import open_cluster, read_state
 from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.console.access import Everything
 from partita.console.view import PartitionView, partitions_view
+from partita.console.web_server import serve_console
+from partita.informer.state import State
+from partita.kube.connect import connect
+from partita.models import Phase
 
 COLUMNS = 116
-TARGET = Path(__file__).parent.parent / "docs" / "images" / "demo.svg"
-DEMO = (sys.executable, "-m", "partita", "demo", "--serve")
-DEADLINE = 60.0
-"""Seconds within which the demo must show what the picture is to show."""
+SPEED = "2"
+"""Simulated seconds in a second: slow enough for the console's chart to have some samples."""
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+DEMO = (sys.executable, "-m", "partita", "demo", "--serve", "--speed", SPEED)
+DEADLINE = 300.0
+"""Seconds within which the demo must show what the pictures are to show."""
+FINISHED = 2
+"""Jobs that must have finished: while most of them run, the queue is still of interest."""
+CHROMIUM = "/usr/bin/chromium"
+SCREENS = {"console": (1280, 900), "console-phone": (375, 812)}
+"""Width and height in pixels, by the picture's name."""
 
 
 def main() -> None:
     """Run the demo until there is enough to see, and draw it."""
-    demo = subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - ourselves
+    draw = draw_console if sys.argv[1:] == ["console"] else draw_top
+    demo = subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - our own command
     try:
-        scene = asyncio.run(scene_of(kubeconfig_of(demo)))
-        TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(draw(scene), encoding="utf-8")
+        asyncio.run(draw(kubeconfig_of(demo)))
     finally:
         demo.send_signal(signal.SIGINT)
         demo.communicate(timeout=30)
 
 
 def kubeconfig_of(demo: subprocess.Popen[str]) -> str:
-    """Read where the demo's API server is from what it prints, once jobs start."""
+    """Read the path of the demo's kubeconfig from its output, once it submits jobs."""
     kubeconfig = ""
     for line in demo.stdout or ():
         if match := re.search(r"KUBECONFIG=(\S+)", line):
             kubeconfig = match[1]
-        if " starts on " in line:
+        if line.startswith("submitting "):
             return kubeconfig
-    raise SystemExit("the demo ended before a job started")
+    raise SystemExit("the demo ended before it submitted jobs")
 
 
-async def scene_of(kubeconfig: str) -> PartitionView:
-    """Look until every GPU is shared and measured, and somebody waits for room."""
+async def interesting(kubeconfig: str) -> PartitionView:
+    """Wait until GPUs are shared, and jobs have finished, wait, and can never fit."""
     deadline = time.monotonic() + DEADLINE
     async with open_cluster(kubeconfig) as kube:
         while time.monotonic() < deadline:
-            for partition in partitions_view(await read_state(kube), datetime.now(UTC)):
-                shared = all(
-                    len(g.slices) > 1 and any(s.used for s in g.slices) for g in partition.gpus
-                )
-                reasons = {waiting.reason for waiting in partition.queue}
-                if partition.gpus and shared and {"InsufficientMemory", "NeverFits"} <= reasons:
+            state = await read_state(kube)
+            for partition in partitions_view(state, datetime.now(UTC)):
+                if shows_enough(partition, state):
                     return partition
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.5)
     raise SystemExit("the demo never showed all of it at once")
 
 
-def draw(scene: PartitionView) -> str:
-    """Render it as a picture."""
+def shows_enough(partition: PartitionView, state: State) -> bool:
+    """Return whether there is something of everything that the pictures are to show."""
+    shared = all(len(gpu.slices) > 1 and any(s.used for s in gpu.slices) for gpu in partition.gpus)
+    reasons = {job.reason for job in partition.queue}
+    finished = sum(job.status.phase is Phase.SUCCEEDED for job in state.jobs.values())
+    waiting = len(reasons - {"NeverFits", "Suspended"})
+    rest = "NeverFits" in reasons and waiting > 0 and finished >= FINISHED
+    return bool(partition.gpus) and shared and rest
+
+
+async def draw_top(kubeconfig: str) -> None:
+    """Draw what `partita top` prints, with the whole reason of each waiting job."""
+    partition = await interesting(kubeconfig)
     console = Console(
         record=True,
         width=COLUMNS,
@@ -71,10 +95,34 @@ def draw(scene: PartitionView) -> str:
         force_terminal=True,
         color_system="truecolor",
     )
-    console.print(partition_view(scene, Colours(), queue_rows=10))
+    console.print(partition_view(partition, Colours(), queue_rows=10, wrap=True))
     svg = console.export_svg(title="partita top")
     # The page that shows it must not fetch fonts from elsewhere.
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    (IMAGES / "demo.svg").write_text(svg, encoding="utf-8")
+
+
+async def draw_console(kubeconfig: str) -> None:
+    """Draw the page of the console on a desktop and on a phone."""
+    async with (
+        connect(kubeconfig) as api,
+        serve_console(api, Everything(), host="127.0.0.1", port=0) as (_, port),
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        pages = {}
+        for name, (width, height) in SCREENS.items():
+            page = await browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme="light"
+            )
+            await page.goto(f"http://127.0.0.1:{port}")
+            pages[name] = page
+        await interesting(kubeconfig)
+        for name, page in pages.items():
+            await page.screenshot(path=IMAGES / f"{name}.png", full_page=name == "console")
+        await browser.close()
 
 
 if __name__ == "__main__":

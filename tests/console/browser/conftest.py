@@ -32,11 +32,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Run the tests of the console's page; only with their folder as argument.",
     )
-    parser.addoption(
-        "--picture",
-        type=Path,
-        help="Write the picture of the demo's page here.",
-    )
 
 
 def asked_for(config: pytest.Config) -> bool:

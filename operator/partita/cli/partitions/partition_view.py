@@ -44,14 +44,16 @@ class Colours:
 
 
 def partition_view(
-    partition: PartitionView, colours: Colours, *, queue_rows: int
+    partition: PartitionView, colours: Colours, *, queue_rows: int, wrap: bool = False
 ) -> RenderableType:
     """Draw a partition.
 
     Parameters
     ----------
     queue_rows
-        Most rows of the queue; how many more wait is said.
+        Most rows of the queue; a last line has the number of the others.
+    wrap
+        Print the whole reason of each waiting job, on several lines where needed.
     """
     parts: list[RenderableType] = [_head(partition)]
     if partition.trouble:
@@ -59,7 +61,7 @@ def partition_view(
     if partition.gpus:
         parts.append(_Bars(partition.gpus, colours))
     if partition.queue:
-        parts.append(_Queue(partition.queue, queue_rows))
+        parts.append(_Queue(partition.queue, queue_rows, wrap=wrap))
     return Group(*parts)
 
 
@@ -141,9 +143,10 @@ def _cells(gpu: GPUView, width: int) -> list[int]:
 class _Queue:
     """One line for each waiting job: its place, what it asks for, and why it waits."""
 
-    def __init__(self, queue: Sequence[WaitingView], rows: int) -> None:
+    def __init__(self, queue: Sequence[WaitingView], rows: int, *, wrap: bool) -> None:
         self._queue = queue
         self._rows = rows
+        self._wrap = wrap
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= _WHOLE_NAMES_FROM
@@ -151,7 +154,9 @@ class _Queue:
         table.add_column(justify="right", style="dim", no_wrap=True, min_width=2)
         table.add_column(no_wrap=True, overflow="ellipsis", max_width=options.max_width // 3)
         table.add_column(justify="right", no_wrap=True)
-        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        table.add_column(
+            ratio=1, no_wrap=not self._wrap, overflow="fold" if self._wrap else "ellipsis"
+        )
         shown = self._queue[: self._rows]
         for job in shown:
             suspended = job.phase == "Suspended"

@@ -5,9 +5,9 @@ import { clock, gib, GIB, percent } from "./words.js";
 
 const HOURS = 6;
 const MOST = (HOURS * 3600) / 15;
-const SHORTEST = 300; // seconds that the chart shows at least
+const SHORTEST = 60; // seconds that the chart shows at least
 const [WIDE, HIGH] = [720, 150];
-const TIME_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200];
+const TIME_STEPS = [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200];
 
 export class HistoryChart {
   constructor() {
@@ -36,6 +36,7 @@ export class HistoryChart {
   draw() {
     const now = Math.ceil(Date.now() / 1000);
     const seen = this.points.filter(([time]) => time >= now - HOURS * 3600);
+    if (seen.length) seen.push([now, ...seen.at(-1).slice(1)]);
     const start = Math.min(seen[0]?.[0] ?? now, now - SHORTEST);
     const memory = ticks(Math.max(0, ...seen.map(([, allocated, used]) => Math.max(allocated, used ?? 0))) / GIB, 0.1);
     const jobs = ticks(Math.max(0, ...seen.map((point) => point[3])), 1);
@@ -51,7 +52,7 @@ export class HistoryChart {
     const step = TIME_STEPS.find((seconds) => (now - start) / seconds <= 6) ?? 7200;
     const marks = [];
     for (let time = Math.ceil(start / step) * step; time <= now; time += step) marks.push(time);
-    this.times.replaceChildren(...marks.map((time) => placed(clock(time), "left", (time - start) / (now - start))));
+    this.times.replaceChildren(...marks.map((time) => placed(clock(time, step < 60), "left", (time - start) / (now - start))));
     say(this.whole, seen.length ? `${gib(seen.at(-1)[4])} GiB allocatable` : "");
     say(this.title, described(seen));
   }

@@ -25,7 +25,7 @@ export function makePartition(entity, get) {
     "div",
     { class: "lower" },
     part.timeline.node,
-    el("div", { class: "column" }, el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Policies")), part.policies), part.quotaCard),
+    el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Policies")), part.policies),
   );
   part.node = el(
     "section",
@@ -35,6 +35,7 @@ export function makePartition(entity, get) {
     part.gpus,
     part.legend,
     part.jobs.node,
+    part.quotaCard,
     part.lower,
   );
   return part;

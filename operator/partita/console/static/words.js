@@ -20,7 +20,8 @@ export function ago(since, until = Date.now() / 1000) {
 /** Date and time of a Unix time; empty for none. */
 export const time = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString("en-GB") : "");
 
-export const clock = (time) => new Date(time * 1000).toTimeString().slice(0, 5);
+/** The time of day of a Unix time. */
+export const clock = (time, seconds = false) => new Date(time * 1000).toTimeString().slice(0, seconds ? 8 : 5);
 
 /** A reason's word, readable: `InsufficientMemory` becomes `Insufficient memory`. */
 export function spaced(word) {

@@ -58,7 +58,7 @@ async def test_one_who_may_list_one_namespaces_jobs_sees_that_namespace() -> Non
     assert not sees("never asked about")
 
 
-async def test_a_namespace_that_nobody_can_answer_for_stays_hidden() -> None:
+async def test_a_namespace_without_an_answer_stays_hidden() -> None:
     console, reviews = by_token(ada={"gpupartitions", "sharedgpujobs/team", "sharedgpujobs/other"})
     reviews.fails = "team"
     sees = await console.sees("Bearer ada", {"team", "other"})

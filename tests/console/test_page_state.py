@@ -89,20 +89,20 @@ def test_jobs_of_others_keep_their_place_in_the_queue() -> None:
     assert queue[1]["message"] == "needs 30.0 GiB"
 
 
-def test_a_slice_name_that_another_made_up_is_not_told() -> None:
+def test_the_name_of_a_slice_in_another_namespace_is_not_sent() -> None:
     other = job("x", None, namespace=SECRET, slice=f"{SECRET} GiB", status=WAITS)
     (row,) = of_kind(mine(page(partition(), other)), "job")
     assert row["asks"] == ""
 
 
-def test_a_partition_that_only_anothers_job_names_is_not_told() -> None:
+def test_a_partition_named_only_by_jobs_of_others_is_not_sent() -> None:
     other = job("x", namespace=SECRET, partition=f"{SECRET}-gpus", status=WAITS)
     whole = page(partition(), other)
     assert f"partition/{SECRET}-gpus" in whole
     assert SECRET not in json.dumps(mine(whole))
 
 
-def test_a_missing_partition_that_ones_own_job_names_is_told() -> None:
+def test_a_missing_partition_named_by_an_own_job_is_sent() -> None:
     seen = mine(page(job("x", partition="typo", status=WAITS | {"message": ""})))
     assert seen["partition/typo"]["exists"] is False
 
@@ -252,7 +252,7 @@ def test_the_namespaces_to_ask_about_are_those_of_slices_and_of_the_queue() -> N
     assert namespaces_of(small()) == {"team", SECRET}
 
 
-def test_keys_tell_nothing_of_the_jobs() -> None:
+def test_keys_reveal_nothing_about_jobs() -> None:
     assert not any("train" in key or "next" in key for key in small())
 
 

@@ -1,9 +1,9 @@
-"""Who looks at the page, and what he may see of it.
+"""Identifies viewers, and decides what each one may see.
 
-In a cluster a viewer signs in with a token of the API server, which says who that is (TokenReview)
-and what he may list (SubjectAccessReview). The token stays in the browser's memory and comes with
-each request in the header Authorization: there is no cookie, hence nothing that another site could
-have a browser send. Nothing is written to disk or logged.
+In a cluster a viewer signs in with a token of the API server. A TokenReview identifies the viewer
+and SubjectAccessReviews return what it may list. The token stays in the browser's memory and is
+sent with each request in the header Authorization. There is no cookie, so another site cannot make
+a browser send it. Nothing is written to disk or logged.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from partita.kube.errors import KubernetesError
 __all__ = ["ByToken", "Everything", "NotAllowedError", "Sees", "SignInError", "ViewerAccess"]
 
 Sees = Callable[[str], bool]
-"""Tells whether a namespace's names may be shown."""
+"""Returns whether the names in a namespace may be shown."""
 
 TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS = Kind(
@@ -30,9 +30,9 @@ ACCESS_REVIEWS = Kind(
 )
 
 REMEMBERED_SECONDS = 30.0
-"""For so long an answer of the API server counts; a right that is taken away shows until then."""
+"""How long an answer of the API server is used; a revoked right still counts until then."""
 _REMEMBERED = 10_000
-"""Answers kept; the oldest go first."""
+"""Answers kept; the oldest are dropped first."""
 _MAX_TOKEN = 16_384
 """Characters of a token that are passed on; those of Kubernetes have about 1,000."""
 _AT_ONCE = 16
@@ -42,11 +42,11 @@ T = TypeVar("T")
 
 
 class SignInError(Exception):
-    """There is no valid token: the viewer has to sign in."""
+    """The token is missing or not valid: the viewer must sign in."""
 
 
 class NotAllowedError(Exception):
-    """The viewer is known, and may not see partitions at all."""
+    """The viewer is known, but may not see any partition."""
 
 
 class ViewerAccess(Protocol):
@@ -54,11 +54,11 @@ class ViewerAccess(Protocol):
 
     @property
     def asks(self) -> bool:
-        """Whether viewers have to say who they are."""
+        """Whether viewers must sign in."""
         ...
 
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
-        """Return which of these namespaces one may see, None for all there are.
+        """Return which of these namespaces the viewer may see; None means all.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class ViewerAccess(Protocol):
         Raises
         ------
         SignInError, NotAllowedError, KubernetesError
-            Nothing may be shown, or nobody knows.
+            Nothing may be shown, or the API server does not answer.
         """
         ...
 
@@ -78,13 +78,13 @@ class ViewerAccess(Protocol):
         Raises
         ------
         SignInError, KubernetesError
-            The viewer is unknown, or nobody can answer.
+            The viewer is unknown, or the API server does not answer.
         """
         ...
 
 
 class Everything(ViewerAccess):
-    """Shows all that the kubeconfig's own user may list: for one who runs the console himself."""
+    """Shows everything that the user of the kubeconfig may list: for a console on one's machine."""
 
     asks = False
 
@@ -99,7 +99,7 @@ class Everything(ViewerAccess):
 
 @dataclass
 class _Remembered(Generic[T]):
-    """Answers with the time at which they were had."""
+    """Answers with the time at which they were received."""
 
     answers: OrderedDict[Any, tuple[float, T]] = field(default_factory=OrderedDict)
 
@@ -165,7 +165,7 @@ class ByToken(ViewerAccess):
         return self._users.put(key, status.get("user") or {})
 
     async def _seen(self, user: dict[str, Any], namespace: str) -> bool:
-        """Tell whether one namespace may be seen; one that nobody can answer for may not."""
+        """Return whether a namespace may be seen; without an answer it may not."""
         try:
             return await self._may_list(user, JOBS, namespace)
         except KubernetesError:

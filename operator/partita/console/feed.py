@@ -61,12 +61,12 @@ class Feed:
         return self._page
 
     async def newer(self, version: int) -> None:
-        """Wait for a later version than this, or until it is closed."""
+        """Wait for a later version than this, or until the feed is closed."""
         while self._version <= version and not self.closed:
             await self._announced.wait()
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """End all waiting."""
         self.closed = True
         self._announced.set()
 

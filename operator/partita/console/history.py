@@ -1,4 +1,4 @@
-"""The last hours in figures: what was allocated and used, and how many waited."""
+"""The last hours in figures: memory allocated and used, and the number of waiting jobs."""
 
 from collections import deque
 from datetime import datetime
@@ -19,16 +19,16 @@ Point = tuple[int, int, int | None, int, int]
 
 
 class History:
-    """A ring of samples for each partition; what happened before is taken from the jobs."""
+    """The samples of each partition; earlier ones are computed from the jobs."""
 
     def __init__(self) -> None:
         self._rings: dict[str, deque[Point]] = {}
 
     def recall(self, state: State, page: PageState, now: datetime) -> None:
-        """Fill in the hours before now from what the jobs' statuses tell.
+        """Fill in the hours before now from the statuses of the jobs.
 
-        Jobs that are deleted tell nothing, so it may be too little; a GPU's use is not told at
-        all.
+        Deleted jobs are missing, so the figures may be too low. The memory that was used is not
+        known.
         """
         end = int(now.timestamp()) // PERIOD * PERIOD
         start = end - HOURS * 3600
@@ -56,7 +56,7 @@ class History:
             self._rings[entity["name"]] = deque(ring[busy:-1], maxlen=_SAMPLES)
 
     def sample(self, page: PageState, now: datetime) -> dict[str, list[Point]]:
-        """Add what is now, and return just that."""
+        """Add and return the samples of this moment."""
         partitions = [e for e in page.values() if e["kind"] == "partition" and e["exists"]]
         added: dict[str, list[Point]] = {}
         for seen in partitions:
@@ -74,7 +74,7 @@ class History:
         return added
 
     def all(self) -> dict[str, list[Point]]:
-        """Return all that is remembered, by partition."""
+        """Return all samples, by partition."""
         return {name: list(ring) for name, ring in self._rings.items()}
 
 

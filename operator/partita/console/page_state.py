@@ -26,12 +26,12 @@ Patch = dict[str, Any]
 
 _SECRET = secrets.token_bytes(32)
 _SIZE = re.compile(r"(\d+ x )?(\d+\.\d GiB|a GPU alone)")
-"""What a job asks for in amounts, not by a name that somebody made up."""
+"""A request in amounts, in contrast to the name of a slice, which anybody can choose."""
 
 
 @lru_cache(maxsize=16_384)
 def _opaque(uid: str) -> str:
-    """Return a key of a job that is the same as long as this process lives."""
+    """Return a key of a job that stays the same while this process runs."""
     return blake2b(uid.encode(), key=_SECRET, digest_size=9).hexdigest()
 
 
@@ -104,10 +104,10 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
         "fallbacks": counted.fallbacks if counted else 0,
         "rejected": counted.rejected if counted else 0,
     }
-    told = {shadow.name: shadow.dump() for shadow in partition.status.shadow}
+    statuses = {shadow.name: shadow.dump() for shadow in partition.status.shadow}
     entity["shadow"] = [
         {"name": name, "cycles": 0, "agreed": 0, "placements": 0, "failures": 0, "message": ""}
-        | told.get(name, {})
+        | statuses.get(name, {})
         for name in partition.spec.policy.shadow
     ]
     return entity
@@ -135,14 +135,14 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Ent
 
 
 def _state(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> str:
-    """Return the GPU's state; whether its node and Pod are up, the operator has written down.
+    """Return the GPU's state; whether its node and Pod are up comes from the partition's status.
 
-    The page may not read nodes and Pods: it has no right that it can do without.
+    The console may not read nodes and Pods.
     """
     if gpu.state != "Unready" or partition is None or not server.status.holds("Ready"):
         return gpu.state
-    told = (s.state for s in partition.status.gpu_summary if s.name == gpu.name)
-    state = next(told, "Starting")
+    states = (s.state for s in partition.status.gpu_summary if s.name == gpu.name)
+    state = next(states, "Starting")
     return state if state in {"Ready", "Unready"} else "Ready"
 
 
@@ -176,7 +176,7 @@ def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
 
 
 def namespaces_of(page: PageState) -> set[str]:
-    """Return the namespaces whose names a page has."""
+    """Return the namespaces that a page state names."""
     found = set()
     for entity in page.values():
         if entity["kind"] == "job":
@@ -190,9 +190,9 @@ def namespaces_of(page: PageState) -> set[str]:
 
 
 def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
-    """Return as much of a page as one may see who sees only some namespaces.
+    """Return the part of a page state that a viewer of some namespaces may see.
 
-    What policies and the operator say in their own words is left out: it may name anybody's jobs.
+    Messages of policies and of the operator are left out, because they may name any job.
     """
     own: PageState = {}
     asked = set()
@@ -210,7 +210,7 @@ def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
                 own[key] = _discreet(entity, sees)
             case _:
                 own[key] = entity
-    # A partition that does not exist is a name that a job's author made up.
+    # The name of a partition that does not exist was written by the author of a job.
     made_up = {
         entity["name"]
         for entity in own.values()
@@ -248,7 +248,7 @@ def _discreet(partition: Entity, sees: Callable[[str], bool]) -> Entity:
 
 
 def changes(old: PageState, new: PageState) -> Patch:
-    """Return what turns one page into the other: fields to set by key, and keys that are gone.
+    """Return the difference of two states: fields to set by key, and keys that are gone.
 
     A field that is gone is set to null.
     """

@@ -9,9 +9,9 @@ from adversary.attacked_cluster import SERVERS, Attacker
 from support.history import GROUP_PATH
 from support.operator import container
 
-RBAC = "RBAC: a tenant has no right outside its namespace"
+RBAC = "RBAC: a tenant has no rights outside its namespace"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
-AGENT = "`partita-agent-reports`, and the rights of the agent's role"
+AGENT = "`partita-agent-reports` and the rights of the agent's role"
 
 
 @action(RBAC, real=True)
@@ -103,7 +103,7 @@ async def tokens_of_others(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.get(attacker.path("secrets", namespace=namespace)))
 
 
-@action("the Lease is in the operator's namespace, of which a tenant has no right")
+@action("the Lease is in the operator's namespace, in which a tenant has no rights")
 async def lease_of_the_operator(attacker: Attacker) -> None:
     """Taking and deleting the operator's Lease; and one of its name in its own namespace."""
     lease = {
@@ -117,7 +117,7 @@ async def lease_of_the_operator(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.patch(path, {"spec": {"holderIdentity": "mallory"}}))
 
 
-@action("Events are told to people and are read by nothing; pages show them as text")
+@action("Partita does not read Events, and pages display them as text")
 async def events_that_are_forged(attacker: Attacker) -> None:
     """Two hundred Events in the operator's name about its own job, with markup and line breaks."""
     job = await attacker.runs("told")
@@ -184,7 +184,7 @@ async def agent_token_that_was_stolen(attacker: Attacker) -> None:
             attacker.refused(answer, 403, 422)
 
 
-@action("kubelet alone gives devices; what is asked of the API is no use of a GPU")
+@action("only the kubelet assigns devices; requests to the API do not use a GPU")
 async def namespace_filled_with_pods(attacker: Attacker) -> None:
     """Two hundred ordinary Pods, labelled, changed and deleted as fast as it goes."""
     from adversary.attacked_cluster import pod_body

@@ -9,9 +9,11 @@ from adversary.actions import action
 from adversary.attacked_cluster import LONG, Attacker
 from support.operator import Job, container
 
-BOUNDS = "the CRD's bounds refuse it, or the job says what is wrong with it"
-SECURITY = "Pod Security and quotas of the namespace hold for the job's Pod as for any other"
-RENEWED = "a job's attempts, allocations and Pods go by its UID, not by its name"
+BOUNDS = "the bounds in the CRD reject it, or the status of the job says what is invalid"
+SECURITY = (
+    "Pod Security and the quotas of the namespace apply to the Pod of a job as to any other Pod"
+)
+RENEWED = "attempts, allocations and Pods refer to the UID of a job and not to its name"
 
 
 async def _waits(job: Job) -> str:
@@ -30,7 +32,9 @@ async def job_of_a_partition_of_others(attacker: Attacker) -> None:
         await attacker.submit(f"lost-{index}", partition=name, gpuMemory="1Gi")
 
 
-@action("what a running job holds is frozen; a suspended one is looked at anew")
+@action(
+    "the allocation of a running job does not change; a suspended job is reconciled with its new spec"
+)
 async def job_moved_to_a_partition_of_others(attacker: Attacker) -> None:
     """A job that is changed to another partition while it runs, and while it is suspended."""
     job = await attacker.runs("mover")
@@ -52,7 +56,7 @@ async def job_of_the_highest_priority(attacker: Attacker) -> None:
         )
 
 
-@action("quotas of the partition")
+@action("the quotas of the partition")
 async def more_jobs_than_the_quota_has(attacker: Attacker) -> None:
     """Forty jobs at once, of ten that the namespace may run."""
     await asyncio.gather(*(attacker.job(f"many-{n}", gpuMemory="1Gi", sim=LONG) for n in range(40)))
@@ -83,7 +87,7 @@ async def job_of_extreme_numbers(attacker: Attacker) -> None:
         await attacker.submit(f"extreme-{index}", **spec)
 
 
-@action("a job's status is a subresource, of which a team has no right", real=True)
+@action("the status of a job is a subresource for which a team has no rights", real=True)
 async def forged_status(attacker: Attacker) -> None:
     """A status that says that a job runs on the victims' GPU, at its creation and later."""
     gpu = attacker.cluster.gpus[0]
@@ -126,7 +130,7 @@ async def template_that_reaches_the_node(attacker: Attacker) -> None:
 
 
 @action(
-    "of a template's metadata labels and annotations count, but none that begin with partita.dev/"
+    "of the metadata of a template, only labels and annotations are used, except those that begin with partita.dev/"
 )
 async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
     """A template with another name, namespace, owner, finalizers, and labels of a server Pod."""
@@ -153,7 +157,7 @@ async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
         assert pod["metadata"]["annotations"]["partita.dev/job-uid"] == job.uid
 
 
-@action("the Pod's place is the operator's to choose, whatever the template says")
+@action("the operator chooses the node of the Pod, regardless of the template")
 async def template_that_chooses_its_node(attacker: Attacker) -> None:
     """Templates with a node, a scheduler, gates, and a selector that no node has."""
     for index, spec in enumerate(
@@ -167,7 +171,7 @@ async def template_that_chooses_its_node(attacker: Attacker) -> None:
         await attacker.submit(f"chooses-{index}", gpuMemory="1Gi", sim=LONG, pod=spec)
 
 
-@action("an object has at most 1.5 MiB; the operator builds no Pod that the API server refuses")
+@action("an object has at most 1.5 MiB; the operator creates no Pod that the API server rejects")
 async def template_of_extreme_size(attacker: Attacker) -> None:
     """Templates with a megabyte of arguments, 5,000 variables, 16 containers, and 3,000 volumes."""
     many = [{"name": f"V{n}", "value": str(n)} for n in range(5000)]
@@ -183,7 +187,9 @@ async def template_of_extreme_size(attacker: Attacker) -> None:
         await attacker.submit(f"large-{index}", gpuMemory="256Mi", **spec)
 
 
-@action("what no Pod is as deep as is cut off when it is read, and the job refused by itself")
+@action(
+    "levels that no Pod can have are dropped when the job is read, and only this job is rejected"
+)
 async def template_nested_as_deeply_as_the_api_server_takes_it(attacker: Attacker) -> None:
     """Templates of 150, 900 and 5,000 levels, which Python's parsers do not read."""
     for levels in (150, 900, 5000):
@@ -202,7 +208,7 @@ async def template_nested_as_deeply_as_the_api_server_takes_it(attacker: Attacke
         await attacker.api.post(attacker.job_path(), text)
 
 
-@action("the template is read with care: the job says what is wrong with it")
+@action("the template is validated, and the status of the job says what is invalid")
 async def template_of_strange_types(attacker: Attacker) -> None:
     """Templates in which lists are texts, texts are numbers, and names are empty."""
     for index, spec in enumerate(
@@ -238,7 +244,7 @@ async def template_of_strange_types(attacker: Attacker) -> None:
         await attacker.submit(f"odd-{index}", gpuMemory="256Mi", containers=[main])
 
 
-@action("names are those that Kubernetes takes; a Pod's name is its job's and a number")
+@action("Kubernetes validates names; the name of a Pod is that of its job and a number")
 async def jobs_of_confusing_names(attacker: Attacker) -> None:
     """Names of victims' jobs, names that look like others' Pods, and strange ones."""
     victim = attacker.cluster.running[0]
@@ -248,7 +254,7 @@ async def jobs_of_confusing_names(attacker: Attacker) -> None:
         assert (await attacker.submit(name, gpuMemory="256Mi")).status >= 400
 
 
-@action("text is kept as it is, and shown as text")
+@action("text is stored unchanged and displayed as text")
 async def texts_of_any_script(attacker: Attacker) -> None:
     """Applications, slices and annotations of control codes, markup, and very long ones."""
     texts = ("<b>x</b>", "\x1b[31mred", "a\nb", "\u202eabc", "\U0001f600" * 15, "'; DROP", "{{x}}")
@@ -258,7 +264,7 @@ async def texts_of_any_script(attacker: Attacker) -> None:
         await attacker.submit(f"slice-{index}", slice=text)
 
 
-@action("a retry queues a job anew; its limits count from there, and quotas hold")
+@action("a retry queues the job again; its limits restart, and quotas still apply")
 async def retry_asked_for_again_and_again(attacker: Attacker) -> None:
     """The annotation `partita.dev/retry` on a job that fails, thirty times, once of 200 KiB."""
     job = await attacker.job(
@@ -272,7 +278,7 @@ async def retry_asked_for_again_and_again(attacker: Attacker) -> None:
     await job.until(lambda s: s.get("phase") == "Failed" and s.get("retry") == "29")
 
 
-@action("each change ends or starts its own attempts alone")
+@action("each change ends or starts only attempts of this job")
 async def suspended_and_resumed_again_and_again(attacker: Attacker) -> None:
     """A job that is suspended and resumed thirty times, as fast as it goes."""
     job = await attacker.runs("flaps")
@@ -297,7 +303,7 @@ async def deleted_and_made_again_under_its_name(attacker: Attacker) -> None:
         await job.delete()
 
 
-@action("it keeps its own allocation until it is gone, within its quota")
+@action("it keeps its own allocation until it is deleted, within its quota")
 async def job_that_cannot_be_deleted(attacker: Attacker) -> None:
     """A job with 1,000 finalizers that is deleted while it runs, and changed after that."""
     meta = {"finalizers": [f"example.org/f{n}" for n in range(1000)]}
@@ -309,7 +315,7 @@ async def job_that_cannot_be_deleted(attacker: Attacker) -> None:
         await attacker.api.patch(job.path, {"metadata": {"labels": labels}})
 
 
-@action("the operator needs no finalizer on jobs, and leaves those of others alone")
+@action("the operator uses no finalizers on jobs and ignores those of others")
 async def job_with_the_finalizers_of_partita(attacker: Attacker) -> None:
     """A job with finalizers in Partita's name."""
     for name in ("ledger", "kopf"):
@@ -319,7 +325,9 @@ async def job_with_the_finalizers_of_partita(attacker: Attacker) -> None:
             await attacker.api.delete(attacker.job_path(f"held-{name}"))
 
 
-@action("ownership ends at the namespace: Kubernetes deletes the dependent, never its owner")
+@action(
+    "owner references work only within a namespace, and Kubernetes deletes the dependent and not the owner"
+)
 async def job_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     """A job with a victim's job, and the victims' GPU, as owners that are to wait for it."""
     victim, gpu = attacker.cluster.running[0], attacker.cluster.gpus[0]["metadata"]
@@ -332,7 +340,7 @@ async def job_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     await attacker.submit("child", meta=meta, gpuMemory="1Gi")
 
 
-@action("an attempt that fails by itself is charged to its job, and backs off")
+@action("a failed attempt is charged to its job, which is retried after a backoff")
 async def job_that_fails_for_ever(attacker: Attacker) -> None:
     """Jobs that fail, and run out of memory, as often as they may, at the same time."""
     for number in range(4):
@@ -345,7 +353,7 @@ async def job_that_fails_for_ever(attacker: Attacker) -> None:
         await attacker.job(f"grows-{number}", gpuMemory="256Mi", sim={"memory": "20Gi"})
 
 
-@action("a job without history waits for an idle GPU and takes none that is in use")
+@action("a job without a profile waits for an idle GPU and gets no GPU that is in use")
 async def job_that_wants_a_gpu_for_itself(attacker: Attacker) -> None:
     """Jobs without memory, which run alone once, and of GPUs that are all in use."""
     for number in range(5):
@@ -353,7 +361,7 @@ async def job_that_wants_a_gpu_for_itself(attacker: Attacker) -> None:
         await attacker.submit(f"wide-{number}", gpus=2, gpuMemory="1Gi")
 
 
-@action("the profiles of a namespace count for its own jobs alone")
+@action("profiles of a namespace affect only jobs in that namespace")
 async def profile_that_is_poisoned(attacker: Attacker) -> None:
     """Histories of extreme values under the names of the victims' applications."""
     step = {"gpuUtilization": 100, "gpuMemory": "7Ei"}
@@ -382,7 +390,7 @@ async def profile_that_is_poisoned(attacker: Attacker) -> None:
         await attacker.submit(f"learnt-{index}", application=application)
 
 
-@action("a job's labels are its own")
+@action("labels of a job affect only this job")
 async def job_with_hundreds_of_labels(attacker: Attacker) -> None:
     """A job with 500 labels and 250 KiB of annotations, which is changed five times."""
     labels = {f"example.org/l{n}": "x" * 60 for n in range(500)}

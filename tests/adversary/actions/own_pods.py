@@ -8,10 +8,10 @@ from adversary.actions import action
 from adversary.attacked_cluster import LONG, Attacker, Body, pod_body
 from support.operator import Job, container
 
-METADATA = "`partita-metadata` refuses it"
-ALLOCATED = "what a running Pod holds stays allocated until that Pod is gone"
-KEPT = f"{METADATA}; {ALLOCATED}, whatever its labels say"
-OWN = "it ends its own attempt alone"
+METADATA = "`partita-metadata` rejects it"
+ALLOCATED = "the memory of a running Pod stays allocated until the Pod is deleted"
+KEPT = f"{METADATA}; {ALLOCATED}, regardless of its labels"
+OWN = "only the tenant's own attempt ends"
 
 
 async def _big(attacker: Attacker, name: str) -> Job:
@@ -110,7 +110,9 @@ async def own_pods_deleted(attacker: Attacker) -> None:
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"))
 
 
-@action("an attempt has one Pod: one that is gone ends it, and the next has another number")
+@action(
+    "an attempt has one Pod; a deleted Pod ends the attempt, and the next attempt has another number"
+)
 async def own_pods_deleted_by_force(attacker: Attacker) -> None:
     """The same without grace: the Pod is gone in the moment in which it was made."""
     job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
@@ -132,7 +134,9 @@ async def own_pod_evicted(attacker: Attacker) -> None:
     attacker.refused(await attacker.api.post(f"{path}/eviction", eviction))
 
 
-@action("a Pod with a job's name is another's unless the operator recorded it: the job says so")
+@action(
+    "the operator does not accept a Pod with a job's name that it did not record, and the status of the job says so"
+)
 async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
     """Pods with the names of a job's first attempts, made before the job is."""
     for attempt in (1, 2):
@@ -141,7 +145,7 @@ async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
     await attacker.job("hog", gpuMemory="4Gi")
 
 
-@action(f"{METADATA}; without that, the tenant's own job alone would be affected", real=True)
+@action(f"{METADATA}; without the policy, only the tenant's own job would be affected", real=True)
 async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
     """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
     job = await attacker.runs("hog")
@@ -163,7 +167,7 @@ async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) 
     )
 
 
-@action("`partita-gpu-access` looks at these, too", real=True)
+@action("`partita-gpu-access` applies to these too", real=True)
 async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
     """`kubectl debug` of the Pod of a job with variables of its own for the GPU."""
     await attacker.runs("hog")
@@ -174,7 +178,7 @@ async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.patch(path, change))
 
 
-@action("RBAC: it reaches the Pods of its own namespace alone", real=True)
+@action("RBAC: a tenant has access only to Pods in its own namespace", real=True)
 async def exec_attach_and_port_forward(attacker: Attacker) -> None:
     """Entering the Pods of the victims, and the server Pods with their MPS."""
     victim = attacker.cluster.running[0]
@@ -189,7 +193,9 @@ async def exec_attach_and_port_forward(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.get(f"{path}/log"))
 
 
-@action("kubelet keeps the last 4 KiB, the operator 2,048 characters; the page shows text as text")
+@action(
+    "the kubelet keeps the last 4 KiB and the operator 2,048 characters; the page displays text as text"
+)
 async def pod_that_ends_with_strange_last_words(attacker: Attacker) -> None:
     """Programs that fail with the words of others' faults, markup, terminal codes, and 200 KiB."""
     words = (
@@ -213,7 +219,7 @@ async def pod_that_ends_with_strange_last_words(attacker: Attacker) -> None:
         assert len(job.status["message"]) <= 4096
 
 
-@action("the job's limits come from the operator, which takes no device from a template")
+@action("the operator sets the limits of the job and ignores devices in the template")
 async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> None:
     """A job whose template asks for more devices, another GPU, and no limit."""
     uuid = attacker.cluster.gpus[0]["status"]["uuid"]

@@ -6,10 +6,10 @@ from adversary.actions import action
 from adversary.attacked_cluster import Attacker, Body, env_pod, pod_body
 from support.operator import Job, container
 
-ADMISSION = "`partita-gpu-access` refuses it"
-METADATA = "`partita-metadata` refuses it"
-IDENTITY = f"{METADATA}; a Pod is known by its owner and its recorded UID, never by labels"
-OWNER = f"{METADATA}; a job's Pod counts in the job's namespace alone"
+ADMISSION = "`partita-gpu-access` rejects it"
+METADATA = "`partita-metadata` rejects it"
+IDENTITY = f"{METADATA}; the operator identifies a Pod by its owner and its recorded UID, and not by labels"
+OWNER = f"{METADATA}; the Pod of a job is accepted only in the namespace of the job"
 
 
 def _labels(component: str, **more: str) -> Body:
@@ -123,7 +123,7 @@ async def pod_with_the_label_of_a_component_put_on_and_off(attacker: Attacker) -
         await attacker.forge_metadata("turncoat", {"labels": labels, "annotations": annotations})
 
 
-@action(f"{METADATA}; what cannot be read is no Pod of the operator")
+@action(f"{METADATA}; a Pod that cannot be read is not treated as one of the operator's")
 async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
     """Pods whose attempt, memory and job are no numbers, not to be counted, or empty."""
     victim = attacker.cluster.running[0]
@@ -143,7 +143,9 @@ async def pod_with_the_finalizers_of_partita(attacker: Attacker) -> None:
             await attacker.api.delete(attacker.path("pods", f"stays-{name}"))
 
 
-@action("an object has at most 1.5 MiB, annotations 256 KiB; the operator keeps neither of a Pod")
+@action(
+    "an object has at most 1.5 MiB and its annotations 256 KiB; the operator stores neither of a Pod"
+)
 async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -> None:
     """A Pod with 2,000 finalizers and 200 KiB of annotations, which is changed and deleted."""
     victim = attacker.cluster.running[0]
@@ -159,7 +161,7 @@ async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -
     await attacker.api.delete(attacker.path("pods", "heavy"))
 
 
-@action("kube-scheduler is passed by, the device plugin is not: the Pod gets no GPU")
+@action("this bypasses kube-scheduler but not the device plugin, so the Pod gets no GPU")
 async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
     """A Pod with the name of the victims' node, on which it runs without a GPU."""
     node = attacker.cluster.gpus[0]["status"]["node"]
@@ -187,8 +189,7 @@ async def pod_that_names_a_gpu(attacker: Attacker) -> None:
 
 
 @action(
-    "left open: no policy sees it; "
-    "`accept-nvidia-visible-devices-envvar-when-unprivileged=false` on the nodes closes it"
+    "not prevented, because no policy can see it; `accept-nvidia-visible-devices-envvar-when-unprivileged=false` on the nodes prevents it"
 )
 async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
     """A Pod that takes NVIDIA_VISIBLE_DEVICES from a ConfigMap (`envFrom`)."""
@@ -201,14 +202,14 @@ async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
     await _ends_as(attacker, body, "Running", "Succeeded")
 
 
-@action("whole GPUs are kube-scheduler's to give: those of a partition are taken")
+@action("kube-scheduler assigns whole GPUs, and those of a partition are already assigned")
 async def pod_that_asks_for_whole_gpus(attacker: Attacker) -> None:
     """A Pod that asks for every GPU of the victims' node by `nvidia.com/gpu`."""
     limits = {"limits": {"nvidia.com/gpu": "3"}}
     await attacker.pod(pod_body("whole", spec={"containers": [container(resources=limits)]}))
 
 
-@action("Pod Security `baseline` of the namespace refuses it", real=True)
+@action("Pod Security `baseline` of the namespace rejects it", real=True)
 async def pod_that_reaches_the_node(attacker: Attacker) -> None:
     """A Pod with the pipes of MPS by hostPath, the node's processes, or privileges."""
     volume = {"name": "pipes", "hostPath": {"path": "/run/partita"}}
@@ -223,7 +224,7 @@ async def pod_that_reaches_the_node(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.post(attacker.path("pods"), body))
 
 
-@action("RBAC: no tenant binds Pods or writes their status", real=True)
+@action("RBAC: a tenant may not bind Pods or write their status", real=True)
 async def pod_bound_and_ended_by_hand(attacker: Attacker) -> None:
     """Binding a Pod to a node, and writing its status, as kube-scheduler and kubelet do."""
     pod = await attacker.pod(pod_body("by-hand"))

@@ -8,8 +8,8 @@ from adversary.actions import action
 from adversary.attacked_cluster import Attacker, Body, pod_body
 from support.operator import container
 
-METADATA = "`partita-metadata` holds for controllers as for their users"
-TEMPLATE = "`partita-gpu-access` holds for controllers as for their users"
+METADATA = "`partita-metadata` applies to controllers as well as to users"
+TEMPLATE = "`partita-gpu-access` applies to controllers as well as to users"
 
 
 def _workload(kind: str, template: Body) -> Body:
@@ -102,7 +102,7 @@ async def workloads_whose_pods_ask_for_a_slice(attacker: Attacker) -> None:
         await attacker.api.delete(f"{path}/slice-{index}")
 
 
-@action("`partita-metadata` refuses it; a job's Pod is the operator's, and no other controller's")
+@action("`partita-metadata` rejects it; the Pod of a job has no other controller than the operator")
 async def workload_that_adopts_a_jobs_pod(attacker: Attacker) -> None:
     """A ReplicaSet's reference beside the job's on the Pod of a job that runs."""
     job = await attacker.runs("hog")

@@ -1,6 +1,5 @@
 """What is allocated is started, unless something has come in between."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ from partita.commit.committer import Committer
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges
 from partita.informer.state import State
-from partita.kube.client import JOBS, PODS, SERVERS, Kind
-from partita.kube.errors import FencedError, KubernetesError, NotFoundError, UnavailableError
-from partita.kube.fence import may_send
+from partita.kube.errors import UnavailableError
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
 from support.builders import (
@@ -27,44 +24,11 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.fake_kube import FakeKube
 from support.polling import until
 
 EMPTIED = {"uuid": "", "memory": "0Mi"}
 ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
-
-
-class Kube:
-    """An API server with what the state has, in which something happens before a Pod is made."""
-
-    def __init__(self, *bodies: dict[str, Any]) -> None:
-        self.objects = {body["metadata"]["name"]: body for body in bodies}
-        self.meanwhile: Callable[[], None] = lambda: None
-        self.error: KubernetesError | None = None
-        self.made: list[str] = []
-        self.patched: list[dict[str, Any]] = []
-
-    async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
-        assert kind in {JOBS, SERVERS, PODS}
-        if name not in self.objects:
-            raise NotFoundError("get", 404, "no")
-        return self.objects[name]
-
-    async def create(self, _kind: Kind, body: dict[str, Any], *, once: bool) -> dict[str, Any]:
-        assert once
-        self.meanwhile()
-        if self.error is not None:
-            raise self.error
-        if not may_send():
-            raise FencedError("create", 0, "no")
-        self.made.append(body["metadata"]["name"])
-        return pod_body()
-
-    async def patch(
-        self, _kind: Kind, _name: str, patch: dict[str, Any], **_options: Any
-    ) -> dict[str, Any]:
-        self.meanwhile()
-        self.patched.append(patch["status"]["allocations"])
-        return server_body()
 
 
 class World:
@@ -75,7 +39,7 @@ class World:
         self.bodies = (partition_body(), server_body(allocations=allocated, **server), job_body())
         there = self.bodies if told else self.bodies[:2]
         self.state: State = a_state(*there, server_pod_body("shared-0"))
-        self.kube = Kube(*self.bodies)
+        self.kube = FakeKube(*self.bodies)
         self.jobs = JobReconciler(self.state)
         if ours:
             self.jobs.creations.allocating("uid-train", 1, START)
@@ -98,12 +62,14 @@ class World:
         changes = LedgerChanges()
         changes.release("uid-train", ["shared-0"])
         await self.committer.commit(None, CycleResult(), changes)
-        return self.kube.patched
+        return [
+            body["status"]["allocations"] for verb, _, body in self.kube.writes if verb == "patch"
+        ]
 
     async def finish(self) -> list[str]:
         """Start it, and return the Pods that were made."""
         await self.committer.start("uid-train", 1)
-        return self.kube.made
+        return self.kube.created
 
 
 async def test_what_is_allocated_gets_its_pod():
@@ -143,15 +109,14 @@ class TestOnePodAnAttempt:
 
     async def test_a_pod_whose_creation_got_no_answer_is_not_created_again(self):
         world = World()
-        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        world.kube.errors = [UnavailableError("create", 0, "timeout", unsure=True)]
         assert await world.finish() == []
-        world.kube.error = None
         assert await world.finish() == []
         assert self.ended(world) == ("Evicted", "PodCreationUnknown")
 
     async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
         world = World()
-        world.kube.error = UnavailableError("create", 0, "timeout", unsure=True)
+        world.kube.errors = [UnavailableError("create", 0, "timeout", unsure=True)]
         await world.finish()
         world.kube.objects["train-1"] = pod_body()
         await world.finish()
@@ -159,9 +124,8 @@ class TestOnePodAnAttempt:
 
     async def test_a_pod_whose_creation_had_no_effect_is_created_later(self):
         world = World()
-        world.kube.error = UnavailableError("create", 429, "overload")
+        world.kube.errors = [UnavailableError("create", 429, "overload")]
         assert await world.finish() == []
-        world.kube.error = None
         assert await world.finish() == ["train-1"]
 
     async def test_what_is_ended_so_is_allocated_anew_in_the_write_that_releases_it(self):
@@ -265,7 +229,8 @@ async def test_the_allocation_of_a_job_that_no_watch_has_told_of_stays(untold):
 
 @pytest.mark.parametrize("another", [[], [job_body(metadata={"uid": "uid-another"})]])
 async def test_the_allocation_of_a_job_that_is_gone_is_given_back(untold, another):
-    untold.kube.objects = {body["metadata"]["name"]: body for body in another}
+    del untold.kube.objects["train"]
+    untold.kube.objects |= {body["metadata"]["name"]: body for body in another}
     assert await untold.give_back() == [{"uid-train": None}]
 
 

@@ -27,7 +27,7 @@ from support.builders import (
     job_body,
     pod_body,
 )
-from support.fake_kube import DOWN, Kube, Notes
+from support.fake_kube import DOWN, FakeKube, Notes
 
 GRANT = JobAllocation(
     attempt=1,
@@ -81,13 +81,13 @@ REFUSED = [
 
 
 class TestPods:
-    def pods(self, kube: Kube, notes: Notes | None = None) -> tuple[JobPods, State]:
+    def pods(self, kube: FakeKube, notes: Notes | None = None) -> tuple[JobPods, State]:
         state = a_state(job_body())
         state.queues.jobs.take()
         return JobPods.of(kube, state, notes or Notes()), state  # type: ignore[arg-type]
 
     async def test_it_is_made_once_however_often_it_is_asked_for(self):
-        kube = Kube()
+        kube = FakeKube()
         pods, state = self.pods(kube)
         for _ in range(2):
             assert await pods.create(a_job(), GRANT) is Created.DONE
@@ -95,12 +95,12 @@ class TestPods:
 
     async def test_a_name_that_somebody_else_took_is_said(self):
         theirs = pod_body(metadata={"ownerReferences": []})
-        pods, state = self.pods(Kube(theirs))
+        pods, state = self.pods(FakeKube(theirs))
         assert await pods.create(a_job(), GRANT) is Created.NAME_TAKEN
         assert state.pods == {}
 
     async def test_a_stray_of_an_earlier_try_for_another_gpu_is_deleted(self):
-        kube = Kube()
+        kube = FakeKube()
         pods, state = self.pods(kube)
         elsewhere = replace(GRANT, uuids=("GPU-00000000-e184-4c1f-9b4e-5cb3a0d4c5f1",))
         await pods.create(a_job(), elsewhere)
@@ -110,13 +110,13 @@ class TestPods:
         assert state.pods == {}
 
     async def test_a_pod_that_goes_between_refusal_and_look_is_asked_for_later(self):
-        kube = Kube(pod_body())
+        kube = FakeKube(pod_body())
         kube.get = AsyncMock(side_effect=NotFoundError("get", 404, "no"))  # type: ignore[method-assign]
         pods, _ = self.pods(kube)
         assert isinstance(await pods.create(a_job(), GRANT), Later)
 
     async def test_an_api_server_that_is_away_is_asked_later(self):
-        kube = Kube()
+        kube = FakeKube()
         kube.errors = [DOWN]
         pods, _ = self.pods(kube)
         assert isinstance(await pods.create(a_job(), GRANT), Later)
@@ -125,7 +125,7 @@ class TestPods:
     async def test_what_the_api_server_does_not_take_says_why(
         self, error: Any, reason: Reason, says: str
     ):
-        kube = Kube()
+        kube = FakeKube()
         pods, _ = self.pods(kube)
         kube.errors = [error]
         found = await pods.create(a_job(), GRANT)
@@ -134,7 +134,7 @@ class TestPods:
         assert await pods.would_be_refused(a_job(), GRANT) == found
 
     async def test_a_dry_run_makes_nothing(self):
-        kube = Kube()
+        kube = FakeKube()
         pods, state = self.pods(kube)
         assert await pods.would_be_refused(a_job(), GRANT) is None
         assert (kube.objects, state.pods_of("uid-train")) == ({}, [])
@@ -145,7 +145,7 @@ class TestPods:
 
     async def test_a_variable_that_we_set_is_told(self):
         notes = Notes()
-        pods, _ = self.pods(Kube(), notes)
+        pods, _ = self.pods(FakeKube(), notes)
         env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
         containers = [{"name": "main", "image": "i", "env": env}]
         job = a_job(template={"spec": {"containers": containers}})
@@ -155,7 +155,7 @@ class TestPods:
         ]
 
     async def test_only_this_pod_is_deleted(self):
-        kube = Kube()
+        kube = FakeKube()
         pods, state = self.pods(kube)
         await pods.delete(a_pod(), grace=0)
         assert kube.writes == [("delete", "train-1", ("pod-train-1", 0))]

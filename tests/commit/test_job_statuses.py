@@ -22,7 +22,7 @@ from support.builders import (
     a_state,
     job_body,
 )
-from support.fake_kube import DOWN, Kube
+from support.fake_kube import DOWN, FakeKube
 from support.polling import until
 
 
@@ -50,7 +50,7 @@ class Jobs:
 
 
 def a_writer(
-    kube: Kube,
+    kube: FakeKube,
     state: State,
     jobs: Jobs | None = None,
     on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
@@ -61,8 +61,8 @@ def a_writer(
 
 class TestStatuses:
     @pytest.fixture
-    def kube(self) -> Kube:
-        return Kube(job_body())
+    def kube(self) -> FakeKube:
+        return FakeKube(job_body())
 
     @pytest.fixture
     def state(self) -> State:
@@ -73,7 +73,7 @@ class TestStatuses:
         return Jobs()
 
     @pytest.fixture
-    async def writer(self, kube: Kube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
+    async def writer(self, kube: FakeKube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
         made = a_writer(kube, state, jobs)
         task = asyncio.create_task(made.run())
@@ -125,7 +125,7 @@ class TestStatuses:
         monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in (*names, "train")]
-        kube = Kube(*bodies)
+        kube = FakeKube(*bodies)
         writer = a_writer(kube, a_state(*bodies))
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
@@ -139,7 +139,7 @@ class TestStatuses:
         monkeypatch.setattr(statuses_module, "_LEISURELY", 2)
         names = [f"waits-{n}" for n in range(5)]
         bodies = [job_body(name) for name in (*names, "train")]
-        kube = Kube(*bodies)
+        kube = FakeKube(*bodies)
         kube.answers.clear()
         writer = a_writer(kube, a_state(*bodies))
         for name in names:
@@ -157,7 +157,7 @@ class TestStatuses:
         monkeypatch.setattr(statuses_module, "_CONCURRENT", 2)
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in ("train", *names)]
-        kube = Kube(*bodies)
+        kube = FakeKube(*bodies)
         kube.answers.clear()
         writer = a_writer(kube, a_state(*bodies))
         task = asyncio.create_task(writer.run())
@@ -199,7 +199,10 @@ class TestStatuses:
         self, monkeypatch, renewed
     ):
         monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
-        kube, state = Kube(job_body(), job_body("other")), a_state(job_body(), job_body("other"))
+        kube, state = (
+            FakeKube(job_body(), job_body("other")),
+            a_state(job_body(), job_body("other")),
+        )
         begun, gate, patch = asyncio.Event(), asyncio.Event(), kube.patch
 
         async def slow(kind: Kind, name: str, body: Any, **more: Any) -> Any:

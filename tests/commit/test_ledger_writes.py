@@ -19,7 +19,7 @@ from support.builders import (
     an_allocation,
     server_body,
 )
-from support.fake_kube import DOWN, Kube
+from support.fake_kube import DOWN, FakeKube
 
 CHANGE = ServerChange(release={"uid-old"}, allocate={"uid-train": an_allocation()})
 OLD = {"uid-old": allocation("old", memory=GIB)}
@@ -30,11 +30,11 @@ def always(*_: Any) -> bool:
 
 
 class TestLedger:
-    def world(self) -> tuple[Kube, State]:
+    def world(self) -> tuple[FakeKube, State]:
         body = server_body(allocations=OLD)
-        return Kube(body), a_state(body)
+        return FakeKube(body), a_state(body)
 
-    async def write(self, kube: Kube, state: State, sound: Any = always) -> bool:
+    async def write(self, kube: FakeKube, state: State, sound: Any = always) -> bool:
         return await write_ledger(kube, state, "shared-0", CHANGE, sound)  # type: ignore[arg-type]
 
     async def test_releases_and_allocations_are_one_write(self):

@@ -8,35 +8,25 @@ from typing import Any
 import pytest
 
 from partita.kube import events as events_module
-from partita.kube.client import EVENTS, Kind
 from partita.kube.errors import ForbiddenError
 from partita.kube.events import Events
 from support.builders import a_job, a_partition
-
-
-class Kube:
-    """Takes events; refuses those that a test wants refused."""
-
-    def __init__(self) -> None:
-        self.written: list[dict[str, Any]] = []
-        self.refused = 0
-
-    async def create(self, kind: Kind, body: dict[str, Any]) -> None:
-        assert kind is EVENTS
-        if self.refused:
-            self.refused -= 1
-            raise ForbiddenError("create", 403, "no")
-        self.written.append(body)
+from support.fake_kube import FakeKube
 
 
 @pytest.fixture
-def kube() -> Kube:
-    return Kube()
+def kube() -> FakeKube:
+    return FakeKube()
 
 
 @pytest.fixture
-def events(kube: Kube) -> Events:
+def events(kube: FakeKube) -> Events:
     return Events(kube)  # type: ignore[arg-type]
+
+
+def written(kube: FakeKube) -> list[dict[str, Any]]:
+    """Return the events that the API server took."""
+    return [body for _, name, body in kube.writes if name in kube.created]
 
 
 async def all_written(events: Events) -> None:
@@ -47,10 +37,10 @@ async def all_written(events: Events) -> None:
     task.cancel()
 
 
-async def test_an_event_tells_of_its_object(kube: Kube, events: Events):
+async def test_an_event_tells_of_its_object(kube: FakeKube, events: Events):
     events.warn(a_job(), "VariableOverridden", "x" * 2000)
     await all_written(events)
-    (event,) = kube.written
+    (event,) = written(kube)
     assert event["metadata"]["namespace"] == "team-a"
     assert event["metadata"]["name"].startswith("train.")
     assert event["involvedObject"]["kind"] == "SharedGPUJob"
@@ -60,17 +50,17 @@ async def test_an_event_tells_of_its_object(kube: Kube, events: Events):
 
 
 async def test_events_of_cluster_scoped_objects_go_where_the_api_server_takes_them(
-    kube: Kube, events: Events
+    kube: FakeKube, events: Events
 ):
     events.inform(a_partition(), "Carving", "one more")
     await all_written(events)
-    (event,) = kube.written
+    (event,) = written(kube)
     assert event["metadata"]["namespace"] == "default"
     assert (event["involvedObject"]["namespace"], event["type"]) == ("", "Normal")
 
 
 async def test_the_same_is_not_said_twice_until_a_while_has_passed(
-    kube: Kube, events: Events, monkeypatch: pytest.MonkeyPatch
+    kube: FakeKube, events: Events, monkeypatch: pytest.MonkeyPatch
 ):
     times = iter([0.0, 1.0, 2.0, 299.0, 300.0])
     clock = SimpleNamespace(monotonic=lambda: next(times), time_ns=time.time_ns)
@@ -78,20 +68,20 @@ async def test_the_same_is_not_said_twice_until_a_while_has_passed(
     for about in ("a", "a", "b", "a", "a"):
         events.warn(a_job(), "Reason", about)
     await all_written(events)
-    assert [event["message"] for event in kube.written] == ["a", "b", "a"]
+    assert [event["message"] for event in written(kube)] == ["a", "b", "a"]
 
 
-async def test_one_that_cannot_be_written_does_not_stop_the_next(kube: Kube, events: Events):
-    kube.refused = 1
+async def test_one_that_cannot_be_written_does_not_stop_the_next(kube: FakeKube, events: Events):
+    kube.errors = [ForbiddenError("create", 403, "no")]
     events.warn(a_job(), "Reason", "first")
     events.warn(a_job(), "Reason", "second")
     await all_written(events)
-    assert [event["message"] for event in kube.written] == ["second"]
+    assert [event["message"] for event in written(kube)] == ["second"]
 
 
-async def test_a_flood_is_cut_off_and_forgotten(kube: Kube, events: Events):
+async def test_a_flood_is_cut_off_and_forgotten(kube: FakeKube, events: Events):
     for n in range(7000):
         events.warn(a_job(), "Reason", f"message {n}")
     assert len(events._said) <= 5000
     await all_written(events)
-    assert len(kube.written) == 500
+    assert len(written(kube)) == 500

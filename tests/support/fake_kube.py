@@ -1,4 +1,4 @@
-"""What stands in for the API server and for who listens, where one writer is tried."""
+"""A fake API client and a fake event recorder, for tests of one component."""
 
 import asyncio
 import copy
@@ -9,18 +9,32 @@ from partita.kube.client import JOBS, PODS, SERVERS, Kind
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    FencedError,
     KubernetesError,
     NotFoundError,
     UnavailableError,
 )
+from partita.kube.fence import may_send
 from support.builders import (
     pod_body,
 )
 from support.patches import merged
 
 
-class Kube:
-    """Objects by kind and name; each write first meets the next of the errors, None is no error."""
+class FakeKube:
+    """Objects by name, with the client's methods.
+
+    Attributes
+    ----------
+    errors
+        Raised by the next writes, one each; None is no error.
+    meanwhile
+        Called once, before the next write takes effect.
+    writes
+        All requests to write: verb, name and body.
+    created
+        Names of the objects that were created.
+    """
 
     def __init__(self, *bodies: dict[str, Any]) -> None:
         self.objects = {body["metadata"]["name"]: copy.deepcopy(body) for body in bodies}
@@ -29,6 +43,7 @@ class Kube:
         self.answers = asyncio.Event()
         self.answers.set()
         self.writes: list[tuple[str, str, Any]] = []
+        self.created: list[str] = []
 
     def _meet(self) -> None:
         if self.meanwhile is not None:
@@ -66,15 +81,19 @@ class Kube:
     async def create(
         self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False, once: bool = False
     ) -> dict[str, Any]:
-        assert kind is PODS
-        assert dry_run or once
+        assert kind is not PODS or dry_run or once
         name = body["metadata"]["name"]
         self.writes.append(("dry-run" if dry_run else "create", name, body))
         self._meet()
+        if not may_send():
+            raise FencedError("create", 0, "no")
         if dry_run:
             return body
         if name in self.objects:
             raise AlreadyExistsError("create", 409, "there")
+        self.created.append(name)
+        if kind is not PODS:
+            return body
         made = {**pod_body(), "spec": body["spec"]}
         return copy.deepcopy(self.objects.setdefault(name, made))
 

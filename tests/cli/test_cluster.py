@@ -80,7 +80,7 @@ async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> N
     assert small.exit_code == 0
     answer = json.loads(small.stdout)
     verdicts = {v["policy"]: v for v in answer["policies"]}
-    assert verdicts["fifo"]["role"] == "in charge"
+    assert verdicts["fifo"]["role"] == "active"
     assert verdicts["fifo"]["decision"] == "start"
     assert verdicts["fifo"]["gpus"] == [names["gpu"]]
     assert verdicts["fifo"]["beside"] == [f"{names['namespace']}/held"]

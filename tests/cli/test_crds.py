@@ -58,12 +58,3 @@ async def test_one_that_differs_is_updated(partita, api) -> None:
     result = await partita("crds", "--install")
     assert "gpuservers.partita.dev updated" in result.stdout
     assert (await api.get(path)).ok().body["spec"]["names"]["shortNames"] == ["gsrv"]
-
-
-def test_no_cluster_is_one_sentence(invoke, tmp_path) -> None:
-    empty = tmp_path / "kubeconfig"
-    empty.write_text("{}")
-    result = invoke("crds", "--install", "--kubeconfig", empty)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: no cluster: ")
-    assert result.stderr.count("\n") == 1

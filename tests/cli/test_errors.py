@@ -62,6 +62,7 @@ def test_an_empty_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch
     [
         ("- a list\n", "it is empty, or not a kubeconfig"),
         ("text", "it is empty, or not a kubeconfig"),
+        ("{}", "it has no current context: set one with"),
         ("a: [\n", "it is not valid YAML (line 2)"),
         (kubeconfig(**{"current-context": ""}), "it has no current context: set one with"),
         (kubeconfig(clusters=[]), "clusters list"),

@@ -124,7 +124,7 @@ async def test_a_policy_that_cannot_be_had_is_named() -> None:
     )
     verdicts = await ask_policies(state_of(objects), waiting["metadata"]["uid"], NOW)
     assert [(v.policy, v.role, v.decision) for v in verdicts] == [
-        ("magic", "in charge", "fail"),
+        ("magic", "active", "fail"),
         ("fifo", "fallback", "start"),
         ("sjf", "", "start"),
         ("tetris", "", "start"),

@@ -313,7 +313,10 @@ def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke,
     )
     result = invoke("simulate", "random", "--picture", "a.png")
     assert result.exit_code == 1
-    assert result.stderr == "Error: a picture needs matplotlib: pip install 'partita[plot]'\n"
+    assert (
+        result.stderr
+        == "Error: a picture needs matplotlib: in a checkout of Partita run `pip install '.[plot]'`\n"
+    )
     assert not result.stdout
 
 

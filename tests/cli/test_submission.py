@@ -126,7 +126,7 @@ def test_what_a_person_asks_for_goes_over_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"kind": "Deployment"}, "it is a Deployment: give a Pod or a Job"),
+        ({"kind": "Deployment"}, "it is a Deployment: write a Pod or a Job"),
         ({}, "it is a None"),
         ({"kind": "Pod", "spec": None}, "no containers"),
         (batch_job(parallelism=4), "its parallelism is 4: a SharedGPUJob runs one Pod"),

@@ -89,5 +89,5 @@ def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -
     result = invoke("train", str(tmp_path / "model.onnx"))
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: torch is missing: pip install 'partita[train]'\n",
+        "Error: torch is missing: in a checkout of Partita run `pip install '.[train]'`\n",
     )

@@ -61,6 +61,6 @@ async def test_a_taken_port_is_told_with_what_to_do(api_server: ApiServer, api: 
     async with console(api_server, "--port", "0") as (_, said):
         port = said.rpartition(":")[2]
         async with console(api_server, "--port", port) as (second, error):
-            assert error.startswith(f"Error: port {port} cannot be had")
+            assert error.startswith(f"Error: port {port} cannot be used")
             assert "--port" in error
             assert await second.wait() == 1

@@ -14,10 +14,10 @@ __all__ = ["command", "kubectl_complete"]
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, *, shell: str) -> None:
-    """Print the script that completes `partita` in a SHELL, names of jobs and GPUs included.
+    """Print the script that completes `partita` in a SHELL, including names of jobs and GPUs.
 
-    `kubectl partita` is completed by kubectl itself, through the program
-    kubectl_complete-partita that comes with Partita.
+    kubectl completes `kubectl partita` itself, with the program kubectl_complete-partita, which is
+    installed with Partita.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ https://pkg.go.dev/github.com/spf13/cobra#ShellCompDirective."""
 
 
 def kubectl_complete() -> None:
-    """Answer kubectl, which asks for the words that may follow those given.
+    """Print the words that can follow those given, for kubectl.
 
     Run as `kubectl_complete-partita WORD... BEGUN`:
     https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ and

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for a person who waits; nothing where nobody watches."""
+"""A progress bar on stderr; nothing is shown if stderr is no terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 __all__ = ["Report", "progress"]
 
 Report = Callable[[str, float], None]
-"""Tells what is being done, and how much of all is done (0 to 1)."""
+"""Takes the name of the current step, and the share of all work that is done (0 to 1)."""
 
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """Show how far something is while the block runs."""
+    """Show a progress bar while the block runs."""
     if not sys.stderr.isatty():
         yield lambda _what, _share: None
         return

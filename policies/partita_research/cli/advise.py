@@ -7,7 +7,7 @@ import click
 from typing_extensions import override
 
 from partita.cli import terminal
-from partita.cli.options import json_option, kubeconfig_option
+from partita.cli.options import Cluster, cluster_options, json_option
 
 if TYPE_CHECKING:
     from partita_policies.types import GPU
@@ -79,7 +79,7 @@ class _Product(click.ParamType[tuple[str, int]]):
     help="Rows of a table: the best and the worst.",
 )
 @click.option("--namespace", "-n", help="Of the cluster's profiles, take these.  [default: all]")
-@kubeconfig_option
+@cluster_options
 @json_option
 def command(
     *,
@@ -89,7 +89,7 @@ def command(
     reserve: int,
     rows: int,
     namespace: str | None,
-    kubeconfig: str | None,
+    cluster: Cluster,
     output: Path | None,
 ) -> None:
     """Say which applications to put together on a GPU, which to keep apart, and how many at once.
@@ -123,7 +123,7 @@ def command(
         known: Applications = (
             from_sources(sources)
             if sources
-            else run_until_stopped(from_cluster(kubeconfig, namespace))
+            else run_until_stopped(from_cluster(cluster, namespace))
         )
     except Stopped:
         return

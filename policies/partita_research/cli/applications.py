@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from partita.cli.options import Cluster
 from partita.cli.terminal import UserError, warn
 from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile
@@ -116,7 +117,7 @@ def from_sources(sources: Iterable[str]) -> Applications:
     return _some(found, "the files")
 
 
-async def from_cluster(kubeconfig: str | None, namespace: str | None) -> Applications:
+async def from_cluster(cluster: Cluster, namespace: str | None) -> Applications:
     """Read the ApplicationProfiles of a cluster.
 
     Parameters
@@ -132,7 +133,7 @@ async def from_cluster(kubeconfig: str | None, namespace: str | None) -> Applica
     from partita.cli.connection import open_cluster
     from partita.kube.client import PROFILES
 
-    async with open_cluster(kubeconfig) as kube:
+    async with open_cluster(*cluster) as kube:
         items, _ = await kube.list(PROFILES)
     found = Applications()
     for body in items:

@@ -324,7 +324,9 @@ def _can_draw(path: Path) -> None:
     if path.suffix.lower() not in _PICTURES:
         raise click.UsageError(f"--picture {path}: end its name in {', '.join(_PICTURES)}")
     if find_spec("matplotlib") is None:
-        raise terminal.UserError("a picture needs matplotlib: pip install 'partita[plot]'")
+        raise terminal.UserError(
+            "a picture needs matplotlib: in a checkout of Partita run `pip install '.[plot]'`"
+        )
     if not path.parent.is_dir():
         raise click.UsageError(f"--picture {path}: there is no folder {path.parent}")
 

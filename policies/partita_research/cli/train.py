@@ -128,7 +128,9 @@ def _need(*modules: str, **others: str) -> None:
 
     for module, extra in {**dict.fromkeys(modules, "train"), **others}.items():
         if find_spec(module) is None:
-            raise terminal.UserError(f"{module} is missing: pip install 'partita[{extra}]'")
+            raise terminal.UserError(
+                f"{module} is missing: in a checkout of Partita run `pip install '.[{extra}]'`"
+            )
 
 
 def _scenarios(snapshots: tuple[Path, ...]) -> "Scenarios":

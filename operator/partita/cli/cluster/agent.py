@@ -1,4 +1,4 @@
-"""`partita agent`: what runs on a GPU's node, in the server Pod."""
+"""`partita agent`: the process on a GPU's node, in the server Pod."""
 
 from pathlib import Path
 
@@ -23,7 +23,8 @@ _RUN_DIRECTORY = click.option(
     type=click.Path(path_type=Path),
     default="/run/partita",
     show_default=True,
-    help="Where agent, MPS and jobs meet; the node's, under the same path everywhere.",
+    help="Folder that agent, MPS and jobs share. It is a folder of the node, with the same path "
+    "in every Pod.",
 )
 
 
@@ -53,7 +54,7 @@ _RUN_DIRECTORY = click.option(
     type=click.IntRange(1, 128),
     default=16,
     show_default=True,
-    help="Slots that kubelet gives out.",
+    help="Most jobs on the GPU: the slots that kubelet can give out.",
 )
 @click.option(
     "--device-injection",
@@ -83,7 +84,7 @@ _RUN_DIRECTORY = click.option(
     envvar="PARTITA_KEEP_COMPUTE_MODE",
     show_envvar=True,
     is_flag=True,
-    help="Leave the GPU's compute mode as it is: a program that does not find MPS then runs "
+    help="Do not change the GPU's compute mode. A program that does not find MPS then runs "
     "without a limit.",
 )
 @click.option(
@@ -93,7 +94,7 @@ _RUN_DIRECTORY = click.option(
     type=click.Path(path_type=Path),
     default="/var/lib/kubelet",
     show_default=True,
-    help="Where kubelet has device-plugins and pod-resources.",
+    help="Kubelet's folder, with device-plugins and pod-resources.",
 )
 @_RUN_DIRECTORY
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
@@ -115,9 +116,9 @@ def command(
 ) -> None:
     """Serve one GPU on its node until stopped.
 
-    It runs in the server Pods that the operator makes, which set all of this. It finds the Pod's
-    GPU, claims it, offers its slots to kubelet, watches GPU, MPS and jobs, and reports to the
-    GPUServer. Nothing of it is needed while jobs run: they outlive a restart.
+    The operator starts the agent in server Pods and sets all options. The agent finds the GPU of
+    its Pod, claims it, offers its slots to kubelet, monitors the GPU, MPS and the jobs, and reports
+    to the GPUServer. Jobs continue to run while the agent restarts.
 
     \b
     Example, on a node with a GPU and a kubelet, as root:
@@ -172,8 +173,8 @@ def command(
 def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     """Keep the MPS control daemon of one GPU running, until stopped.
 
-    The server Pod's other container. It waits for the agent to say which GPU it is; after that
-    it needs the agent no more.
+    It runs in the other container of the server Pod. It waits until the agent reports which GPU to
+    use; after that it does not need the agent.
     """
     from partita.agent.import_trim import leave_out_unused
 

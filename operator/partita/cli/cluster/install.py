@@ -1,4 +1,4 @@
-"""Puts objects into a cluster: the CRDs, and those of YAML files."""
+"""Creates objects in a cluster: the CRDs, and objects of YAML files."""
 
 import asyncio
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Leaves out of an object what may be a secret. Pure."""
+"""Removes from an object what may contain a secret. Pure."""
 
 from typing import Any, Final
 
@@ -6,17 +6,17 @@ __all__ = ["redacted"]
 
 _LEFT_OUT: Final = "left out"
 _OURS: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_", "PARTITA_")
-"""Variables that Partita sets itself; their values are what one wants to see."""
+"""Variables that Partita sets itself; their values are no secrets and help support."""
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def redacted(value: Any) -> Any:
-    """Return a copy of a Kubernetes object without what people write secrets into.
+    """Return a copy of a Kubernetes object without the fields that can contain secrets.
 
-    Values of variables, commands and arguments of every container, wherever it stands; probes'
-    and hooks' commands and headers; kubectl's copy of the whole object; and `managedFields`,
-    which only makes it long.
+    These are the values of variables, the commands and the arguments of every container, the
+    probes and hooks, and kubectl's copy of the whole object. `managedFields` is removed because it
+    is long.
     """
     if isinstance(value, list):
         return [redacted(item) for item in value]

@@ -23,13 +23,13 @@ __all__ = ["command"]
     show_envvar=True,
     default="partita-system",
     show_default=True,
-    help="Where the operator and its Lease are; it must exist.",
+    help="Namespace of the operator and its Lease. It must exist.",
 )
 @click.option(
     "--server-namespace",
     metavar="NAME",
     default="",
-    help="Where the server Pods are: Pod Security must allow `privileged` there. By default the "
+    help="Namespace of the server Pods. Pod Security must allow `privileged` there. By default the "
     "operator's namespace.",
 )
 @click.option(
@@ -38,7 +38,7 @@ __all__ = ["command"]
     show_envvar=True,
     metavar="NAME",
     default="",
-    help="Who this process is in the Lease; by default the host's name and the process's number.",
+    help="Identity of this process in the Lease. By default the host name and the process ID.",
 )
 @click.option(
     "--lease-duration",
@@ -46,15 +46,15 @@ __all__ = ["command"]
     default=12.0,
     show_default=True,
     metavar="SECONDS",
-    help="After so long a silence another operator takes over.",
+    help="Time without a renewal after which another operator takes over.",
 )
 @click.option(
     "--image",
     envvar="PARTITA_IMAGE",
     show_envvar=True,
     default="",
-    help="Image of the server Pods; by default that of the operator's own Pod, or "
-    "partita:latest where it runs in none.",
+    help="Image of the server Pods. By default that of the operator's own Pod, or "
+    "partita:latest outside a Pod.",
 )
 @click.option(
     "--service-account",
@@ -67,14 +67,14 @@ __all__ = ["command"]
     "--server-priority-class",
     metavar="NAME",
     default="",
-    help="PriorityClass of the server Pods; by default the cluster's default.",
+    help="PriorityClass of the server Pods. By default that of the cluster.",
 )
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
-    help="Serve /healthz, /readyz and /metrics on this port; without it nothing is served.",
+    help="Serve /healthz, /readyz and /metrics on this port. By default they are not served.",
 )
 @click.option(
     "--record",
@@ -91,7 +91,7 @@ __all__ = ["command"]
     show_envvar=True,
     default="256Mi",
     show_default=True,
-    help="Size of that folder; the oldest recordings go first.",
+    help="Limit on the size of the recordings. The oldest are deleted first.",
 )
 @click.option(
     "--trace",
@@ -101,7 +101,7 @@ __all__ = ["command"]
     help="Send the life of each job that ends as OpenTelemetry spans over OTLP/HTTP; "
     "OTEL_EXPORTER_OTLP_ENDPOINT says where to.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Log what kopf does with each event, too.")
+@click.option("--verbose", "-v", is_flag=True, help="Log how kopf handles each event, too.")
 def command(
     *,
     kubeconfig: str | None,
@@ -120,10 +120,10 @@ def command(
 ) -> None:
     """Run the operator until it is stopped.
 
-    It carves GPUs into slices, queues the jobs, lets each partition's policy decide who runs
-    beside whom, and starts the jobs as Pods. Several may run at the same time: one leads, the
-    others wait to take over. The log goes to stderr, one line a decision, as JSON where nobody
-    watches.
+    The operator divides GPUs into slices, queues the jobs, lets each partition's policy decide
+    which jobs share a GPU, and starts the jobs as Pods. Several operators can run at the same time:
+    one leads, the others wait to take over. The log goes to stderr, one line for each decision; it
+    is JSON unless stderr is a terminal.
 
     \b
     Example, against the embedded API server:

@@ -1,4 +1,4 @@
-"""What each policy would do with a job on the cluster as it is: the operator's own cycle, asked."""
+"""Computes what each policy would do with a job now, with the operator's scheduling cycle."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -30,7 +30,7 @@ class PolicyAnswer:
     Attributes
     ----------
     role
-        `in charge`, `shadow`, `fallback` or empty.
+        `active`, `shadow`, `fallback` or empty.
     decision
         `start` now on `gpus` beside `beside`, `wait` for `reason`, or `fail` to decide.
     """
@@ -45,7 +45,7 @@ class PolicyAnswer:
 
 
 def put_back(lists: Lists, uid: str) -> Lists:
-    """Return the cluster as it would be were this job waiting: not suspended, holding nothing."""
+    """Return the cluster as if this job were waiting: not suspended and without an allocation."""
     changed = {kind: list(items) for kind, items in lists.items()}
     changed[PODS] = [pod for pod in changed[PODS] if uid not in _owners(pod)]
     changed[SERVERS] = [_without(server, uid) for server in changed[SERVERS]]
@@ -77,13 +77,13 @@ def _waiting(job: Json) -> Json:
 
 
 async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnswer]:
-    """Run one cycle with each policy that is installed, in memory; the one in charge comes first.
+    """Run one cycle with each policy that is installed, in memory; the active policy comes first.
 
     Returns
     -------
-    list of Verdict
-        Empty when no policy is asked about the job at all: it has no partition, or could never
-        be placed there.
+    list of PolicyAnswer
+        Empty if no policy is asked about the job: its partition does not exist, or the job could
+        never be placed there.
     """
     partition = state.partitions.get(state.jobs[uid].spec.partition)
     if partition is None:
@@ -98,14 +98,14 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
         return []
     roles = _roles(partition.spec.policy)
     others = sorted(available().keys() - roles.keys())
-    verdicts = []
+    answers = []
     for policy in [*roles, *others]:
         spec = _spec(policy, partition.spec.policy)
         role = roles.get(policy, "")
         try:
             create(policy, dict(spec.parameters))
         except PolicyError as error:
-            verdicts.append(PolicyAnswer(policy, role, "fail", message=str(error)))
+            answers.append(PolicyAnswer(policy, role, "fail", message=str(error)))
             continue
         under = partition.model_copy(
             update={"spec": partition.spec.model_copy(update={"policy": spec})}
@@ -118,12 +118,12 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
             memory=PartitionState(PolicyRunner(spec)),
             now=now,
         )
-        verdicts.append(_verdict(policy, role, result, state, waiting[uid]))
-    return verdicts
+        answers.append(_answer(policy, role, result, state, waiting[uid]))
+    return answers
 
 
 def _roles(spec: PolicySpec) -> dict[str, str]:
-    roles = {spec.name: "in charge"}
+    roles = {spec.name: "active"}
     for name in spec.shadow:
         roles.setdefault(name, "shadow")
     roles.setdefault(spec.fallback, "fallback")
@@ -136,7 +136,7 @@ def _spec(policy: str, own: PolicySpec) -> PolicySpec:
     return PolicySpec(name=policy, fallback=own.fallback, max_bypasses=own.max_bypasses)
 
 
-def _verdict(policy: str, role: str, result: CycleResult, state: State, job: Job) -> PolicyAnswer:
+def _answer(policy: str, role: str, result: CycleResult, state: State, job: Job) -> PolicyAnswer:
     if result.answer is not None and result.answer.failure:
         return PolicyAnswer(policy, role, "fail", message=result.answer.failure)
     placed = {placed.id: gpus for placed, gpus in result.placed}

@@ -1,4 +1,4 @@
-"""What `partita explain` shows, drawn."""
+"""The text that `partita explain` shows."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,19 +24,17 @@ _STYLES = {
 }
 
 
-def explanation(
-    job: SharedGPUJob, verdicts: Sequence[PolicyAnswer], heading: str
-) -> RenderableType:
-    """Draw how a job stands.
+def explanation(job: SharedGPUJob, answers: Sequence[PolicyAnswer], heading: str) -> RenderableType:
+    """Return the state of a job, its policies' answers and its attempts.
 
     Parameters
     ----------
     heading
-        Stands above the policies' answers.
+        Text above the policies' answers.
     """
     parts: list[RenderableType] = [_head(job), Text(), _facts(job)]
-    if verdicts:
-        parts += [Text(), Text(heading, style="bold"), _policies(verdicts, _why(job))]
+    if answers:
+        parts += [Text(), Text(heading, style="bold"), _policies(answers, _why(job))]
     if job.status.attempts:
         parts += [Text(), Text("Attempts", style="bold"), _attempts(job.status.attempts)]
     return Group(*parts)
@@ -45,7 +43,7 @@ def explanation(
 def _head(job: SharedGPUJob) -> Text:
     phase = job.status.phase or Phase.QUEUED
     position = job.status.queue_position
-    said = {
+    state = {
         Phase.QUEUED: f"waits, number {position} in the queue" if position else "waits",
         Phase.ASSIGNED: "is assigned, its Pod starts",
         Phase.RUNNING: "runs",
@@ -54,7 +52,7 @@ def _head(job: SharedGPUJob) -> Text:
         Phase.SUSPENDED: "is suspended",
     }[phase]
     text = Text(job.key, style="bold")
-    text.append(f"  {said}", style=_STYLES.get(phase, "yellow"))
+    text.append(f"  {state}", style=_STYLES.get(phase, "yellow"))
     return text.append(f"  partition {job.spec.partition}", style="dim")
 
 
@@ -68,7 +66,7 @@ def _facts(job: SharedGPUJob) -> Table:
         table.add_row(
             "On", f"{where}, {gib(place.memory)} GiB and {place.thread_percent} % of the threads"
         )
-        table.add_row("Beside", ", ".join(place.beside) or "nobody when it started")
+        table.add_row("Beside", ", ".join(place.beside) or "no other job when it started")
     threads = f", {spec.thread_percent} % of the threads" if spec.thread_percent else ""
     urgent = f", priority {spec.priority}" if spec.priority else ""
     if status.effective_priority is not None:
@@ -98,35 +96,35 @@ def _grid() -> Table:
     return table
 
 
-def _policies(verdicts: Sequence[PolicyAnswer], why: str) -> Table:
+def _policies(answers: Sequence[PolicyAnswer], why: str) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for style in ("", "dim", ""):
         table.add_column(style=style, no_wrap=True)
     table.add_column(overflow="fold", style="dim")
     before = ""
-    for verdict in verdicts:
-        match verdict.decision:
+    for answer in answers:
+        match answer.decision:
             case "start":
                 what = Text("start it", style="green")
-                beside = ", ".join(verdict.beside) or "nobody"
-                said = f"on {', '.join(verdict.gpus)} beside {beside}"
+                beside = ", ".join(answer.beside) or "no other job"
+                detail = f"on {', '.join(answer.gpus)} beside {beside}"
             case "wait":
                 what = Text("not start it", style="yellow")
-                said = _joined(verdict.reason, verdict.message)
-                if said == why:
-                    said = "for the reason above"
-                elif said == before:
-                    said = "for the same reason"
+                detail = _joined(answer.reason, answer.message)
+                if detail == why:
+                    detail = "for the reason above"
+                elif detail == before:
+                    detail = "for the same reason"
                 else:
-                    before = said
+                    before = detail
             case "fail":
-                what, said = Text("fail", style="red"), verdict.message
-        table.add_row(verdict.policy, verdict.role, what, said)
+                what, detail = Text("fail", style="red"), answer.message
+        table.add_row(answer.policy, answer.role, what, detail)
     return table
 
 
 def _overhead(attempt: Attempt) -> tuple[str, str, str]:
-    """Say how long it waited, took to start, and ran before it used the GPU."""
+    """Return how long it waited, took to start, and ran before it used the GPU."""
     return (
         _between(attempt.queued_time, attempt.booked_time),
         _between(attempt.booked_time, attempt.start_time),
@@ -144,7 +142,7 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
         right = name not in {"Outcome", "On"}
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     table.add_column("Beside", overflow="fold")
-    table.add_column("Last words", overflow="fold", style="dim")
+    table.add_column("Message", overflow="fold", style="dim")
     for attempt in attempts:
         table.add_row(
             str(attempt.number),

@@ -1,7 +1,7 @@
-"""Makes a SharedGPUJob out of a command, or out of a Pod or Job that runs on a whole GPU today.
+"""Builds a SharedGPUJob from a command, or from a Pod or Job that asks for a whole GPU.
 
-Pure. What a whole GPU was asked for with is taken out: `nvidia.com/gpu`, and HAMi's
-`nvidia.com/gpumem` (MiB) and `nvidia.com/gpucores` (percent), which say what a slice needs:
+Pure. Requests for GPUs are removed: `nvidia.com/gpu`, and HAMi's `nvidia.com/gpumem` (MiB) and
+`nvidia.com/gpucores` (percent), which become the request of the slice:
 https://project-hami.io/docs/userguide/configure/#container-configs.
 """
 
@@ -15,12 +15,12 @@ __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 Json = dict[str, Any]
 
 _GPUS: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-"""A device of NVIDIA's plugin; `.shared` where it slices time and was told to rename it:
+"""A device of NVIDIA's plugin; `.shared` if time slicing is configured with renamed resources:
 https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus."""
 _HAMI_MEMORY: Final = "nvidia.com/gpumem"
 _HAMI_CORES: Final = "nvidia.com/gpucores"
 _FOREIGN: Final = ("nvidia.com/", "gpu.partita.dev/")
-"""Resources that the operator asks for itself, or that have no meaning beside it."""
+"""Resources that the operator requests itself, or that have no meaning with Partita."""
 _GENERATED_LABELS: Final = ("controller-uid", "job-name", "pod-template-hash")
 _GENERATED_PREFIXES: Final = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - a volume's name
@@ -29,7 +29,7 @@ _MAX_RETRIES: Final = 100
 
 
 class UnsuitableError(Exception):
-    """It cannot be a SharedGPUJob; the message says what to change."""
+    """The object cannot become a SharedGPUJob; the message says what to change."""
 
 
 def of_command(
@@ -40,7 +40,7 @@ def of_command(
     Parameters
     ----------
     command
-        Program and arguments; none takes the image's own.
+        Program and arguments; if empty, those of the image.
     """
     container: Json = {"name": name, "image": image}
     if command:
@@ -51,12 +51,12 @@ def of_command(
 
 
 def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
-    """Return metadata and spec of a job that does what a Pod or Job does, and notes for people.
+    """Return metadata and spec of a job that runs what a Pod or Job runs, and notes for users.
 
     Raises
     ------
     UnsuitableError
-        It is something else, or runs more than one Pod.
+        The object is of another kind, or runs more than one Pod.
     """
     kind = body.get("kind")
     if kind == "Pod":
@@ -67,14 +67,16 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
         template = (body.get("spec") or {}).get("template") or {}
     else:
         raise UnsuitableError(
-            f"it is a {kind}: give a Pod or a Job (of a CronJob or Deployment, its template as Pod)"
+            f"it is a {kind}: write a Pod or a Job (for a Deployment, its template as a Pod)"
         )
     notes: list[str] = []
     pod = dict(template.get("spec") or {})
     if not pod.get("containers"):
         raise UnsuitableError(f"the {kind} has no containers")
     if pod.get("restartPolicy", "Always") != "Never":
-        notes.append("the Pod is never restarted in place: spec.retry says how often anew")
+        notes.append(
+            "a failed Pod is not restarted in place: set spec.retry to start the job again"
+        )
     deadline = pod.get("activeDeadlineSeconds")
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
@@ -89,7 +91,7 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
 
 
 def shared_job(metadata: Json, spec: Json, wishes: Mapping[str, Any]) -> Json:
-    """Put a job together; what the person asks for goes over what was found."""
+    """Build the job; options of the command line override what was found."""
     asked = {key: value for key, value in wishes.items() if value is not None}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -117,7 +119,7 @@ def _of_job(job: Json) -> Json:
 
 
 def _needs(containers: Sequence[Json], notes: list[str]) -> Json:
-    """Tell what the containers asked of GPUs."""
+    """Return the fields of the spec that replace the containers' requests for GPUs."""
     asked: dict[str, int] = {}
     for container in containers:
         resources = container.get("resources") or {}
@@ -134,7 +136,7 @@ def _needs(containers: Sequence[Json], notes: list[str]) -> Json:
     if cores := asked.pop(_HAMI_CORES, 0):
         needs["threadPercent"] = min(cores, 100)
     notes += [
-        f"{resource}: {amount} is left out, say what it stands for with --gpu-memory"
+        f"{resource}: {amount} is left out, write its amount of memory as --gpu-memory"
         for resource, amount in asked.items()
     ]
     return needs
@@ -148,7 +150,7 @@ def _number(resource: str, amount: Any) -> int:
 
 
 def _cleaned(pod: Json) -> Json:
-    """Leave out what others set: the API server of a Pod that was, and Partita of one to be."""
+    """Leave out the fields that the API server set, and those that Partita will set."""
     pod = {key: value for key, value in pod.items() if key not in _SET_BY_OTHERS}
     volumes = [
         volume

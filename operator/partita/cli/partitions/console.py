@@ -3,49 +3,49 @@
 import click
 
 from partita.cli import terminal
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import Cluster, cluster_options
 
 __all__ = ["command"]
 
 
 @click.command("console", short_help="Show GPUs, slices and queues in a browser.")
-@kubeconfig_option
+@cluster_options
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8090,
     show_default=True,
-    help="Where it listens; 0 takes a free one.",
+    help="Port of the web server. 0 takes a free one.",
 )
 @click.option(
     "--in-cluster",
     is_flag=True,
-    help="Listen on all addresses, ask each viewer for a token of the API server, and show only "
-    "the names of the namespaces whose jobs that token may list.",
+    help="Listen on all addresses and ask each viewer for a token of the API server. Show job "
+    "names only of the namespaces whose jobs that token may list.",
 )
-def command(*, kubeconfig: str | None, port: int, in_cluster: bool) -> None:
-    """Serve a page that shows what `partita top` shows, and the last hours, until Ctrl-C.
+def command(*, cluster: Cluster, port: int, in_cluster: bool) -> None:
+    """Serve a web page with jobs, GPUs, queues and the last hours, until Ctrl-C.
 
-    It reads with the kubeconfig's rights, writes nothing, and is reached from this machine alone.
-    As a Service in the cluster (--in-cluster) it asks for a token; `kubectl create token` makes
-    one.
+    The server reads with the rights of the kubeconfig, writes nothing, and accepts connections only
+    from this machine. As a Service in the cluster (--in-cluster) it asks for a token: create one
+    with `kubectl create token`.
 
     \b
     Examples:
       partita console
       partita console --port 9000 --kubeconfig ~/.kube/gpus
-      kubectl -n partita-system port-forward service/partita-console 8090 # in the cluster
+      kubectl -n partita-system port-forward service/partita-console 8090
     """  # noqa: D301
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
     terminal.quiet_logs()
     try:
-        run_until_stopped(_serve(kubeconfig, port, in_cluster=in_cluster))
+        run_until_stopped(_serve(cluster, port, in_cluster=in_cluster))
     except Stopped:
         return
 
 
-async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None:
+async def _serve(cluster: Cluster, port: int, *, in_cluster: bool) -> None:
     import asyncio
 
     from partita.cli.connection import explained
@@ -56,7 +56,7 @@ async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None
 
     host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
     with explained():
-        async with connect(kubeconfig) as api:
+        async with connect(*cluster) as api:
             access = ByToken(Kube(api)) if in_cluster else Everything()
             try:
                 async with serve_console(api, access, host=host, port=port) as (_, taken):
@@ -64,5 +64,5 @@ async def _serve(kubeconfig: str | None, port: int, *, in_cluster: bool) -> None
                     await asyncio.Event().wait()
             except OSError as error:
                 raise terminal.UserError(
-                    f"port {port} cannot be had ({error.strerror}): name another with --port"
+                    f"port {port} cannot be used ({error.strerror}): name another with --port"
                 ) from error

@@ -6,7 +6,6 @@ deadline, stop with TERM, then KILL, and only what was started here.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -15,12 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from apiserver import tied_process
 from support.polling import holds_within
 
 __all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port"]
-
-PR_SET_PDEATHSIG = 1
-"""``prctl`` option: the signal the kernel sends this process when its parent ends (Linux)."""
 
 
 class NotReadyError(Exception):
@@ -37,7 +34,7 @@ def free_port() -> int:
 class ServerProcess:
     """One server in its own session, tied to the life of this process.
 
-    The command runs behind this module as a launcher, which asks the kernel to kill it when this
+    The command runs behind `apiserver.tied_process` as a launcher, which asks the kernel to kill it when this
     process ends in any way, and then becomes the command: its pid stays the same. Start it from
     a thread that outlives it: to the kernel the parent is the thread.
     """
@@ -77,7 +74,7 @@ class ServerProcess:
         """Start it, perhaps once more, without waiting until it is ready."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-S", __file__, str(os.getpid()), *self._command],
+                [sys.executable, "-S", tied_process.__file__, str(os.getpid()), *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -134,15 +131,3 @@ class ServerProcesses:
     def tails(self, lines: int) -> str:
         """Return the last lines of each one's output."""
         return "\n".join(process.tail(lines) for process in self._running)
-
-
-def _become(parent: int, command: Sequence[str]) -> None:
-    """Tie this process to its parent's life, then become ``command``."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() == parent:  # else it ended before the kernel was asked
-        os.execvp(command[0], list(command))
-
-
-if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from apiserver import processes
+from apiserver import tied_process
 from apiserver.processes import NotReadyError
 from cluster import init
 from cluster.slots import Slot
@@ -48,7 +48,7 @@ class Node:
         ]
         with (self.slot.folder / "node.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-S", processes.__file__, str(os.getpid()), *command],
+                [sys.executable, "-S", tied_process.__file__, str(os.getpid()), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

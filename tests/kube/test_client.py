@@ -209,7 +209,7 @@ class TestFence:
     ):
         server.answers = [answer(200, {"ok": True})]
         fenced = Kube(api, may_write=lambda: False)
-        with pytest.raises(FencedError, match="does not lead"):
+        with pytest.raises(FencedError, match="is not the leader"):
             await write(fenced)
         assert (server.asked, pauses) == ([], [])
         assert await fenced.get(PODS, "train-1", "team-a") == {"ok": True}

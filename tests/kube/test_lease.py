@@ -131,7 +131,7 @@ async def test_one_that_waits_hears_soon_that_it_is_free(leases: Leases, clock: 
     one, two = candidate(leases, "one"), candidate(leases, "two")
     await one.acquire()
     waiting = asyncio.create_task(two.acquire())
-    while two._seen is None:
+    while two._record is None:
         await asyncio.sleep(0)
     await one.release()
     released = clock.now
@@ -143,7 +143,7 @@ async def test_one_that_waits_counts_from_the_last_renewal(leases: Leases, clock
     one, two = candidate(leases, "one"), candidate(leases, "two")
     await one.acquire()
     waiting = asyncio.create_task(two.acquire())
-    while two._seen is None:
+    while two._record is None:
         await asyncio.sleep(0)
     assert await one._try() is None
     renewed = clock.now

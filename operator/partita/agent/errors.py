@@ -1,15 +1,15 @@
-"""What can go wrong on a GPU's node, one class for each thing the agent does differently.
+"""Errors on a GPU's node, one class for each that the agent handles differently.
 
 AgentError
 ├── NVMLError           a call to the driver failed
-│   ├── NoDriverError       there is no driver to call
+│   ├── NoDriverError       no driver is installed
 │   ├── GPULostError        the GPU has fallen off the bus, or needs a reset
-│   └── NotPermittedError   the call asks for more rights
-├── MPSError            the MPS control daemon did not do what it was asked
-│   ├── MPSGoneError        there is no daemon
+│   └── NotPermittedError   the call needs more rights
+├── MPSError            a command to the MPS control daemon failed
+│   ├── MPSGoneError        no daemon runs
 │   ├── MPSUnansweredError  it did not answer in time
-│   └── MPSGarbledError     its answer means nothing to us
-└── SetupError          the GPU cannot be served as it is; says what to change
+│   └── MPSGarbledError     its answer cannot be parsed
+└── SetupError          the GPU cannot be served; the message says what to change
 """
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AgentError(Exception):
-    """Something on the node is not as it should be."""
+    """An error on the node."""
 
 
 class NVMLError(AgentError):
@@ -35,7 +35,7 @@ class NVMLError(AgentError):
 
 
 class NoDriverError(NVMLError):
-    """There is no driver to call."""
+    """No driver is installed."""
 
 
 class GPULostError(NVMLError):
@@ -43,15 +43,15 @@ class GPULostError(NVMLError):
 
 
 class NotPermittedError(NVMLError):
-    """The call asks for more rights."""
+    """The call needs more rights."""
 
 
 class MPSError(AgentError):
-    """The MPS control daemon did not do what it was asked."""
+    """A command to the MPS control daemon failed."""
 
 
 class MPSGoneError(MPSError):
-    """There is no daemon."""
+    """No daemon runs."""
 
 
 class MPSUnansweredError(MPSError):
@@ -59,18 +59,18 @@ class MPSUnansweredError(MPSError):
 
 
 class MPSGarbledError(MPSError):
-    """Its answer means nothing to us."""
+    """Its answer cannot be parsed."""
 
 
 class SetupError(AgentError):
-    """The GPU cannot be served as it is.
+    """The GPU cannot be served.
 
     Parameters
     ----------
     reason
-        A word for programs, as in a condition.
+        As in a condition: one word for programs.
     message
-        What is the matter, and what to change.
+        What is wrong, and what to change.
     """
 
     def __init__(self, reason: str, message: str) -> None:

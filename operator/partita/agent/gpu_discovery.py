@@ -1,8 +1,8 @@
-"""Which GPU the server Pod got, and whether it can be shared as it is.
+"""Finds the GPU of the server Pod and checks whether it can be shared.
 
-kubelet knows what its Pods got, under each of the device plugin's strategies; without its word,
-what NVIDIA's runtime or the plugin left in the environment counts, and at last the one GPU that
-this container sees.
+kubelet reports the devices of its Pods, with each strategy of the device plugin. If it does not,
+the variable that NVIDIA's runtime or the plugin has set counts, and otherwise the only GPU that is
+visible to this container.
 """
 
 import os
@@ -22,7 +22,7 @@ from partita.models import SharingMode
 __all__ = ["POD_RESOURCES", "assigned", "check", "find_gpu"]
 
 POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-"""Where kubelet tells which devices a Pod got:
+"""Socket on which kubelet reports the devices of a Pod:
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
 "Monitoring device plugin resources"."""
 _DEADLINE: Final = 10.0
@@ -35,7 +35,7 @@ _OLDEST_CAPABILITY: Final = (7, 0)
 
 
 async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> list[str]:
-    """Ask kubelet for the UUIDs of the GPUs of a Pod; empty when it does not tell.
+    """Return the UUIDs of the GPUs of a Pod from kubelet; empty if it does not report them.
 
     Under NVIDIA's plugin a device's ID is the GPU's UUID; of a shared one `::<n>` follows.
     """
@@ -62,23 +62,23 @@ async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> li
     ]
 
 
-def find_gpu(told: Iterable[str]) -> NVMLDevice:
-    """Find the one GPU that is ours among those that NVML shows.
+def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
+    """Find the GPU of this Pod among those that NVML lists.
 
     Parameters
     ----------
-    told
-        What kubelet said.
+    assigned_uuids
+        The GPUs that kubelet reported.
 
     Raises
     ------
     SetupError
-        If it cannot be told which one it is.
+        It is unknown which GPU it is.
     GPULostError
-        If it is not there.
+        The GPU is missing.
     """
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
-    for uuids in (list(told), [uuid for uuid in visible if uuid.startswith("GPU-")]):
+    for uuids in (list(assigned_uuids), [uuid for uuid in visible if uuid.startswith("GPU-")]):
         if len(uuids) == 1:
             return NVMLDevice.of(uuids[0])
         if len(uuids) > 1:
@@ -92,24 +92,24 @@ def find_gpu(told: Iterable[str]) -> NVMLDevice:
         return found[0]
     raise SetupError(
         "NoGPU" if not found else "SeveralGPUs",
-        f"NVML shows {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
-        "is ours: mount /var/lib/kubelet/pod-resources",
+        f"NVML lists {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
+        "this Pod has: mount /var/lib/kubelet/pod-resources",
     )
 
 
 def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
-    """Make sure that the GPU can be shared this way.
+    """Check that the GPU can be shared in this mode.
 
     Raises
     ------
     SetupError
-        If it cannot; says what to change.
+        It cannot; the message says what to change.
     """
     if identity.mig:
         raise SetupError(
             "MIGEnabled",
-            "the GPU is in MIG mode, which MPS of Partita does not share: turn it off "
-            "(nvidia-smi -mig 0), or leave the GPU out of the partition",
+            "the GPU is in MIG mode, which Partita does not share: turn it off "
+            "(nvidia-smi -mig 0), or exclude the GPU from the partition",
         )
     if mode is not SharingMode.MPS:
         return

@@ -64,7 +64,7 @@ class ContextSize:
         self._first: dict[int, float] = {}
 
     def add(self, at: float, memory: Mapping[int, int]) -> None:
-        """Learn from the processes of jobs; a process without memory says nothing.
+        """Learn from the processes of jobs; a process without memory is ignored.
 
         Parameters
         ----------

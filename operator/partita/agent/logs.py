@@ -1,4 +1,4 @@
-"""Structured logs, one JSON line each; nobody watches an agent's terminal."""
+"""Structured logs of the agent, one JSON object a line."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ __all__ = ["configure_logs"]
 
 
 def configure_logs(*, verbose: bool = False) -> None:
-    """Send our logs to stderr."""
+    """Write the logs to stderr."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

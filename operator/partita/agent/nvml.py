@@ -1,8 +1,7 @@
 """The driver's library NVML, typed: the only module that calls pynvml.
 
-A call that the GPU, the driver or pynvml does not support is a figure left out (None), never one
-made up. What else fails comes out as one of `partita.agent.errors`. All calls block, some of them
-for long: call them in a thread.
+A call that the GPU, the driver or pynvml does not support returns None. Other failures are raised
+as one of `partita.agent.errors`. All calls block, some of them for long: call them in a thread.
 
 `NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
 """
@@ -73,7 +72,7 @@ def open_library() -> None:
 
 
 def close_library() -> None:
-    """Let go of the driver; GPUs that were found before cannot be reached any more."""
+    """Close the library; GPUs that were found before become invalid."""
     with suppress(NVMLError):
         call(pynvml.nvmlShutdown)
 
@@ -89,7 +88,7 @@ def cuda_version() -> int | None:
 
 
 def gpus() -> list["NVMLDevice"]:
-    """Return all GPUs that this process sees."""
+    """Return all GPUs that are visible to this process."""
     count: int = call(pynvml.nvmlDeviceGetCount)
     return [NVMLDevice(call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
 
@@ -123,12 +122,12 @@ class GPUProcess:
     pid: int
     """By the node's PIDs."""
     memory: int | None
-    """Bytes; None where the driver does not tell."""
+    """Bytes; None if the driver does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GPUEvent:
-    """Something that the driver tells of by itself."""
+    """An event of the driver."""
 
     xid: int
     """The Xid; 0 for an event of another kind."""
@@ -195,12 +194,12 @@ class NVMLDevice:
         return cores // per_sm if cores and per_sm else 0
 
     def processes(self) -> list[GPUProcess]:
-        """List who uses it, MPS clients too: NVML lists these by themselves.
+        """List the processes that use the GPU, including MPS clients, which NVML lists separately.
 
         Raises
         ------
         NVMLError
-            If the driver cannot list them at all: nothing could be attributed.
+            The driver cannot list them: nothing could be attributed.
         """
         found = {p.pid: p.usedGpuMemory for p in call(_processes, self._handle)}
         for process in maybe(_mps_processes, self._handle) or ():
@@ -228,7 +227,7 @@ class NVMLDevice:
 
         Notes
         -----
-        None where the driver cannot tell. NVML says "not found" when there is no newer sample:
+        None if the driver does not support it. NVML returns "not found" if no sample is newer:
         then nothing has run, and the answer is empty.
         """
         try:
@@ -239,17 +238,17 @@ class NVMLDevice:
             if error.value in UNSUPPORTED:
                 return None
             raise translated(error) from error
-        seen: dict[int, list[int]] = {}
+        by_pid: dict[int, list[int]] = {}
         for sample in samples:
             if sample.timeStamp > since:
-                seen.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
+                by_pid.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
         until = max((int(sample.timeStamp) for sample in samples), default=since)
-        return {pid: round(sum(uses) / len(uses)) for pid, uses in seen.items()}, until
+        return {pid: round(sum(uses) / len(uses)) for pid, uses in by_pid.items()}, until
 
     def pcie_throughput(self) -> int | None:
         """Bytes per second, both ways.
 
-        Each counter is looked at for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`): the call is
+        Each counter is sampled for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`): the call is
         slow, and a sample of a sample.
         """
         ways = [
@@ -315,7 +314,7 @@ class GPUEvents:
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
         supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
-        """Whether the GPU tells of any; an old one does not."""
+        """Whether the GPU reports any; old ones do not."""
         if self.supported:
             call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
 
@@ -342,7 +341,7 @@ class GPUEvents:
 
 
 class _Occupancy:
-    """Two samples of the performance monitor, of which the older is replaced each time."""
+    """Two samples of the performance monitor; the older is replaced each time."""
 
     def __init__(self, supported: bool) -> None:  # noqa: FBT001
         self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)] if supported else []

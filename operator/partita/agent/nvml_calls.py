@@ -1,6 +1,6 @@
-"""The one place where NVML's errors become ours.
+"""Calls NVML and translates its errors, the only place that does.
 
-What the GPU, the driver or pynvml does not support is None: a figure left out.
+What the GPU, the driver or pynvml does not support is None.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def call(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
     Raises
     ------
     NVMLError
-        If it does not do what it was asked.
+        The call fails.
     """
     try:
         return function(*args, **kwargs)
@@ -55,7 +55,7 @@ def call(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
 
 
 def maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-    """Return None for what is not supported, and for what only an administrator may see."""
+    """Call NVML; return None if it is not supported or needs an administrator."""
     try:
         return function(*args, **kwargs)
     except pynvml.NVMLError as error:
@@ -65,13 +65,13 @@ def maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
 
 
 def number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:
-    """Return a number, None for what is not supported."""
+    """Call NVML for a number; return None if it is not supported."""
     value = maybe(function, *args, **kwargs)
     return None if value is None else int(value)
 
 
 def translated(error: pynvml.NVMLError) -> NVMLError:
-    """Make NVML's error one of ours."""
+    """Translate an error of NVML."""
     if error.value in _NO_DRIVER:
         return NoDriverError(str(error))
     if error.value in _LOST:

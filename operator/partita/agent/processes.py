@@ -1,4 +1,4 @@
-"""From a process on the GPU to the Pod that it runs in, by its cgroup."""
+"""Finds the Pod of a process by its cgroup."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ and `ToSystemd` in cgroup_manager_linux.go, which turns hyphens into underscores
 
 
 def pod_uid(cgroup: str) -> str | None:
-    """Read the Pod's UID out of `/proc/<pid>/cgroup`; None for a process of no Pod.
+    """Parse the Pod's UID from `/proc/<pid>/cgroup`; None for a process of no Pod.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def pod_uid(cgroup: str) -> str | None:
 
 
 def started(stat: str) -> int | None:
-    """Read when a process started out of `/proc/<pid>/stat`, in clock ticks since the boot.
+    """Parse when a process started from `/proc/<pid>/stat`, in clock ticks since the boot.
 
     The 22nd field; the second one, the program's name, may hold spaces and parentheses (proc(5)).
     """
@@ -45,7 +45,7 @@ def started(stat: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """What tells a process from another one that gets its PID."""
+    """Identifies a process even if its PID is reused."""
 
     pod: str | None
     """UID of its Pod; None outside Pods."""
@@ -54,14 +54,14 @@ class ProcessIdentity:
 
 
 class PodsOfProcesses:
-    """Knows the Pod of each process that was asked for, until it is gone.
+    """Finds the Pods of processes, and keeps them until a process has left the GPU.
 
-    A PID is used anew in time, so what is no longer on the GPU is forgotten.
+    PIDs are reused, so a process that is not in the next call is forgotten.
 
     Parameters
     ----------
     proc
-        Where the node's processes are.
+        The node's `/proc`.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -69,17 +69,17 @@ class PodsOfProcesses:
         self._known: dict[int, ProcessIdentity] = {}
 
     def of(self, pids: set[int]) -> dict[int, str | None]:
-        """Return the Pod's UID of each of these; None where there is none."""
+        """Return the UID of the Pod of each process; None outside Pods."""
         known = self._known
         self._known = {pid: known[pid] if pid in known else self.identity(pid) for pid in pids}
         return {pid: identity.pod for pid, identity in self._known.items()}
 
     def is_same(self, pid: int) -> bool:
-        """Tell whether a PID still is that of the process whose Pod was told."""
+        """Return whether a PID still belongs to the process whose Pod `of` returned."""
         return pid in self._known and self.identity(pid) == self._known[pid]
 
     def identity(self, pid: int) -> ProcessIdentity:
-        """Read which process has this PID now."""
+        """Return the process that has this PID now."""
         return ProcessIdentity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
 
     def _read(self, pid: int, file: str) -> str:

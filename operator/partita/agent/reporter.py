@@ -88,7 +88,7 @@ def status_patch(
     Parameters
     ----------
     known
-        The status as it stands.
+        The current status.
     """
     patch: Json = {k: v for k, v in report.facts.items() if known.get(k) != v}
     if report.mps is not None and known.get("mps") != report.mps:

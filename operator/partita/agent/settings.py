@@ -1,4 +1,4 @@
-"""What the server Pod tells its agent."""
+"""The settings of the agent, which the server Pod passes to it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ __all__ = ["AgentSettings"]
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the server Pod tells its agent (`partita.pods.server_pod`)."""
+    """The settings of the agent (`partita.pods.server_pod`)."""
 
     server: str
     """The GPUServer."""
@@ -29,14 +29,14 @@ class AgentSettings:
     namespace: str
     """Its namespace."""
     injection: DeviceInjection = "Auto"
-    """How the GPU's device files reach the jobs."""
+    """How the GPU's device files are mounted into the jobs."""
     keep_compute_mode: bool = False
     """Leave the GPU's compute mode as it is."""
     paths: Paths = field(default_factory=lambda: Paths(""))
-    """Where agent and MPS meet."""
+    """The files shared with the MPS container."""
     device_plugins: Path = DEVICE_PLUGINS
-    """Where kubelet and its plugins meet."""
+    """Directory of the sockets of kubelet and its plugins."""
     pod_resources: Path = POD_RESOURCES
-    """Where kubelet tells what its Pods got."""
+    """Socket on which kubelet reports the devices of Pods."""
     proc: Path = Path("/proc")
     """The node's processes."""

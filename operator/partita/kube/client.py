@@ -1,8 +1,7 @@
-"""The only way to the Kubernetes API: JSON in and out, retries, and a count of writes.
+"""The client of the Kubernetes API: JSON requests with retries and a count of writes.
 
-It stands on `kubernetes.aio`, of which it uses the configuration and the REST client. The
-generated model classes are left out: they cost milliseconds an object, and our own models
-read JSON directly.
+It uses the configuration and the REST client of `kubernetes.aio`, but not its generated model
+classes: they take milliseconds an object, and our own models parse JSON directly.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ __all__ = [
 Json = dict[str, Any]
 
 PAGE = 500
-"""Objects asked for at once in a list, as kubectl does."""
+"""Objects in a page of a list, as kubectl requests."""
 _ATTEMPTS = 6
 """Tries of one request; with the delays below the last is made after about 6 s."""
 _FIRST_DELAY = 0.1
@@ -117,8 +116,8 @@ def _always() -> bool:
 class Kube:
     """A client of one API server.
 
-    Requests that overload, timeouts or broken connections turned away are repeated, a bounded
-    number of times and ever more slowly. All of ours may be repeated: names are fixed, patches
+    Requests that fail because of overload, timeouts or broken connections are repeated a limited
+    number of times with increasing delays. All of ours may be repeated: names are fixed, patches
     are absolute, and a repeated write with a precondition at worst reports a conflict.
 
     Parameters
@@ -126,8 +125,8 @@ class Kube:
     api
         The configured client; the caller closes it.
     may_write
-        Asked before each write, and again in the moment in which it is sent (`kube.fence`); when it
-        says no the write is not made. The lease's fence.
+        Called before each write and again when its body is sent (`kube.fence`). If it returns
+        False, nothing is written. The fence of the Lease.
     """
 
     def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = _always) -> None:
@@ -148,13 +147,13 @@ class Kube:
     ) -> tuple[list[Json], str]:
         """Return all objects and the resource version of the list.
 
-        Where the pages that were begun are no longer to be had, the list is asked for in one
-        piece, as client-go's pager does.
+        If the continue token has expired, the whole list is requested at once, as client-go's
+        pager does.
 
         Raises
         ------
         KubernetesError
-            If any page of it failed: a part of a list is never taken for the whole.
+            A page failed: a part of a list is never returned as the whole.
         """
         items: list[Json] = []
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -178,7 +177,7 @@ class Kube:
     async def uids(self, kind: Kind, *, label_selector: str = "") -> tuple[set[str], str]:
         """Return the UIDs of all objects and the resource version of the list.
 
-        Only metadata is asked for, where the server can leave out the rest.
+        Only metadata is requested.
         """
         items, version = await self.list(kind, label_selector=label_selector, accept=_ONLY_METADATA)
         return {item["metadata"]["uid"] for item in items}, version
@@ -189,32 +188,32 @@ class Kube:
         Raises
         ------
         NotFoundError
-            If it is not there.
+            It does not exist.
         """
         return await self._request("GET", kind.path(name, namespace))
 
     async def log(
         self, name: str, namespace: str, container: str, *, follow: bool = False, tail: int | None
     ) -> AsyncIterator[bytes]:
-        """Yield what a Pod's container has printed, as it comes.
+        """Yield the log of a Pod's container.
 
         Parameters
         ----------
         follow
             Go on until the container ends.
         tail
-            Only so many lines of what it printed before; None for all.
+            Number of earlier lines; None for all.
 
         Raises
         ------
         KubernetesError
-            There is no such log (yet), or it may not be read.
+            The log does not exist (yet), or may not be read.
         """
         query = {"container": container, "follow": str(follow).lower()}
         if tail is not None:
             query["tailLines"] = str(tail)
         path = PODS.path(name, namespace, "log")
-        # A program may say nothing for hours.
+        # A program may print nothing for hours.
         async with stream(self.api, f"GET {path}", path, query, seconds=None) as content:
             async for chunk in content.iter_any():
                 yield chunk
@@ -227,14 +226,14 @@ class Kube:
         Parameters
         ----------
         dry_run
-            Have it admitted and validated, and do not keep it.
+            Only admit and validate it.
         once
             Never send the request again after one that may have taken effect.
 
         Raises
         ------
         AlreadyExistsError
-            If one of that name is there, perhaps by an earlier try of this very call.
+            An object of that name exists, perhaps from an earlier try of this call.
         """
         namespace = body["metadata"].get("namespace", "") if kind.namespaced else ""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
@@ -249,7 +248,7 @@ class Kube:
         Raises
         ------
         ConflictError
-            If somebody wrote since it was read.
+            It was written since it was read.
         """
         meta = body["metadata"]
         path = kind.path(meta["name"], meta.get("namespace", ""))
@@ -270,14 +269,14 @@ class Kube:
         Parameters
         ----------
         resource_version
-            A precondition: the patch holds only if the object still has this version.
+            A precondition: the patch is applied only if the object still has this version.
 
         Raises
         ------
         NotFoundError
-            If it is not there.
+            It does not exist.
         ConflictError
-            If the precondition does not hold.
+            The precondition does not hold.
         """
         if resource_version:
             meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
@@ -296,18 +295,18 @@ class Kube:
         Parameters
         ----------
         uid
-            A precondition: another object of the same name is left alone.
+            A precondition: another object of the same name is not deleted.
         grace
-            Seconds that a Pod has to terminate, instead of what it asks for; a Pod that is being
-            deleted already gets less by it, never more. 0 does not wait for the node: for Pods
-            whose node is gone.
+            Seconds that a Pod has to terminate, instead of its own. It shortens the time of a Pod
+            that is being deleted already, but never extends it. 0 does not wait for the node: for
+            Pods on a node that no longer exists.
 
         Raises
         ------
         NotFoundError
-            If it is not there.
+            It does not exist.
         ConflictError
-            If another object has its name.
+            Another object has its name.
         """
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         options["propagationPolicy"] = "Background"
@@ -369,7 +368,7 @@ class Kube:
         self, what: str, method: str, url: str, headers: dict[str, str], body: Json | None
     ) -> Json:
         if method != "GET" and not (self._may_write() and may_send()):
-            raise FencedError(what, 0, "this process does not lead, or it is no longer due")
+            raise FencedError(what, 0, "this process is not the leader, or the write is obsolete")
         # A token may be renewed between two tries.
         headers = dict(headers)
         await self.api.update_params_for_auth(
@@ -393,7 +392,7 @@ class Kube:
         try:
             result: Json = parse(data)
         except orjson.JSONDecodeError as error:
-            # What answers here is no API server, such as a proxy's page; that may pass.
-            said = "the answer is no JSON"
-            raise UnavailableError(what, response.status, said, unsure=True) from error
+            # Something else answered, such as a proxy; that may be temporary.
+            text = "the answer is not JSON"
+            raise UnavailableError(what, response.status, text, unsure=True) from error
         return result

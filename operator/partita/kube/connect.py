@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CONNECTIONS = 100
-"""Connections to the API server; what is written at the same time is bounded below that."""
+"""Connections to the API server; concurrent writes are limited to fewer."""
 
 
 class KubeconfigError(Exception):
@@ -37,14 +37,14 @@ class KubeconfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the API server is reached, for those that are no client of ours."""
+    """How the API server is reached, for other clients such as kopf's."""
 
     server: str
     """Its URL."""
     authorization: str
-    """Scheme and credentials, as in the HTTP header of that name; empty where there are none."""
+    """Scheme and credentials, as in the HTTP header of that name; empty if there are none."""
     verified: bool
-    """Whether its certificate is looked at."""
+    """Whether its certificate is verified."""
     authority: str | None
     """File of the authority that signed it."""
     certificate: str | None
@@ -71,7 +71,7 @@ async def access_of(api: ApiClient) -> Access:
 
 
 def in_cluster() -> bool:
-    """Tell whether we run in a Pod and nobody named a kubeconfig."""
+    """Return whether this process runs in a Pod and no kubeconfig is set."""
     return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
 
 
@@ -104,7 +104,7 @@ async def connect(
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():
-        # Looking for a proxy costs aiohttp a thread's work at every request.
+        # Otherwise aiohttp looks for a proxy in a thread at each request.
         configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration) as api:
         yield api

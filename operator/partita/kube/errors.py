@@ -1,15 +1,15 @@
-"""What can go wrong at the API server, one class per thing a caller does differently.
+"""Errors of requests to the API server, one class for each that callers handle differently.
 
 KubernetesError
-├── NotFoundError      the object is not there
-├── AlreadyExistsError an object of that name is there
-├── ConflictError      somebody wrote in between: read again
-├── InvalidError       the API server refuses the content: retrying is useless
-├── ForbiddenError     RBAC or an admission policy refuses it
-├── WebhookError       an admission webhook fails: it is not the API server that has trouble
+├── NotFoundError      the object does not exist
+├── AlreadyExistsError an object of that name exists
+├── ConflictError      the object was written in between: read again
+├── InvalidError       the API server rejects the content: retrying is useless
+├── ForbiddenError     RBAC or an admission policy rejects it
+├── WebhookError       an admission webhook fails
 ├── GoneError          a resource version is too old: list again
 └── UnavailableError   overload, timeout, broken connection: try again later
-    └── FencedError    this process no longer leads: it must write nothing
+    └── FencedError    this process is no longer the leader: it must not write
 """
 
 import json
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _MAX_FOREIGN_TEXT = 512
-"""Characters of somebody else's message that reach our logs."""
+"""Characters of a foreign message that are logged."""
 _WEBHOOK = "failed calling webhook"
 """In the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
 dispatchers of validating and mutating webhooks)."""
@@ -46,10 +46,9 @@ class KubernetesError(Exception):
     status
         HTTP status; 0 when there was no answer.
     message
-        What the API server said, cut to a sane length.
+        The message of the API server, cut to 512 characters.
     unsure
-        Whether a write may have taken effect all the same: no answer came, or the API server
-        does not know itself.
+        Whether a write may have taken effect: no answer arrived, or the API server does not know.
     """
 
     def __init__(
@@ -70,23 +69,23 @@ class KubernetesError(Exception):
 
 
 class NotFoundError(KubernetesError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class AlreadyExistsError(KubernetesError):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
 
 class ConflictError(KubernetesError):
-    """Somebody wrote in between."""
+    """The object was written in between."""
 
 
 class InvalidError(KubernetesError):
-    """The API server refuses the content."""
+    """The API server rejects the content."""
 
 
 class ForbiddenError(KubernetesError):
-    """RBAC or an admission policy refuses it."""
+    """RBAC or an admission policy rejects it."""
 
 
 class WebhookError(KubernetesError):
@@ -98,20 +97,20 @@ class GoneError(KubernetesError):
 
 
 class UnavailableError(KubernetesError):
-    """The API server cannot be had right now."""
+    """The API server is not available now."""
 
 
 class FencedError(UnavailableError):
-    """We no longer lead."""
+    """The process is no longer the leader."""
 
 
 def from_response(what: str, status: int, body: bytes, retry_after: str | None) -> KubernetesError:
-    """Make the error of a failed answer.
+    """Return the error of a failed answer.
 
     Parameters
     ----------
     body
-        A Kubernetes `Status`, or whatever a proxy in between wrote.
+        A Kubernetes `Status`, or the text of a proxy in between.
     retry_after
         The header `Retry-After`, seconds.
     """

@@ -1,4 +1,4 @@
-"""Events: what a person who runs `kubectl describe` should see, said once.
+"""Writes Events, which `kubectl describe` shows, without repetitions.
 
 Written in the background, few, and never waited for: an event that cannot be written is logged.
 """
@@ -41,15 +41,15 @@ class Events:
         self._log = structlog.get_logger().bind(part="events")
 
     def warn(self, about: Resource, reason: str, message: str) -> None:
-        """Tell of something that a person may have to change."""
+        """Write a Warning: a person may have to change something."""
         self._say(about, "Warning", reason, message)
 
     def inform(self, about: Resource, reason: str, message: str) -> None:
-        """Tell of something that is well."""
+        """Write a Normal Event."""
         self._say(about, "Normal", reason, message)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write queued Events until cancelled."""
         while True:
             event = await self._queue.get()
             try:

@@ -1,10 +1,9 @@
-"""Keeps a write from being sent that must not be any more, however long it waited.
+"""Prevents a write that has become invalid while it waited to be sent.
 
-The process may no longer lead, or what was to be written is not due any more. To ask before a
-request is begun is not enough: a request waits for a connection, and in that time the process may
-be stopped, and wake up long after another has taken the lead. So it is asked once more in the
-moment in which the body is handed to the socket. Without its body a write has no effect: each of
-ours has one.
+The process may no longer be the leader, or the write may be obsolete. A check before the request
+is not enough: a request waits for a connection, and meanwhile the process may be stopped and
+continue long after another process became the leader. So the check is repeated when the body is
+written to the socket. A write without its body has no effect, and each of ours has one.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ _fences: ContextVar[tuple[Callable[[], bool], ...]] = ContextVar("fences", defau
 
 @contextmanager
 def fenced(holds: Callable[[], bool]) -> Iterator[None]:
-    """Have what is written inside the block sent only if this, too, holds in that moment."""
+    """Send writes of the block only if this condition also holds when they are sent."""
     before = _fences.set((*_fences.get(), holds))
     try:
         yield
@@ -30,12 +29,12 @@ def fenced(holds: Callable[[], bool]) -> Iterator[None]:
 
 
 def may_send() -> bool:
-    """Tell whether all blocks that we are in let a write be sent now."""
+    """Return whether the conditions of all enclosing blocks hold now."""
     return all(holds() for holds in _fences.get())
 
 
 def fence_trace() -> aiohttp.TraceConfig:
-    """Return what a client session needs for `fenced` to have an effect on it."""
+    """Return the trace that a client session needs for `fenced`."""
     trace = aiohttp.TraceConfig()
     trace.on_request_chunk_sent.append(_ask)  # called before the chunk is written
     return trace
@@ -45,4 +44,4 @@ async def _ask(
     _: aiohttp.ClientSession, __: SimpleNamespace, ___: aiohttp.TraceRequestChunkSentParams
 ) -> None:
     if not may_send():
-        raise aiohttp.ClientConnectionError("it must not be sent any more")
+        raise aiohttp.ClientConnectionError("the write must not be sent any more")

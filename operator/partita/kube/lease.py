@@ -1,7 +1,7 @@
-"""Leadership by a coordination.k8s.io Lease, with a fence for a leader that fell asleep.
+"""Leader election by a coordination.k8s.io Lease, with a fence for a leader that was stopped.
 
-As in client-go's leaderelection: a candidate measures with its own clock how long it has seen
-the same record, so the clocks of different nodes are never compared.
+As in client-go's leaderelection, a candidate measures with its own clock for how long the record
+has not changed, so the clocks of different nodes are never compared.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ __all__ = ["Lease", "LeaseLostError"]
 
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks of one that waits: so long nobody works after it was given back."""
+"""Seconds between two reads of a candidate: the longest time without a leader after a release."""
 
 
 class LeaseLostError(Exception):
-    """Another process leads now, or the API server could not be reached for too long."""
+    """Another process is the leader, or the API server could not be reached for too long."""
 
 
 class Lease:
-    """One Lease, wanted by this process.
+    """One Lease for which this process is a candidate.
 
     Parameters
     ----------
     kube
-        A client that is not fenced by this very lease.
+        A client that is not fenced by this Lease.
     namespace, name
         The Lease object.
     identity
-        Who we are. A restarted container of the same Pod may take its own lease up again.
+        Name of this process. A restarted container of the same Pod may continue its own Lease.
     duration
-        Seconds without renewal after which others may take it.
+        Seconds without renewal after which others may acquire it.
     """
 
     def __init__(
@@ -56,38 +56,38 @@ class Lease:
         self.duration = duration
         self._period = duration / 5
         self._valid_until = 0.0
-        self._seen: tuple[Any, Any] | None = None
+        self._record: tuple[Any, Any] | None = None
         self._free_at = 0.0
-        """Until then somebody else may lead, even if the Lease is gone."""
+        """Until then another process may be the leader, even if the Lease was deleted."""
         self._log = structlog.get_logger().bind(part="lease", identity=identity)
 
     def held(self) -> bool:
-        """Tell whether we lead for certain. A process that slept past its lease finds out here.
+        """Return whether this process certainly is the leader, also after it was stopped.
 
-        `CLOCK_BOOTTIME` goes on while the process is stopped and while the machine sleeps.
+        `CLOCK_BOOTTIME` continues while the process is stopped and while the machine sleeps.
         """
         return _clock() < self._valid_until
 
     async def acquire(self) -> None:
-        """Wait until we lead."""
-        said = ""
+        """Wait until this process is the leader."""
+        logged = ""
         while True:
             holder = await self._try()
             if holder is None:
                 self._log.info("leading")
                 return
-            if holder != said:
-                said = holder
+            if holder != logged:
+                logged = holder
                 self._log.info("waiting for the lease", holder=holder)
             await asyncio.sleep(min(LOOK_EVERY, self._period))
 
     async def keep(self) -> None:
-        """Renew for as long as we live.
+        """Renew the Lease until it is lost.
 
         Raises
         ------
         LeaseLostError
-            Once we no longer lead.
+            This process is no longer the leader.
         """
         while True:
             await asyncio.sleep(self._period)
@@ -96,7 +96,7 @@ class Lease:
                 raise LeaseLostError(f"the lease is lost to {holder or 'nobody'}")
 
     async def release(self) -> None:
-        """Give it back, so that another can lead at once."""
+        """Release the Lease, so that another process can acquire it at once."""
         if not self.held():
             return
         self._valid_until = 0.0
@@ -106,10 +106,10 @@ class Lease:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._kube.replace(LEASES, lease)
         except KubernetesError as error:
-            self._log.warning("could not give the lease back", error=str(error))
+            self._log.warning("lease not released", error=str(error))
 
     async def _try(self) -> str | None:
-        """Take or renew the lease; return who else holds it."""
+        """Acquire or renew the Lease; return its holder if that is another process."""
         started = _clock()
         try:
             async with asyncio.timeout(self.duration):
@@ -122,14 +122,14 @@ class Lease:
         try:
             lease = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFoundError:
-            if self._seen is not None and started < self._free_at:
-                # Deleted by hand: who held it goes on, and makes it anew when he renews it.
-                return str(self._seen[0])
+            if self._record is not None and started < self._free_at:
+                # Deleted by hand: its holder continues, and creates it again at its next renewal.
+                return str(self._record[0])
             meta = {"name": self._name, "namespace": self._namespace}
             try:
                 await self._kube.create(LEASES, {"metadata": meta, "spec": self._spec({}, 0)})
             except AlreadyExistsError:
-                return "somebody who was faster"
+                return "another candidate"
             except NotFoundError:
                 self._log.error("namespace not found: create it", namespace=self._namespace)
                 return "nobody"
@@ -140,9 +140,9 @@ class Lease:
         if holder not in {"", self.identity}:
             self._valid_until = 0.0
             record = (holder, spec.get("renewTime"))
-            if record != self._seen:
+            if record != self._record:
                 # Not `started`: it may have been renewed since.
-                self._seen = record
+                self._record = record
                 self._free_at = _clock() + float(spec.get("leaseDurationSeconds") or 0)
             if started < self._free_at:
                 return str(holder)
@@ -152,7 +152,7 @@ class Lease:
         try:
             await self._kube.replace(LEASES, lease)
         except ConflictError:
-            return "somebody who was faster"
+            return "another candidate"
         self._valid_until = started + self.duration
         return None
 

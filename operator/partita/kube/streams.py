@@ -1,4 +1,4 @@
-"""Answers of the API server that come bit by bit: a watch, a log."""
+"""Streamed answers of the API server: a watch, a log."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,19 +19,19 @@ _CONNECT_SECONDS = 5
 async def stream(
     api: ApiClient, what: str, path: str, query: Mapping[str, str], *, seconds: float | None
 ) -> AsyncIterator[aiohttp.StreamReader]:
-    """Ask for something and yield what comes; the connection ends with the block.
+    """Send a request and yield the stream of its answer; the block's end closes the connection.
 
     Parameters
     ----------
     what
-        The request, as errors name it.
+        Name of the request in errors.
     seconds
-        How long it may last; None for ever.
+        Longest duration; None for no limit.
 
     Raises
     ------
     KubernetesError
-        It was refused, or broke.
+        It was rejected, or the connection broke.
     """
     url = f"{api.configuration.host}{path}?{urlencode(query)}"
     headers = {"Accept": "application/json, */*", "User-Agent": "partita"}

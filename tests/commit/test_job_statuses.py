@@ -115,7 +115,7 @@ class TestStatuses:
         writer.want("uid-train", with_attempts(many | {MAX_ATTEMPTS_KEPT + 2: None}), 0.0)
         await until(lambda: kube.writes)
 
-    async def test_an_urgent_wish_does_not_wait_for_a_leisurely_one(self, kube, state, writer):
+    async def test_an_urgent_wish_does_not_wait_for_a_deferred_one(self, kube, state, writer):
         writer.want("uid-train", status(Phase.QUEUED), 3600.0)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
@@ -136,7 +136,7 @@ class TestStatuses:
         assert [name for _, name, _ in kube.writes] == ["train", *names]
 
     async def test_those_that_may_wait_leave_connections_to_urgent_ones(self, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_LEISURELY", 2)
+        monkeypatch.setattr(statuses_module, "_DEFERRED", 2)
         names = [f"waits-{n}" for n in range(5)]
         bodies = [job_body(name) for name in (*names, "train")]
         kube = FakeKube(*bodies)

@@ -29,7 +29,7 @@ __all__ = ["StatusWriter"]
 
 _CONCURRENT = 32
 """Writes under way at a time."""
-_LEISURELY = 2
+_DEFERRED = 2
 """Of these, those that may wait. An assumption: one core of an API server is kept busy by two."""
 TURN_SECONDS = 0.02
 """Most seconds for which statuses are computed without a break."""
@@ -73,7 +73,7 @@ class StatusWriter:
         """Whether it may wait, and until when."""
         self._heap: list[tuple[tuple[bool, float], str]] = []
         self._writing: set[str] = set()
-        self._leisurely = 0
+        self._deferred = 0
         """Connections for those that may wait which write or rest."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._changed = asyncio.Event()
@@ -124,9 +124,9 @@ class StatusWriter:
                 await self._slots.acquire()
                 uid, may_wait = await self._next()
                 self._writing.add(uid)
-                self._leisurely += may_wait
+                self._deferred += may_wait
                 work = self._write(uid, self._wanted.pop(uid))
-                group.create_task(self._take_turn(uid, work, may_wait=may_wait))
+                group.create_task(self._write_and_release(uid, work, may_wait=may_wait))
 
     async def _update_changed(self) -> None:
         """Update the statuses of jobs that were reconciled, with a break now and then."""
@@ -150,7 +150,7 @@ class StatusWriter:
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
-            full = self._leisurely >= _LEISURELY
+            full = self._deferred >= _DEFERRED
             while self._heap and self._heap[0][0][1] <= loop.time():
                 if full and self._heap[0][0][0]:
                     break
@@ -166,7 +166,7 @@ class StatusWriter:
             except TimeoutError:
                 pass
 
-    async def _take_turn(
+    async def _write_and_release(
         self, uid: str, work: Coroutine[Any, Any, None], *, may_wait: bool
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -179,11 +179,11 @@ class StatusWriter:
             if uid in self._due:
                 heapq.heappush(self._heap, (self._due[uid], uid))
             if may_wait:
-                loop.call_later(loop.time() - began, self._rested)
+                loop.call_later(loop.time() - began, self._end_pause)
             self._changed.set()
 
-    def _rested(self) -> None:
-        self._leisurely -= 1
+    def _end_pause(self) -> None:
+        self._deferred -= 1
         self._changed.set()
 
     async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:

@@ -207,7 +207,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
          f"needs 18.0 GiB of GPU memory; the most that is free is 15.2 GiB of 37.2 GiB on {gpus[2]}"),
         ("sweep-09", speech, "6Gi", "QuotaExceeded",
          f"24.0 GiB of 24.0 GiB of namespace {speech} are allocated already"),
-        ("diffusion-xl", vision, "36Gi", "GPUHeld", f"{gpus[1]} is held for it until enough is given back"),
+        ("diffusion-xl", vision, "36Gi", "GPUHeld", f"{gpus[1]} is held for it until enough is released"),
         ("big-model", language, "64Gi", "NeverFits",
          "needs 64.0 GiB of GPU memory; no GPU of the partition has more than 37.2 GiB: ask for less"),
     ]  # fmt: skip

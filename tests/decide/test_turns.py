@@ -96,7 +96,7 @@ class TestPreemption:
         result = await world.cycle()
         assert (victims(result), started(result)) == ({"low-3"}, [])
         assert result.why["uid-high"].message == (
-            "shared-0 is held for it until enough is given back"
+            "shared-0 is held for it until enough is released"
         )
 
     async def test_a_victim_does_not_get_its_place_back_first(self):

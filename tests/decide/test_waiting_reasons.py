@@ -99,7 +99,7 @@ def why(
         (
             why(JOB, full(), holds={"job": ("shared-0",)}),
             Reason.GPU_HELD,
-            "shared-0 is held for it until enough is given back",
+            "shared-0 is held for it until enough is released",
         ),
         (
             why(

@@ -100,7 +100,7 @@ async def test_the_gpus_and_jobs_of_a_partition_that_cannot_be_read_stay(system:
             await (await system.job("short", partition, gpuMemory="4Gi")).succeeds()
         (server,) = system.servers(partition)
         async with system.operator():
-            # Nothing was read of it: nothing is started there, and nothing is given back.
+            # Nothing was read of it: nothing is started there, and nothing is released.
             waits = await system.job("waits", partition, gpuMemory="4Gi")
             await waits.waits("PartitionUnreadable", partition, field, "below 8Ei")
             (await runs.change(priority=1)).ok()  # it is looked at once more

@@ -111,7 +111,7 @@ def test_gpus_that_are_not_there_yet_are_on_their_way():
     status = overview(a_state(*gpus_up(server_body())), a_partition(gpus=3))
     assert conditions(status)["Ready"] == ("False", "Starting", "1 of 3 GPUs are ready")
     assert conditions(status)["Progressing"] == (
-        "True", "GPUsMoving", "2 GPUs start, 0 are given back",
+        "True", "GPUsMoving", "2 GPUs start, 0 are released",
     )  # fmt: skip
 
 

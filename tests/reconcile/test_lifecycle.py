@@ -369,7 +369,7 @@ class TestCrashes:
     def test_half_of_an_allocation_on_two_gpus_is_given_back(self):
         made = plan_job(a_job(gpus=2), around(allocated=1, servers=1), NOW)
         assert (made.create_pod, made.release, made.next_attempt) == (None, True, 1)
-        assert made.message == "an allocation without a Pod is given back"
+        assert made.message == "an allocation without a Pod is released"
 
     def test_a_whole_allocation_on_two_gpus_gets_its_pod(self):
         assert plan_job(a_job(gpus=2), around(allocated=1, servers=2), NOW).create_pod == 1

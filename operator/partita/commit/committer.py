@@ -129,7 +129,7 @@ class Committer:
         return {uid for change in every.values() for uid in change.release}
 
     async def _read_unknown(self, uid: str) -> str:
-        """Read a job that the informer does not have; return its UID unless it is surely gone.
+        """Read a job that the informer does not have; return its UID unless it is deleted.
 
         The operator that led before may have allocated for it.
         """

@@ -43,7 +43,7 @@ class Created(Enum):
 
     DONE = auto()
     NAME_TAKEN = auto()
-    """Somebody else's Pod has its name."""
+    """A Pod of another owner has its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class JobPods:
                 log.warning("pod name taken", pod=name)
                 return Created.NAME_TAKEN
             if requested_devices(body) != requested_devices(manifest):
-                # A request that we gave up came through, for GPUs that were given back since.
+                # A request that we gave up came through, for GPUs that were released since.
                 log.warning("deleting a stray pod", pod=name)
                 await self.kube.delete(
                     PODS, name, job.metadata.namespace, uid=body["metadata"]["uid"]

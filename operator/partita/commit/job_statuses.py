@@ -223,7 +223,7 @@ class StatusWriter:
                 self.want(uid, status, _RETRY_AFTER)
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
-        """Somebody wrote in between, perhaps another operator: what he says decides anew."""
+        """Read a job that was written meanwhile, perhaps by another operator, and plan it anew."""
         if job is None:
             return
         meta = job.metadata

@@ -1,4 +1,4 @@
-"""Writes the ledger: one patch a GPU, which holds only if nobody wrote in between."""
+"""Writes the ledger: one patch a GPU, which is rejected if the GPU was written meanwhile."""
 
 from collections.abc import Callable
 
@@ -72,7 +72,7 @@ async def write_ledger(
 
 
 def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
-    """Leave alone what another leader has allocated meanwhile for a job that is to give back."""
+    """Leave alone what another leader has allocated meanwhile for a job that is to release it."""
     there = now.status.allocations if now is not None else {}
     same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
     return ServerChange(release=same, allocate=change.allocate)

@@ -61,7 +61,7 @@ async def run_cycle(
     waiting
         The jobs that want GPUs, by UID. It may change while the policy thinks.
     released
-        Allocations that this cycle's write gives back, by GPUServer: they count as free.
+        Allocations that this cycle's write releases, by GPUServer: they count as free.
     memory
         What earlier cycles left.
     """
@@ -343,7 +343,7 @@ class _Cycle:
         return True
 
     async def ask_policy(self, guard: Guard) -> Guard:
-        """Ask the policy about the GPUs that nobody is held for; check its answer.
+        """Ask the policy about the GPUs that are not held for a job; check its answer.
 
         Returns
         -------

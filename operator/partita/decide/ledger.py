@@ -27,7 +27,7 @@ class ServerChange:
     """What changes on one GPU."""
 
     release: set[str] = field(default_factory=set)
-    """UIDs of jobs that give back what they have."""
+    """UIDs of jobs that release their allocations."""
     allocate: dict[str, Allocation] = field(default_factory=dict)
     """What jobs allocate, by UID."""
 
@@ -105,7 +105,7 @@ def totals(
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being given back, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being released, by GPUServer: they do not count.
     """
     result: dict[str, Held] = {}
     seen: set[str] = set()
@@ -122,5 +122,5 @@ def totals(
 
 
 def keeps(uid: str, servers: Iterable[str], released: Mapping[str, Collection[str]]) -> bool:
-    """Tell whether a job has something allocated on these GPUs that is not being given back."""
+    """Tell whether a job has something allocated on these GPUs that is not being released."""
     return any(uid not in released.get(server, ()) for server in servers)

@@ -43,7 +43,7 @@ def left_on(
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being given back, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being released, by GPUServer: they do not count.
     """
     result, servers = {}, defaultdict(list)
     for server in state.servers.values():

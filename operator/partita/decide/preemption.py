@@ -109,7 +109,7 @@ def _asked(holder: RunningJob | Job) -> Requests:
 
 
 def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) -> bool:
-    """Tell whether a node has what a job asks of it, once these have given back what they have."""
+    """Tell whether a node has what a job asks of it, once these have released their allocations."""
     if left is None:
         return True
     amounts = zip(_asked(job), left, *map(_asked, without), strict=True)

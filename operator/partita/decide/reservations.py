@@ -109,7 +109,7 @@ def gpus_to_hold(
 ) -> tuple[str, ...] | None:
     """Choose among these the GPUs on which a job will fit soonest; None if it fits on none.
 
-    Those with the least memory still to be given back come first.
+    Those with the least memory still to be released come first.
 
     Parameters
     ----------

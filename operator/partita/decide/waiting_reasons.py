@@ -83,7 +83,7 @@ class WaitingReasons:
         """Say why this job waits."""
         if job.id in self._holds:
             held = ", ".join(self._holds[job.id])
-            return Why(Reason.GPU_HELD, f"{held} is held for it until enough is given back")
+            return Why(Reason.GPU_HELD, f"{held} is held for it until enough is released")
         shape = shape_of(job)
         if shape not in self._known:
             self._known[shape] = self._of_shape(job)

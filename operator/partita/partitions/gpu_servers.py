@@ -1,4 +1,4 @@
-"""Which GPUServers and server Pods a partition needs, and which it gives back. Pure."""
+"""Which GPUServers and server Pods a partition needs, and which it releases. Pure."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ class GPUServerChanges:
     create_servers: list[str] = field(default_factory=list)
     """Names of GPUServers to make."""
     delete_servers: list[GPUServer] = field(default_factory=list)
-    """GPUServers to give back; they are drained first."""
+    """GPUServers to release; they are drained first."""
     create_pods: list[GPUServer] = field(default_factory=list)
     """GPUServers whose server Pod is not there."""
     record: list[tuple[GPUServer, PodView]] = field(default_factory=list)
     """GPUServers whose status lacks the UID of their server Pod."""
     delete_pods: list[PodView] = field(default_factory=list)
-    """Server Pods that have ended, or whose GPU is given back."""
+    """Server Pods that have ended, or whose GPU is released."""
     reset: list[GPUServer] = field(default_factory=list)
     """GPUServers whose report is of a server Pod that is no more."""
     finish: list[GPUServer] = field(default_factory=list)
@@ -42,7 +42,7 @@ def plan_gpu_servers(
     Parameters
     ----------
     partition
-        None once it is gone: then all its GPUs are given back.
+        None once it is gone: then all its GPUs are released.
     servers
         Its GPUServers.
     pods
@@ -51,7 +51,7 @@ def plan_gpu_servers(
         The nodes there are.
     unknown
         The partition, or one of its GPUServers, is there but could not be read: how many GPUs it
-        wants or has is not known, so none is taken or given back.
+        wants or has is not known, so none is taken or released.
     """
     todo = GPUServerChanges()
     going = partition is None or partition.metadata.deletion_timestamp is not None
@@ -77,7 +77,7 @@ def plan_gpu_servers(
     surplus = len(current) - spec.gpus
     if surplus > 0:
         todo.delete_servers += sorted(current, key=_release_order)[:surplus]
-    # A GPU that is still being given back holds its place: no more are taken than are wanted.
+    # A GPU that is still being released holds its place: no more are taken than are wanted.
     missing = spec.gpus - len(servers)
     if missing > 0:
         todo.create_servers += _free_names(partition, servers, missing)
@@ -89,7 +89,7 @@ def plan_gpu_servers(
 
 
 def _release_order(server: GPUServer) -> tuple[bool, int, int]:
-    """Order in which GPUs are given back: unready or drained, then emptiest, then newest name."""
+    """Order in which GPUs are released: unready or drained, then emptiest, then newest name."""
     ready = server.status.holds("Ready") and server.spec.drain_since is None
     index = server.metadata.name.rsplit("-", 1)[-1]
     return ready, len(server.status.allocations), -int(index) if index.isdigit() else 0

@@ -49,7 +49,7 @@ def maintain(
     asking = {name for name, node in nodes.items() if node.maintenance}
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
-            continue  # it is drained and given back in any case
+            continue  # it is drained and released in any case
         pod = pods.get(server.metadata.name)
         must_leave = server.status.node in asking
         if must_leave and server.spec.drain_since is None:

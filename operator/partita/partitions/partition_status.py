@@ -198,7 +198,7 @@ def _conditions(
         reason=why,
         message="; ".join([count, *trouble, *drained, *said_of_pods]),
     )
-    said = f"{starting} GPUs start, {states['Draining']} are given back"
+    said = f"{starting} GPUs start, {states['Draining']} are released"
     put(
         "Progressing",
         holds=moving > 0,

@@ -40,7 +40,7 @@ def why_unavailable(
             return (
                 f"node {server.status.node} is under maintenance ({label or 'which has ended'}): "
                 f"jobs on the GPU end within {partition.spec.drain_timeout:g} s, then the GPU is "
-                "given back until the maintenance is over"
+                "released until the maintenance is over"
             )
         case "Unready":
             ready = server.status.condition("Ready")

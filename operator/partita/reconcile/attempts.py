@@ -61,7 +61,7 @@ class JobContext:
     """Nodes of those GPUs."""
     node_exists: Callable[[str], bool]
     ending: Ending | None
-    """Somebody wants its attempt to end: preemption, a drained or faulted GPU."""
+    """Why its attempt is to be ended: preemption, a drained or faulted GPU."""
     peak: int | None
     """Most GPU memory that it was seen to use, bytes."""
     first_use: datetime | None = None

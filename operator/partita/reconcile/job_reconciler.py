@@ -61,7 +61,7 @@ class JobReconciler:
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs that want GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
-        """UIDs of jobs whose allocations are to be given back, by GPUServer."""
+        """UIDs of jobs whose allocations are to be released, by GPUServer."""
         self.largest: dict[str, Largest] = {}
         """The most that each partition could give."""
 
@@ -87,7 +87,7 @@ class JobReconciler:
         self._records[uid].not_created = why
 
     def name_taken(self, uid: str, attempt: int) -> None:
-        """Note that a Pod of somebody else has the name of this attempt."""
+        """Note that a Pod of another owner has the name of this attempt."""
         self._records[uid].first_attempt = attempt + 1
 
     def placed(self, uid: str, beside: tuple[str, ...]) -> None:
@@ -326,7 +326,7 @@ class JobReconciler:
         return record.ending
 
     def drain_deadline(self, server: str) -> datetime | None:
-        """When the jobs of a GPU that is drained or given back are ended; None if it is not."""
+        """When the jobs of a GPU that is drained or released are ended; None if it is not."""
         found = self._state.servers.get(server)
         since = found.out_of_service_since if found else None
         if found is None or since is None:

@@ -49,11 +49,11 @@ class JobRecord:
     shown: tuple[SharedGPUJobStatus, datetime] | None = None
     """The status that was handed on to be written, and when."""
     ending: Ending | None = None
-    """Somebody wants its attempt to end."""
+    """Why its attempt is to be ended."""
     not_created: str = ""
     """Why the Pod of its allocation could not be created so far."""
     first_attempt: int = 1
-    """Attempts below it have Pods of somebody else's."""
+    """Attempts below it have the names of Pods of another owner."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When its Pods that are over were first seen to be, by attempt."""
     beside: tuple[str, ...] = ()

@@ -123,7 +123,7 @@ def _asked_retry(job: SharedGPUJob) -> str:
 
 
 def _is_retried(job: SharedGPUJob) -> bool:
-    """Tell whether somebody asks for another try of a job that failed."""
+    """Return whether another try of a failed job is requested."""
     asked = _asked_retry(job)
     return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
 
@@ -192,7 +192,7 @@ def _unfinished(
                 create_pod=number,
                 wake=_earlier(base.wake, create_deadline(context)),
             )
-        base = replace(base, release=True, reason="Ending", message=_GIVEN_BACK)
+        base = replace(base, release=True, reason="Ending", message=_RELEASED)
     if job.spec.suspend:
         return replace(
             base, phase=Phase.SUSPENDED, reason="Suspended", message=_SUSPENDED, wake=None
@@ -224,7 +224,7 @@ def _startable(job: SharedGPUJob, context: JobContext) -> bool:
     )
 
 
-_GIVEN_BACK = "an allocation without a Pod is given back"
+_RELEASED = "an allocation without a Pod is released"
 _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 

@@ -232,7 +232,8 @@ async def test_ended_jobs_are_listed_on_request(http, serve, api: Api, namespace
 
 async def test_the_page_of_a_job_has_its_events(http, serve, api: Api, namespace) -> None:
     job = await make_job(api, "train", namespace, "shared", status={"message": "m" * 4096})
-    for n, about in enumerate((job["metadata"]["uid"], "another")):
+    uid = job["metadata"]["uid"]
+    for n, about in enumerate((uid, "another", uid)):
         event = {
             "metadata": {"name": f"e{n}", "namespace": namespace},
             "involvedObject": {
@@ -249,7 +250,8 @@ async def test_the_page_of_a_job_has_its_events(http, serve, api: Api, namespace
         assert status == 200
         assert seen["message"] == "m" * 4096
         assert [(event["reason"], event["message"]) for event in seen["events"]] == [
-            ("Scheduled", "event 0")
+            ("Scheduled", "event 2"),
+            ("Scheduled", "event 0"),
         ]
         assert seen["eventsProblem"] == ""
         status, _ = await get(http, f"{url}/job", namespace=namespace, name="nosuch")

@@ -200,8 +200,10 @@ class _Console:
             found, _ = await self._kube.list(EVENTS, namespace=namespace, field_selector=uid)
         except KubernetesError as error:
             return [], f"The console cannot read Events: {error.message}."
-        rows = sorted(map(event_row, found), key=lambda row: str(row["time"]), reverse=True)
-        return rows[:EVENTS_SHOWN], ""
+        # Times have whole seconds. The names of our Events, by which they are listed, are in the
+        # order in which they were written.
+        rows = sorted(map(event_row, found), key=lambda row: str(row["time"]))
+        return rows[::-1][:EVENTS_SHOWN], ""
 
     async def _stream(
         self, response: web.StreamResponse, authorization: str, version: int, page: PageState

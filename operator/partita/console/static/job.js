@@ -57,12 +57,12 @@ const back = () => el("p", {}, el("a", { href: "#" }, "← All jobs"));
 const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : `${gib(bytes)} GiB`);
 
 function describe(job) {
-  const reason = [job.reason && spaced(job.reason), job.message].filter(Boolean);
+  const reason = job.reason && job.reason !== job.phase ? [el("strong", {}, `${spaced(job.reason)} `)] : [];
   const state = job.phase === "Queued" && job.position ? `Queued, place ${job.position}` : job.phase;
   return [
     back(),
     el("div", { class: "line" }, el("h1", {}, `${job.namespace}/${job.name}`), el("span", { class: "badge", "data-phase": job.phase }, state)),
-    ...(reason.length ? [el("p", { class: "why-now" }, ...(job.reason ? [el("strong", {}, `${reason[0]} `)] : []), job.message)] : []),
+    ...(reason.length || job.message ? [el("p", {}, ...reason, job.message)] : []),
     el("div", { class: "pair" }, card("Memory", memory(job)), card("Details", facts(job))),
     card("Logs and details in a terminal", commands(job)),
     card(attemptsTitle(job), attempts(job)),

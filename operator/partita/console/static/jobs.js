@@ -159,5 +159,6 @@ function updateRow(part, job) {
   const reason = job.reason || (job.phase === "Suspended" ? "Suspended" : job.phase === "Assigned" ? "Starting" : "");
   say(part.reason, hidden ? "" : spaced(reason));
   put(part.reason, "data-stuck", job.stuck || job.list === "failed" ? "" : null);
-  say(part.message, hidden ? "" : (job.message ?? ""));
+  const message = job.message || (job.attempts > 1 ? `after ${job.attempts} attempts` : "");
+  say(part.message, hidden ? "" : message);
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 import yaml
 
 from cli.objects import create, job, node
+from partita.cli.run_until_stopped import Stopped, run_until_stopped
 from partita.kube import client
 from support.api import Api
 from support.clusters import ApiServer
@@ -231,3 +235,31 @@ async def test_logs_distinguish_a_pod_without_a_log_from_one_that_is_gone(
     assert f"Pod {namespace}/train-1 exists, but the API server has no log" in pending.stderr
     assert f"`kubectl logs -n {namespace} train-1 -c main`" in pending.stderr
     await api.delete(f"/api/v1/nodes/{machine}")
+
+
+def test_an_interrupted_command_exits_with_130(
+    invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("partita.validation.files.check_files", interrupted)
+    (tmp_path / "a.yaml").touch()
+    result = invoke("validate", tmp_path)
+    assert (result.exit_code, result.stdout) == (130, "")
+
+
+def test_a_signal_ends_a_command_with_130_after_its_clean_up() -> None:
+    cleaned = []
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("up")
+
+    with pytest.raises(Stopped) as stopped:
+        run_until_stopped(work())
+    assert stopped.value.exit_code == 130
+    assert cleaned == ["up"]

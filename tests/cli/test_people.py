@@ -13,6 +13,8 @@ import yaml
 
 from cli.objects import create, job, node, partition, server
 from partita.cli.completion import kubectl_complete
+from partita.kube.client import NODES, PARTITIONS, Kind, Kube
+from partita.kube.errors import ForbiddenError
 from support.api import Api
 
 GROUP = "/apis/partita.dev/v1alpha1"
@@ -181,6 +183,33 @@ async def test_a_bundle_holds_our_objects_without_secrets(
     assert not [name for name in files if "secret" in name or "configmap" in name]
     again = await partita("bundle", "--file", str(target))
     assert (again.exit_code, "already exists" in again.stderr) == (1, True)
+
+
+async def test_a_bundle_names_what_could_not_be_read(
+    partita, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Kube.list
+
+    async def some(kube: Kube, kind: Kind, **options: str):
+        if kind == NODES:
+            raise ForbiddenError("GET /api/v1/nodes", 403, "nodes is forbidden")
+        if kind == PARTITIONS:
+            quotas = [{"namespace": "a", "memory": "8Ei"}]
+            return [{"metadata": {"name": "huge"}, "spec": {"gpus": 1, "quotas": quotas}}], "1"
+        return await read(kube, kind, **options)
+
+    monkeypatch.setattr(Kube, "list", some)
+    target = tmp_path / "bundle.tar.gz"
+    result = await partita("bundle", "--file", str(target))
+    assert result.exit_code == 0, result.output
+    with tarfile.open(target) as archive:
+        missing = archive.extractfile("bundle/missing.txt").read().decode().splitlines()
+        kept = json.loads(archive.extractfile("bundle/gpupartitions.json").read())
+    assert "nodes are missing: nodes is forbidden" in missing
+    (unreadable,) = [line for line in missing if line.startswith("GPUPartition huge cannot be")]
+    assert "spec.quotas[0].memory" in unreadable
+    assert kept[0]["metadata"]["name"] == "huge"
+    assert unreadable in " ".join(result.stderr.split("\n"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -24,7 +24,7 @@ _PALETTE = (
     "#b5c98f",
     "#b9bfd4",
 )
-"""Soft enough for black text, and told apart beside each other on light and dark screens."""
+"""Light enough for black text, and easy to distinguish on light and dark screens."""
 _STATES = {"Ready": "green", "Starting": "cyan"} | dict.fromkeys(
     ("Drained", "Draining", "Mismatched", "Unschedulable"), "yellow"
 )

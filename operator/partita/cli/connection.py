@@ -34,7 +34,7 @@ Lists = dict[Kind, list[dict[str, Any]]]
 """The objects of each kind, as the API server has them."""
 
 _NAMESPACE: Final = re.compile(r'namespaces "(.+)" not found')
-"""What the API server answers to a create in a namespace that does not exist."""
+"""The API server's message if a namespace does not exist, also when something is created in it."""
 
 
 @contextmanager
@@ -135,7 +135,9 @@ def readable(model: type[R], body: dict[str, Any]) -> R:
     try:
         return model.parse(body)
     except ValidationError as error:
+        meta = body["metadata"]
+        key = "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
         raise UserError(
-            f"{model.__name__} {body['metadata']['name']} cannot be read ({describe(error)}): "
+            f"{model.__name__} {key} cannot be read ({describe(error)}): "
             "correct it with `kubectl edit`"
         ) from error

@@ -123,26 +123,17 @@ def _concerns_us(kind: Any, item: dict[str, Any], group: str) -> bool:
 
 def _unreadable(kind: str, items: list[dict[str, Any]]) -> list[str]:
     """Return a line for each object that the operator cannot read; the archive has it anyway."""
-    from pydantic import ValidationError
-
     from partita import models
-    from partita.models.errors import describe
+    from partita.cli.connection import readable
 
-    model = {
-        "GPUPartition": models.GPUPartition,
-        "GPUServer": models.GPUServer,
-        "SharedGPUJob": models.SharedGPUJob,
-        "ApplicationProfile": models.ApplicationProfile,
-    }.get(kind)
+    ours = (models.GPUPartition, models.GPUServer, models.SharedGPUJob, models.ApplicationProfile)
     lines = []
-    for item in items:
-        try:
-            if model is not None:
-                model.parse(item)
-        except ValidationError as error:
-            meta = item["metadata"]
-            key = "/".join(filter(None, [meta.get("namespace"), meta["name"]]))
-            lines.append(f"{kind} {key} cannot be read by the operator: {describe(error)}")
+    for model in ours:
+        for item in items if model.__name__ == kind else ():
+            try:
+                readable(model, item)
+            except terminal.UserError as error:
+                lines.append(str(error))
     return lines
 
 

@@ -1,5 +1,6 @@
 """Finds the job that a command line names."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from partita.cli.options import Cluster, JobName
@@ -47,22 +48,15 @@ async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJo
 
 
 async def check_namespace(kube: "Kube", namespace: str) -> None:
-    """Raise if a namespace does not exist.
+    """Raise if a namespace does not exist; whoever may not read namespaces gets no error.
 
     Raises
     ------
-    UserError
-        It does not exist. Whoever may not read namespaces gets no error.
+    NotFoundError
+        It does not exist.
     """
     from partita.kube.client import NAMESPACES
-    from partita.kube.errors import ForbiddenError, NotFoundError
+    from partita.kube.errors import ForbiddenError
 
-    try:
+    with suppress(ForbiddenError):
         await kube.get(NAMESPACES, namespace)
-    except ForbiddenError:
-        return
-    except NotFoundError:
-        raise UserError(
-            f"namespace {namespace} does not exist: name another with -n, or create it with "
-            f"`kubectl create namespace {namespace}`"
-        ) from None

@@ -70,14 +70,11 @@ async def _read(
     namespace: str | None, cluster: Cluster, *, everywhere: bool
 ) -> tuple[list[JobRow], str]:
     """Return the rows, and in words which namespaces they are from."""
-    from pydantic import ValidationError
-
-    from partita.cli.connection import open_cluster
+    from partita.cli.connection import open_cluster, readable
     from partita.cli.jobs.find_job import check_namespace
     from partita.kube.client import JOBS
     from partita.kube.connect import current_namespace
     from partita.models import SharedGPUJob
-    from partita.models.errors import describe
 
     async with open_cluster(*cluster) as kube:
         chosen = "" if everywhere else namespace or current_namespace(*cluster)
@@ -88,11 +85,9 @@ async def _read(
     rows = []
     for body in found:
         try:
-            rows.append(_row(SharedGPUJob.parse(body), now))
-        except ValidationError as error:
-            meta = body["metadata"]
-            key = f"{meta['namespace']}/{meta['name']}"
-            terminal.warn(f"{key} is left out, it cannot be read: {describe(error)}")
+            rows.append(_row(readable(SharedGPUJob, body), now))
+        except terminal.UserError as error:
+            terminal.warn(str(error))
     rows.sort(key=_order)
     return rows, f"namespace {chosen}" if chosen else "any namespace"
 

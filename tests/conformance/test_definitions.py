@@ -45,10 +45,6 @@ async def test_defaults_its_names(api: Api):
     await api.delete(f"{CRDS}/plainthings.{GROUP}")
 
 
-def wrong_name(definition: dict) -> None:
-    definition["metadata"]["name"] = "other.example.org"
-
-
 def no_schema(definition: dict) -> None:
     del definition["spec"]["versions"][0]["schema"]
 
@@ -56,10 +52,6 @@ def no_schema(definition: dict) -> None:
 def untyped_property(definition: dict) -> None:
     root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     root["properties"]["spec"]["properties"]["bad"] = {"description": "no type"}
-
-
-def no_storage(definition: dict) -> None:
-    definition["spec"]["versions"][0]["storage"] = False
 
 
 def rule_that_does_not_compile(definition: dict) -> None:
@@ -72,10 +64,6 @@ def default_of_the_wrong_type(definition: dict) -> None:
     root["properties"]["spec"]["properties"]["bad"] = {"type": "integer", "default": "one"}
 
 
-def scope_that_does_not_exist(definition: dict) -> None:
-    definition["spec"]["scope"] = "Galaxy"
-
-
 SPEC = "spec.validation.openAPIV3Schema.properties[spec]"
 """Where a schema stands inside kube-apiserver: with one version its errors keep that path."""
 
@@ -83,16 +71,13 @@ SPEC = "spec.validation.openAPIV3Schema.properties[spec]"
 @pytest.mark.parametrize(
     ("spoil", "cause"),
     [
-        (wrong_name, ("FieldValueInvalid", "metadata.name")),
         (no_schema, ("FieldValueRequired", "spec.versions[0].schema.openAPIV3Schema")),
         (untyped_property, ("FieldValueRequired", f"{SPEC}.properties[bad].type")),
-        (no_storage, ("FieldValueInvalid", "spec.versions")),
         (
             rule_that_does_not_compile,
             ("FieldValueInvalid", f"{SPEC}.x-kubernetes-validations[0].rule"),
         ),
         (default_of_the_wrong_type, ("FieldValueTypeInvalid", f"{SPEC}.properties[bad].default")),
-        (scope_that_does_not_exist, ("FieldValueNotSupported", "spec.scope")),
     ],
 )
 async def test_refuses_a_bad_definition(

@@ -11,6 +11,8 @@ It does not have:
 - persistence: it begins empty;
 - other built-in kinds (``events.k8s.io`` included), the descriptions of built-in kinds' fields;
 - conversion between versions of a CRD: one version is served;
+- rules on CRDs beyond their schemas, label selectors with ``<`` and ``>``, lists of an exact
+  resourceVersion, descriptions of columns;
 - aggregated discovery, OpenAPI v2, CBOR, protobuf but for `kubectl create namespace`;
 - exec, attach, port-forward, eviction, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` stays as it is written), detection of keys that a body repeats,

@@ -7,13 +7,11 @@ from typing import Any
 
 from partita.validation.field_errors import FieldError, Path
 from partita.validation.schema import SchemaError
-from partita_testcluster.apiserver.meta import dig, now
+from partita_testcluster.apiserver.meta import now
 from partita_testcluster.apiserver.resources import custom_resource
 from partita_testcluster.apiserver.store import Collection
 
 __all__ = ["check_crd", "prepare_crd"]
-
-_IMMUTABLE = ("group", "scope", "names.plural", "names.kind")
 
 
 def prepare_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> None:
@@ -31,27 +29,13 @@ def prepare_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> None:
         status["conditions"] = [{"type": t, "reason": r} | said for t, r in reasons.items()]
 
 
-def check_crd(crd: dict[str, Any], old: dict[str, Any] | None) -> list[FieldError]:
-    """Return what the schema of CRDs cannot say, whether their own schemas compile included."""
-    spec, name = crd["spec"], crd["metadata"]["name"]
-    versions = spec["versions"]
+def check_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
+    """Return why this server cannot serve a CRD: mostly errors in its schema and its rules."""
+    versions = crd["spec"]["versions"]
     errors = []
-    if name != f"{spec['names']['plural']}.{spec['group']}":
-        detail = 'must be spec.names.plural+"."+spec.group'
-        errors.append(_bad(("metadata", "name"), detail, name))
-    if spec["scope"] not in ("Cluster", "Namespaced"):
-        detail = 'supported values: "Cluster", "Namespaced"'
-        errors.append(FieldError(("spec", "scope"), "Unsupported value", detail, spec["scope"]))
-    if sum(v["storage"] for v in versions) != 1:
-        detail = "must have exactly one version marked as storage version"
-        errors.append(_bad(("spec", "versions"), detail))
-    if sum(v["served"] for v in versions) > 1 or spec["conversion"]["strategy"] != "None":
+    if sum(v["served"] for v in versions) > 1:
         detail = "this server converts between no versions: serve one only"
         errors.append(_bad(("spec", "versions"), detail))
-    for path in _IMMUTABLE:
-        if old is not None and dig(spec, path) != dig(old["spec"], path):
-            where = ("spec", *path.split("."))
-            errors.append(_bad(where, "field is immutable", dig(spec, path)))
     for i, version in enumerate(versions):
         place = ("spec", "versions", i, "schema", "openAPIV3Schema")
         if "openAPIV3Schema" not in version.get("schema", {}):
@@ -68,5 +52,5 @@ def check_crd(crd: dict[str, Any], old: dict[str, Any] | None) -> list[FieldErro
     return errors
 
 
-def _bad(path: Path, detail: str, value: Any = ...) -> FieldError:
-    return FieldError(path, "Invalid value", detail, value)
+def _bad(path: Path, detail: str) -> FieldError:
+    return FieldError(path, "Invalid value", detail)

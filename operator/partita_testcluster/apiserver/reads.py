@@ -36,7 +36,6 @@ class ListOptions:
     labels: Selector | None
     fields: Selector | None
     rv: int
-    exact: bool  # resourceVersionMatch=Exact
     limit: int
     token: str  # continue
     watch: bool
@@ -54,6 +53,8 @@ class ListOptions:
             400 or 422 where an option is malformed or makes no sense with another.
         """
         initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch", "")
+        if match == "Exact":
+            raise bad_request("resourceVersionMatch=Exact is not supported here")
         if initial is not None and match != "NotOlderThan":
             detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             problem = FieldError(("resourceVersionMatch",), "Forbidden", detail)
@@ -63,7 +64,6 @@ class ListOptions:
             labels=parse_label_selector(query.get("labelSelector", "")),
             fields=parse_field_selector(fields, resource.fields, resource.kind),
             rv=_number(query, "resourceVersion"),
-            exact=match == "Exact",
             limit=_number(query, "limit"),
             token=query.get("continue", ""),
             watch=query.get("watch") in _TRUE,
@@ -106,7 +106,7 @@ def page(
     """
     rv, start = _read_token(options.token) if options.token else (options.rv, 0)
     _check_reached(store, rv)
-    if not (options.exact or options.token):
+    if not options.token:
         rv = store.rv
     collection, now = resource.collection, rv == store.rv
     found = collection.records(namespace) if now else collection.records_at(rv, namespace)

@@ -160,12 +160,9 @@ def custom_resource(
     spec, names = crd["spec"], crd["spec"]["names"]
     subresources = version.get("subresources") or {}
     columns = tuple(
-        Column(
-            c["name"], c["type"], compile_path(c["jsonPath"]), c.get("priority", 0),
-            c.get("format", ""), c.get("description", ""),
-        )
+        Column(c["name"], c["type"], compile_path(c["jsonPath"]), c.get("priority", 0))
         for c in version.get("additionalPrinterColumns", ())
-    )  # fmt: skip
+    )
     fields = version.get("selectableFields", ())
     selectable = tuple(f["jsonPath"].removeprefix(".") for f in fields)
     return ServedResource(

@@ -13,7 +13,7 @@ Selector = Callable[[Mapping[str, str]], bool]
 
 _LABEL = re.compile(r"""
     \s* (?P<key>[A-Za-z0-9](?:[-\w./]*[A-Za-z0-9])?)
-    (?: \s* (?P<op>==?|!=|>|<) \s* (?P<value>[-\w.]*)
+    (?: \s* (?P<op>==?|!=) \s* (?P<value>[-\w.]*)
       | \s+ (?P<set>in|notin) \s* \( (?P<values>[^()]*) \) )?
     \s* (?:,|$)
     | \s* ! \s* (?P<none>[-\w./]+) \s* (?:,|$)""", re.VERBOSE | re.ASCII)  # fmt: skip
@@ -49,19 +49,9 @@ def _label_test(match: re.Match[str]) -> Selector:
     if op is None:
         wanted = match["none"] is None
         return lambda labels: (key in labels) is wanted
-    if op in (">", "<"):
-        if not value.isdecimal():
-            raise bad_request(f"for '{op}' the value must be an integer, not {value!r}")
-        return lambda labels: _is_ordered(labels.get(key, ""), op, int(value))
     values = {value} if match["op"] else {v.strip() for v in match["values"].split(",")}
     wanted = op not in ("!=", "notin")
     return lambda labels: (labels.get(key) in values) is wanted
-
-
-def _is_ordered(value: str, op: str, bound: int) -> bool:
-    if not value.isdecimal():
-        return False
-    return int(value) > bound if op == ">" else int(value) < bound
 
 
 def parse_field_selector(text: str, known: frozenset[str], kind: str) -> Selector | None:

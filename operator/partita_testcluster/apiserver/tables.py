@@ -79,8 +79,6 @@ class Column:
     type: str
     find: Finder
     priority: int = 0
-    format: str = ""
-    description: str = ""
 
     def cell(self, obj: dict[str, Any]) -> Any:
         """Return the cell of one object."""
@@ -157,10 +155,9 @@ def table(
             row["object"] = partial(obj)
         rows.append(row)
     described = [
-        {"name": c.name, "type": c.type, "format": c.format, "description": c.description,
-         "priority": c.priority}
+        {"name": c.name, "type": c.type, "format": "", "description": "", "priority": c.priority}
         for c in columns
-    ]  # fmt: skip
+    ]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

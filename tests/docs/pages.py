@@ -53,7 +53,8 @@ NOT_RUN = {
     "argocd": "needs Argo CD or Flux in the cluster; `make test-gitops` runs it",
     "gpu-node": "runs on a node with an NVIDIA GPU",
     "shell": "prepares the reader's own shell; the test does the same",
-    "training": "takes longer than a test may",
+    "recordings": "needs the recordings of a cluster; tests/cli/test_replay.py has some",
+    "own-policy": "needs the reader's own policy; tests/policies runs `check_policy` on policies",
 }
 """Why commands are not run here; `not-run` names one of these."""
 

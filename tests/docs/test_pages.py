@@ -7,19 +7,12 @@ from pathlib import Path
 import pytest
 
 from docs.conftest import new_cluster
-from docs.pages import PAGES, ROOT, Page, read_page
+from docs.pages import NOT_RUN, PAGES, ROOT, Page, read_page
 from docs.runner import run_page
 
-OTHERS = {
-    "tutorial.md",
-    "policies.md",
-    "writing-a-policy.md",
-    "choose-a-policy.md",
-    "roll-out-a-policy.md",
-}
-WITH_COMMANDS = [
-    page for page in map(read_page, PAGES) if page.steps and page.path.name not in OTHERS
-]
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+"""`test_tutorial.py` runs it on the cluster of the demo."""
+WITH_COMMANDS = [page for page in map(read_page, PAGES) if page.steps and page.path != TUTORIAL]
 OFFLINE = [page for page in WITH_COMMANDS if not page.cluster]
 RUNBOOKS = [page for page in WITH_COMMANDS if page.path.parent.name == "runbooks" and page.cluster]
 ON_CLUSTER = [page for page in WITH_COMMANDS if page not in OFFLINE + RUNBOOKS]
@@ -48,3 +41,8 @@ async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> 
 @pytest.mark.parametrize("page", RUNBOOKS, ids=name)
 async def test_commands_of_runbooks(page, tmp_path: Path, runbook_cluster: Path) -> None:
     await run_page(page, tmp_path, runbook_cluster)
+
+
+def test_every_reason_for_not_running_commands_is_used() -> None:
+    pages = map(read_page, PAGES)
+    assert {c.not_run for page in pages for c in page.commands} - {""} == NOT_RUN.keys()

@@ -177,7 +177,7 @@ def _learning(found: Mapping[str, Any]) -> Iterator[Target]:
         before, after = (sum(run[at] for run in runs) / len(runs) for at in ("untrained", "last"))
         yield Target(
             f"training {variant} improves with each of {len(runs)} seeds "
-            "(held-out workloads, makespan as a share of taking turns)",
+            "(held-out workloads, makespan relative to one after the other)",
             f"{before:.3f} untrained, {after:.3f} trained",
             all(run["last"] < run["untrained"] for run in runs),
         )

@@ -1,6 +1,7 @@
 """Write `docs/reference/` from the models and from `--help`; run by `make reference`."""
 
 import inspect
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from lock import ROOT
 from partita.cli import COMMANDS, SECTIONS
 from partita.cli import main as partita
 from partita.models import crd
+from partita_policies.descriptions import describe_all
 
 __all__ = ["FOLDER", "pages"]
 
@@ -32,7 +34,11 @@ def pages() -> dict[str, str]:
         f"{definition['spec']['names']['singular']}.md": "\n".join(_kind(definition)) + "\n"
         for definition in crd.crds()
     }
-    return {**written, "command-line.md": "\n".join(_commands()) + "\n"}
+    return {
+        **written,
+        "command-line.md": "\n".join(_commands()) + "\n",
+        "policies.md": "\n".join(_policies()) + "\n",
+    }
 
 
 def _kind(definition: dict[str, Any]) -> Iterator[str]:
@@ -129,6 +135,25 @@ def _commands() -> Iterator[str]:
     yield ""
     for name in commands:
         yield f"## partita {name}\n\n```text\n{_help(name)}\n```\n"
+
+
+def _policies() -> Iterator[str]:
+    yield f"{_NOTE}\n# Policies\n"
+    yield "The policies that come with Partita. `partita policies` lists all installed ones.\n"
+    for policy in describe_all():
+        if policy.distribution != "partita":
+            continue
+        yield f"## {policy.name}\n\n{policy.summary}\n"
+        if policy.details:
+            yield f"{policy.details}\n"
+        if not policy.parameters:
+            yield "It has no parameters.\n"
+            continue
+        yield "| parameter | type | default | |\n| --- | --- | --- | --- |"
+        for one in policy.parameters:
+            default = "required" if one.required else f"`{json.dumps(one.default)}`"
+            yield f"| `{one.name}` | {one.type} | {default} | {_cell(one.description)} |"
+        yield ""
 
 
 def _help(name: str) -> str:

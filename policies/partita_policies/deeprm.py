@@ -63,7 +63,8 @@ class DeepRMParameters(Parameters):
     """Parameters of `DeepRMMax` and `DeepRMMean`."""
 
     model: Path | None = Field(
-        default=None, description="ONNX file of such a network; by default the shipped one."
+        default=None,
+        description="ONNX file of a DeepRM network; by default the one of this package.",
     )
 
 
@@ -95,13 +96,13 @@ class _DeepRM:
 
 
 class DeepRMMax(_DeepRM):
-    """Each job needs the largest amount of its profile all the time."""
+    """DeepRM baseline: a job is assumed to need the peak of its profile all the time."""
 
     usage: ClassVar[Usage] = "max"
 
 
 class DeepRMMean(_DeepRM):
-    """Each job needs the mean amount of its profile all the time."""
+    """DeepRM baseline: a job is assumed to need the mean of its profile all the time."""
 
     usage: ClassVar[Usage] = "mean"
 

@@ -68,7 +68,7 @@ class FGDParameters(Parameters):
 
     typical: tuple[TypicalTask, ...] = Field(
         default=(),
-        description="The target workload; when empty, the jobs that wait and run at the moment.",
+        description="The target workload; when empty, the jobs that wait and run now.",
     )
     starved: float = Field(
         default=1.0,
@@ -81,7 +81,7 @@ class FGDParameters(Parameters):
 
 
 class FGD:
-    """Each job, in queue order, goes where fragmentation grows least."""
+    """Place each job, in queue order, where it increases the fragmentation of GPUs least."""
 
     parameters: ClassVar[type[Parameters]] = FGDParameters
 

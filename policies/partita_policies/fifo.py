@@ -28,7 +28,7 @@ class FIFOParameters(Parameters):
 
 
 class FIFO:
-    """First fit in queue order, with backfill unless told otherwise."""
+    """Start jobs in queue order on the first GPU that they fit; later jobs may fill gaps."""
 
     parameters: ClassVar[type[Parameters]] = FIFOParameters
 

@@ -261,7 +261,7 @@ class Forecast:
             elapsed += step
         return elapsed
 
-    def worth_it(self, classes: tuple[int, ...], job_class: int) -> bool:
+    def is_beneficial(self, classes: tuple[int, ...], job_class: int) -> bool:
         """Say whether one more, all started together, ends no later than it would afterwards."""
         together = tuple(sorted((*classes, job_class)))
         return self._together(together) <= self._together(classes) + self.durations[job_class]

@@ -38,7 +38,7 @@ class SJFParameters(Parameters):
 
 
 class SJF:
-    """Shortest job first; by default one job per GPU (`exclusive: true`): no sharing."""
+    """Start the shortest job first, by default one job per GPU: GPUs are not shared."""
 
     parameters: ClassVar[type[Parameters]] = SJFParameters
 

@@ -68,12 +68,12 @@ class TetrisParameters(Parameters):
     )
     usage: Literal["mean", "peak"] = Field(
         default="mean",
-        description="Which of a profile's steps a job is taken to need all the time.",
+        description="Whether a job is assumed to need the mean or the peak of its profile.",
     )
     window: int = Field(
         default=12,
         ge=1,
-        description="How many job classes with room, from the front, are weighed for a GPU.",
+        description="How many fitting job classes, from the front of the queue, are compared.",
     )
 
 
@@ -95,7 +95,7 @@ class _Left:
 
 
 class Tetris:
-    """Each GPU takes the best aligned of the jobs that fit, until none does."""
+    """Pack each GPU with the jobs whose demands align best with its free resources."""
 
     parameters: ClassVar[type[Parameters]] = TetrisParameters
 

@@ -31,6 +31,7 @@ SECTIONS: Final = {
         "top": "partita.cli.partitions.top:command",
         "console": "partita.cli.partitions.console:command",
         "drain": "partita.cli.partitions.drain:command",
+        "policies": "partita.cli.partitions.policies:command",
     },
     "Cluster": {
         "validate": "partita.cli.cluster.validate:command",
@@ -47,7 +48,6 @@ SECTIONS: Final = {
         "simulate": "partita_research.cli.simulate:command",
         "replay": "partita_research.cli.replay:command",
         "advise": "partita_research.cli.advise:command",
-        "cost": "partita_research.cli.cost:command",
         "train": "partita_research.cli.train:command",
     },
     "Other": {

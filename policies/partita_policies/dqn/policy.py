@@ -30,14 +30,14 @@ class DQNParameters(Parameters):
 
     model: Path | None = Field(
         default=None,
-        description="ONNX file that `partita train` wrote; by default the one that is shipped.",
+        description="ONNX file that `partita train` wrote; by default the one of this package.",
     )
     slowdown_budget: float | None = Field(
         default=None,
         ge=1,
         description=(
-            "How many times longer than alone any job may be predicted to take beside others, "
-            "such as 1.05; without it, whatever gets most done."
+            "The largest predicted slowdown of any job relative to running alone, such as 1.05; "
+            "unlimited by default."
         ),
     )
     window: int = Field(
@@ -45,18 +45,18 @@ class DQNParameters(Parameters):
         ge=1,
         le=8,
         description=(
-            "How many job classes with room are offered to a GPU at a time; all their "
-            "combinations are weighed."
+            "How many fitting job classes are offered to a GPU at a time; all combinations of "
+            "them are rated."
         ),
     )
 
 
 class DQN:
-    """Each GPU takes the combination of the offered jobs that promises the most.
+    """Start on each GPU the combination of jobs that a trained neural network rates best.
 
-    A GPU in a situation far from all that the model was trained in takes the combination of which
-    what gets done in a second is worth the most at the prices of `prices`. What is no number makes
-    `decide` raise, and the operator falls back.
+    In a situation far from those of its training it takes the combination of which the work per
+    second has the highest dual value (see `dqn.prices`) instead. When the network returns values
+    that are not numbers, `decide` raises an error and the operator uses the fallback policy.
     """
 
     parameters: ClassVar[type[Parameters]] = DQNParameters

@@ -89,7 +89,9 @@ class Colocation:
             ]
             scored.sort(reverse=True)
             good = (
-                -job_class for _, job_class in scored if self.forecast.worth_it(classes, -job_class)
+                -job_class
+                for _, job_class in scored
+                if self.forecast.is_beneficial(classes, -job_class)
             )
             found = self._choices[key] = next(good, -1)
         return found
@@ -105,7 +107,7 @@ class Colocation:
             for added, use in level:
                 beside = tuple(sorted((*classes, *added)))
                 for job_class, value in self._candidates(beside, mask):
-                    if added.count(job_class) < waiting[job_class] and self.forecast.worth_it(
+                    if added.count(job_class) < waiting[job_class] and self.forecast.is_beneficial(
                         beside, job_class
                     ):
                         more = tuple(sorted((*added, job_class)))

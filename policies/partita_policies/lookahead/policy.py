@@ -56,24 +56,28 @@ class LookaheadParameters(Parameters):
     """Parameters of `Lookahead`."""
 
     beam: int = Field(
-        default=4, ge=1, description="How many beginnings of plans are kept at each decision."
+        default=4,
+        ge=1,
+        description="How many partial plans are kept at each step (beam width).",
     )
     branching: int = Field(
-        default=6, ge=1, description="How many combinations of jobs are tried at a decision."
+        default=6, ge=1, description="How many combinations of jobs are tried at each step."
     )
-    depth: int = Field(default=12, ge=0, description="How many decisions are varied.")
+    depth: int = Field(
+        default=12, ge=0, description="How many steps of a plan are searched; a rule completes it."
+    )
     view: int = Field(
-        default=128, ge=1, description="How many waiting jobs are planned for a group of GPUs."
+        default=128, ge=1, description="How many waiting jobs are planned for each group of GPUs."
     )
     work: int = Field(
         default=30_000,
         ge=0,
-        description="Predictions in one decision; with 0 there is no search, only a rule.",
+        description="Predictions per decision; 0 turns the search off and leaves only a rule.",
     )
 
 
 class Lookahead:
-    """Does first what the best plan found does first."""
+    """Search for the plan with the shortest makespan, and start what it starts first."""
 
     parameters: ClassVar[type[Parameters]] = LookaheadParameters
 

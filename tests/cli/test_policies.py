@@ -1,0 +1,66 @@
+"""`partita policies`: the installed policies and their parameters."""
+
+import json
+import re
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from partita_policies import registry
+
+
+def test_the_list_shows_descriptions_and_defaults(invoke, text_golden) -> None:
+    result = invoke("policies")
+    assert result.exit_code == 0
+    text_golden("policies.txt", result.stdout)
+
+
+def test_sjf_says_that_it_does_not_share_gpus(invoke) -> None:
+    listed = invoke("policies").stdout.partition("sjf")[2].partition("tetris")[0]
+    words = " ".join(listed.replace("exclusive: true", "").split())
+    assert "by default one job per GPU: GPUs are not shared." in words
+    assert "exclusive: true" in listed
+
+
+def test_one_policy_is_shown_with_types_and_bounds(invoke) -> None:
+    shown = re.sub(r" +", " ", invoke("policies", "tetris").stdout)
+    assert "remaining_work number, at least 0 1.0 Weight of short remaining work" in shown
+    assert 'usage mean or peak "mean"' in shown
+    assert "window integer, at least 1 12" in shown
+
+
+def test_a_script_reads_the_parameters_as_data(invoke) -> None:
+    (fifo, sjf, tetris) = json.loads(invoke("policies", "-o", "json").stdout)
+    assert [one["name"] for one in (fifo, sjf, tetris)] == ["fifo", "sjf", "tetris"]
+    (exclusive,) = sjf["parameters"]
+    assert (exclusive["name"], exclusive["type"]) == ("exclusive", "boolean")
+    assert (exclusive["default"], exclusive["required"]) == (True, False)
+    assert "Set it to false to let jobs share a GPU" in exclusive["description"]
+    assert json.loads(invoke("policies", "sjf", "-o", "json").stdout) == sjf
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [*registry._entry_points(), EntryPoint("broken", "nowhere:Policy", "partita.policies")]
+    monkeypatch.setattr(registry, "_entry_points", lambda: found)
+
+
+def test_a_policy_that_cannot_be_imported_is_listed_with_its_error(invoke, broken) -> None:
+    result = invoke("policies")
+    assert result.exit_code == 0
+    listed = " ".join(result.stdout.split())
+    assert "broken cannot be used: policy 'broken' (nowhere:Policy" in listed
+    assert "No module named 'nowhere'" in listed
+    assert "sjf" in listed
+
+
+def test_asked_for_by_name_its_error_is_the_answer(invoke, broken) -> None:
+    result = invoke("policies", "broken")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cannot be imported: ModuleNotFoundError: No module named 'nowhere'" in result.stderr
+
+
+def test_an_unknown_name_is_answered_with_those_that_exist(invoke) -> None:
+    result = invoke("policies", "magic")
+    assert result.exit_code == 1
+    assert "there is no policy 'magic'; installed are: fifo, sjf, tetris" in result.stderr

@@ -23,10 +23,10 @@ from partita_policies.interference import Load, slowdowns, stretches
 from partita_policies.types import GPU, Profile, Sharing
 
 __all__ = [
-    "COMPANY",
     "INSENSITIVE",
+    "MOST_COLOCATED",
     "SENSITIVE",
-    "WORTH",
+    "WORTHWHILE",
     "Advice",
     "Copies",
     "Group",
@@ -38,14 +38,14 @@ __all__ = [
 
 SENSITIVE, INSENSITIVE = 1.0, 0.11
 """Cache sensitivities of the two kernels of the study's Table 1 (the second one is fitted)."""
-WORTH = 1.05
+WORTHWHILE = 1.05
 """Speed-up from which sharing is worth it: an assumption, what one would notice."""
 _NEARLY = 0.98
 """A smaller group that reaches so much of a larger one's speed-up is better: less can go wrong."""
 _SAMPLES = 96
 """Alignments of the runs that a prediction is the mean of."""
 _BEAM = 6
-COMPANY = 4
+MOST_COLOCATED = 4
 """Jobs of the groups that are looked through: larger ones are alike, and seldom there together."""
 
 
@@ -121,7 +121,7 @@ class Group:
         """Whether the verdict holds over the whole range."""
         if self.verdict is Recommendation.TOGETHER:
             return self.low >= 1
-        return self.verdict is Recommendation.NO_ROOM or self.high < WORTH
+        return self.verdict is Recommendation.NO_ROOM or self.high < WORTHWHILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class Advice:
     """One for each application that fits at all."""
     pairs: tuple[Group, ...]
     """All of them, the best first."""
-    companies: tuple[Group, ...]
-    """For each application the best group with it of at most `COMPANY`, the best first; none for
+    colocations: tuple[Group, ...]
+    """For each application the best group with it of at most `MOST_COLOCATED` jobs; none for
     those that are best alone."""
 
 
@@ -180,13 +180,13 @@ def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) ->
     bench = _Bench(sorted(subjects, key=lambda subject: subject.name), gpu, limit)
     everyone = range(len(subjects))
     pairs = [bench.group(pair) for pair in combinations_with_replacement(everyone, 2)]
-    companies = {bench.company(one) for one in everyone}
+    colocations = {bench.best_colocation(one) for one in everyone}
     return Advice(
         gpu,
         tuple(bench.subjects),
         tuple(copies for one in everyone if (copies := bench.copies(one)) is not None),
         tuple(sorted(pairs, key=_rank)),
-        tuple(sorted((group for group in companies if len(group.names) > 1), key=_rank)),
+        tuple(sorted((group for group in colocations if len(group.names) > 1), key=_rank)),
     )
 
 
@@ -247,14 +247,14 @@ class _Bench:
         speedups = [self.speedup((one,) * number) for number in range(1, fitting + 1)]
         enough = _NEARLY * max(speedups)
         best = next(i for i, speedup in enumerate(speedups, 1) if speedup >= enough)
-        if speedups[best - 1] < WORTH:
+        if speedups[best - 1] < WORTHWHILE:
             best = 1
         more = (one,) * (best + 1)
         strain = _strain([self._runs[one].mean] * (best + 1)) if self._fits(more) else Strain.MEMORY
         slower = self._slower((one,) * best)[0]
         return Copies(self.subjects[one].name, best, speedups[best - 1], slower, fitting, strain)
 
-    def company(self, one: int) -> Group:
+    def best_colocation(self, one: int) -> Group:
         """Return the group with one application that does the most work in a second."""
         best: tuple[int, ...] = (one,)
         best_speedup, level = 1.0, [best]
@@ -266,7 +266,8 @@ class _Bench:
                     for other in range(len(self.subjects))
                 }
             )
-            fitting = (group for group in larger if len(group) <= COMPANY and self._fits(group))
+            small = (group for group in larger if len(group) <= MOST_COLOCATED)
+            fitting = filter(self._fits, small)
             speedups = {group: self.speedup(group) for group in fitting}
             level = sorted(speedups, key=lambda group: (-speedups[group], group))[:_BEAM]
             if not level or speedups[level[0]] * _NEARLY <= best_speedup:
@@ -352,11 +353,11 @@ def _work(slower: Sequence[float]) -> float:
 
 
 def _verdict(speedup: float, high: float, slicing: float, *, known: bool) -> Recommendation:
-    if speedup >= WORTH:
+    if speedup >= WORTHWHILE:
         return Recommendation.TOGETHER
-    if not known and high >= WORTH:
+    if not known and high >= WORTHWHILE:
         return Recommendation.UNKNOWN
-    if slicing >= WORTH:
+    if slicing >= WORTHWHILE:
         return Recommendation.BY_TURNS
     return Recommendation.NO_GAIN if speedup >= 1 else Recommendation.APART
 

@@ -1,9 +1,10 @@
 """What the same jobs cost under different policies, at the prices of instances with a GPU.
 
-A policy that keeps jobs apart needs an instance for itself; one that shares can do with a part of
-a larger instance, and pays that part. This is the reckoning of J. Oh, "A Job Placement Using
-Reinforcement Learning in GPU Virtualization Environment" (2019), section V.3.4. Prices are an
-hour's, billed by the second. The jobs are taken to run as fast there as where they were simulated.
+A policy that never shares a GPU pays for a whole instance. A policy that shares GPUs may rent a
+part of a larger instance and pay for that part only. J. Oh compares costs in this way in "A Job
+Placement Using Reinforcement Learning in GPU Virtualization Environment" (2019), section V.3.4.
+Prices are per hour, billed by the second. Assumed: jobs run as fast on the instances as on the
+simulated GPUs.
 
 Prices are read from YAML::
 
@@ -18,26 +19,23 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 
 from partita_research.simulator.reading import Entry, InputError, parse, read
 from partita_research.simulator.results import Result, SimulatedOutcome
-from partita_research.simulator.study import study
 
 __all__ = [
     "Bill",
     "InputError",
     "Instance",
     "Prices",
-    "Reckoning",
-    "StudyCost",
+    "SharedRental",
     "bill",
     "published_prices",
     "read_prices",
     "saving",
     "shares",
-    "study_costs",
-    "study_notes",
 ]
 
 _HOUR = 3600.0
@@ -47,7 +45,7 @@ _TOUCH = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A machine that one can rent."""
+    """A machine with GPUs for rent."""
 
     name: str
     gpus: int
@@ -55,7 +53,7 @@ class Instance:
     memory: float
     """GB."""
     dollars: float
-    """An hour."""
+    """Per hour."""
     source: str
     """Where the price is from."""
     gpu: str = ""
@@ -65,19 +63,19 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoning:
-    """What those who share pay, and those who do not."""
+class SharedRental:
+    """Compares a part of a shared instance with a whole smaller one."""
 
     name: str
     alone: Instance
     shared: Instance
     sharers: int
-    """They pay a part each of the shared instance."""
+    """How many share the instance; each pays an equal part."""
     source: str = ""
 
     @property
     def part(self) -> float:
-        """Dollars an hour of one who shares."""
+        """Dollars per hour of one part."""
         return self.shared.dollars / self.sharers
 
 
@@ -87,7 +85,7 @@ class Prices:
 
     instances: Mapping[str, Instance]
     """By name."""
-    reckonings: tuple[Reckoning, ...] = ()
+    rentals: tuple[SharedRental, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +96,13 @@ class Bill:
     seconds: float
     """Makespan."""
     whole: bool
-    """Whether all jobs finished: else the figures are those of fewer jobs."""
+    """Whether all jobs finished; otherwise the costs are those of fewer jobs."""
     shares: bool
     """Whether jobs shared a GPU."""
     dollars: Mapping[str, float]
-    """By instance, where all of it is paid."""
-    reckoned: Mapping[str, float]
-    """By reckoning."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyCost:
-    """One saving of the study, and what follows from its own figures."""
-
-    reckoning: Reckoning
-    published: float
-    """Percent."""
-    where: str
-    implied: float
-    """Seconds that SJF takes if the published saving is right."""
-    recomputed: float
-    """Percent, with one time of SJF for all the savings: the mean of the implied, in seconds."""
-    from_totals: float
-    """Percent, with the time of SJF that its other figures give."""
+    """By instance, if whole instances are rented."""
+    rentals: Mapping[str, float]
+    """By the name of the `SharedRental`."""
 
 
 def read_prices(path: Path) -> Prices:
@@ -142,38 +124,39 @@ def published_prices() -> Prices:
 
 
 def saving(dollars: float, reference: float) -> float:
-    """Return how much less this is than a reference, percent; below 0 when it is more."""
+    """Return how much less this is than a reference, percent; negative if it is more."""
     return 100 * (1 - dollars / reference) if reference else 0.0
 
 
-def bill(policy: str, result: Result, prices: Prices) -> Bill:
-    """Price what came of a simulation.
+def bill(policy: str, results: Sequence[Result], prices: Prices) -> Bill:
+    """Price the mean of some simulations of a workload under one policy.
 
-    For each GPU that was simulated a GPU of an instance is rented, for the whole makespan, on
-    whole instances; of a shared instance a part for each.
+    For each simulated GPU a GPU is rented for the whole makespan: on whole instances, or as a part
+    of a shared instance.
     """
-    hours, gpus = result.makespan / _HOUR, len(result.gpus)
-    sharing = shares(result)
+    makespan, gpus = fmean(result.makespan for result in results), len(results[0].gpus)
+    hours, sharing = makespan / _HOUR, any(shares(result) for result in results)
+    jobs = [job for result in results for job in result.jobs]
     return Bill(
         policy,
-        result.makespan,
-        whole=all(job.outcome is SimulatedOutcome.FINISHED for job in result.jobs),
+        makespan,
+        whole=all(job.outcome is SimulatedOutcome.FINISHED for job in jobs),
         shares=sharing,
         dollars=MappingProxyType(
             {instance.name: hours * _rent(instance, gpus) for instance in prices.instances.values()}
         ),
-        reckoned=MappingProxyType(
+        rentals=MappingProxyType(
             {
                 one.name: hours
                 * (_rent(one.shared, gpus) / one.sharers if sharing else _rent(one.alone, gpus))
-                for one in prices.reckonings
+                for one in prices.rentals
             }
         ),
     )
 
 
 def shares(result: Result) -> bool:
-    """Say whether two jobs were ever on one GPU at once."""
+    """Return whether two jobs were ever on one GPU at the same time."""
     ends: dict[str, float] = {}
     for attempt in sorted(result.attempts, key=lambda one: (one.start, one.end)):
         for gpu in attempt.gpus:
@@ -183,48 +166,8 @@ def shares(result: Result) -> bool:
     return False
 
 
-@cache
-def study_costs() -> tuple[StudyCost, ...]:
-    """Return the study's cost table (its figure 17), as published and as it follows.
-
-    Its workload is `random`: SJF alone on an instance against DqnGPU on a part of a shared one.
-    """
-    known = study()
-    ours, theirs = (_total(policy) for policy in ("dqn", "sjf"))
-    reckonings = {one.name: one for one in published_prices().reckonings}
-    implied = {
-        one.name: reckonings[one.name].part
-        * ours
-        / (reckonings[one.name].alone.dollars * (1 - one.percent / 100))
-        for one in known.savings
-    }
-    mean = round(sum(implied.values()) / len(implied))
-    return tuple(
-        StudyCost(
-            reckoning=reckonings[one.name],
-            published=one.percent,
-            where=one.where,
-            implied=implied[one.name],
-            recomputed=_study_saving(reckonings[one.name], ours, mean),
-            from_totals=_study_saving(reckonings[one.name], ours, theirs),
-        )
-        for one in known.savings
-    )
-
-
-def _study_saving(reckoning: Reckoning, shared: float, alone: float) -> float:
-    return saving(reckoning.part * shared, reckoning.alone.dollars * alone)
-
-
-def _total(policy: str) -> float:
-    found = study().result("random", policy, "makespan")
-    if found is None:
-        raise LookupError(f"the study's data has no makespan of random under {policy}")
-    return found.value
-
-
 def _rent(instance: Instance, gpus: int) -> float:
-    """Return dollars an hour for so many GPUs, on whole instances."""
+    """Return dollars per hour for so many GPUs, on whole instances."""
     return instance.dollars * -(-gpus // instance.gpus)
 
 
@@ -236,13 +179,13 @@ def _prices(document: Entry) -> Prices:
         if instance.name in instances:
             raise entry.error(f"{instance.name}: expected a name that no other instance has")
         instances[instance.name] = instance
-    reckonings: dict[str, Reckoning] = {}
+    rentals: dict[str, SharedRental] = {}
     for entry in fields["sharing"].items("sharing") if "sharing" in fields else ():
-        one = _reckoning(entry, instances)
-        if one.name in reckonings:
+        one = _rental(entry, instances)
+        if one.name in rentals:
             raise entry.error(f"{one.name}: expected a name that no other has")
-        reckonings[one.name] = one
-    return Prices(MappingProxyType(instances), tuple(reckonings.values()))
+        rentals[one.name] = one
+    return Prices(MappingProxyType(instances), tuple(rentals.values()))
 
 
 def _instance(entry: Entry) -> Instance:
@@ -260,7 +203,7 @@ def _instance(entry: Entry) -> Instance:
     )
 
 
-def _reckoning(entry: Entry, instances: Mapping[str, Instance]) -> Reckoning:
+def _rental(entry: Entry, instances: Mapping[str, Instance]) -> SharedRental:
     fields = entry.fields(["name", "alone", "shared", "sharers"], ["source"])
     named: dict[str, Instance] = {}
     for role in ("alone", "shared"):
@@ -269,25 +212,9 @@ def _reckoning(entry: Entry, instances: Mapping[str, Instance]) -> Reckoning:
             known = ", ".join(instances)
             raise fields[role].error(f"{name}: unknown; expected one of {known}")
         named[role] = instances[name]
-    return Reckoning(
+    return SharedRental(
         fields["name"].text(),
         **named,
         sharers=fields["sharers"].whole(),
         source=fields["source"].text() if "source" in fields else "",
-    )
-
-
-def study_notes() -> Sequence[str]:
-    """Say where the study's cost table contradicts its other figures."""
-    costs = study_costs()
-    times = " and ".join(f"{cost.implied:,.0f} s" for cost in costs)
-    return (
-        (
-            f"With DqnGPU's {_total('dqn'):,.0f} s on random, the published savings imply that SJF "
-            f"takes {times}; no one time gives both to the last digit."
-        ),
-        (
-            f"Figure 16 of the same study gives SJF {_total('sjf'):,.0f} s on random: its savings "
-            f"would then be {' and '.join(f'{cost.from_totals:.2f} %' for cost in costs)}."
-        ),
     )

@@ -134,17 +134,17 @@ class Replay:
 def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]) -> bool:
     """Tell whether two decisions come to the same.
 
-    They do when the same jobs start in the same company: which of several GPUs of one node it is
+    They do when the same jobs start beside the same jobs: which of several GPUs of one node it is
     that are alike and hold the same allocations makes no difference.
     """
-    return _company(snapshot, done) == _company(snapshot, other)
+    return _colocation(snapshot, done) == _colocation(snapshot, other)
 
 
 def changes_of(
     snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]
 ) -> tuple[Change, ...]:
     """List the jobs that would have fared otherwise, in the order of the queue."""
-    before, after = _company(snapshot, done), _company(snapshot, other)
+    before, after = _colocation(snapshot, done), _colocation(snapshot, other)
     gpus, instead = ({p.job: p.gpus for p in placements} for placements in (done, other))
     return tuple(
         Change(job.name, gpus.get(job.id, ()), instead.get(job.id, ()))
@@ -153,7 +153,7 @@ def changes_of(
     )
 
 
-def _company(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, object]:
+def _colocation(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, object]:
     """Return, for each job that starts, what its GPUs are and who else is on them."""
     beside: dict[str, set[str]] = {}
     for placement in placements:

@@ -32,7 +32,8 @@ def folder(tmp_path):
 
 
 def test_what_would_have_changed_is_told(invoke, folder, text_golden):
-    result = invoke("replay", folder, "-p", "sjf", "-p", "fifo", "--json", folder / "out.json")
+    args = ("replay", folder, "-p", "sjf", "-p", "fifo")
+    result = invoke(*args)
     assert result.exit_code == 0
     table = []
     for text in result.stdout.splitlines():
@@ -42,7 +43,7 @@ def test_what_would_have_changed_is_told(invoke, folder, text_golden):
     text_golden("replay.txt", "\n".join(table) + "\n")
     cut = f"{folder / '2_silver.jsonl'}:2: cut off: the operator was ended while it wrote this line"
     assert cut in result.stderr
-    document = json.loads((folder / "out.json").read_text())
+    document = json.loads(invoke(*args, "-o", "json").stdout)
     sjf, fifo = document["policies"]
     assert (document["decisions"], document["recorded"], document["fallbacks"]) == (
         3,
@@ -58,7 +59,7 @@ def test_what_would_have_changed_is_told(invoke, folder, text_golden):
 
 
 def test_json_goes_to_stdout_alone(invoke, folder):
-    result = invoke("replay", folder, "-p", "fifo", "--json", "-")
+    result = invoke("replay", folder, "-p", "fifo", "-o", "json")
     assert json.loads(result.stdout)["decisions"] == 3
 
 
@@ -72,11 +73,11 @@ def test_incomplete_and_foreign_snapshots_are_named_and_left_out(invoke, tmp_pat
     path = tmp_path / "mixed.jsonl"
     old = json.dumps({**json.loads(line()), "schema": 0}).encode() + b"\n"
     path.write_bytes(line(replace(SNAPSHOT, complete=False)) + old * 6 + line())
-    result = invoke("replay", path, "-p", "fifo", "--json", "-")
+    result = invoke("replay", path, "-p", "fifo", "-o", "json")
     assert result.exit_code == 0
     assert f"{path}:1: the snapshot is incomplete" in result.stderr
     assert f"{path}:2: schema: a snapshot of version 2 was expected, not 0" in result.stderr
-    assert "2 more lines are left out" in result.stderr
+    assert "2 more lines are skipped" in result.stderr
     document = json.loads(result.stdout)
     assert (document["decisions"], len(document["refused"])) == (1, 7)
 
@@ -84,7 +85,7 @@ def test_incomplete_and_foreign_snapshots_are_named_and_left_out(invoke, tmp_pat
 def test_without_a_decision_it_says_how_to_record_some(invoke, tmp_path):
     result = invoke("replay", tmp_path)
     assert result.exit_code == 1
-    assert f"there is no decision to replay in {tmp_path}" in result.stderr
+    assert f"no decision to replay in {tmp_path}" in result.stderr
     assert "partita run --record FOLDER" in result.stderr
 
 

@@ -40,11 +40,11 @@ def write_recording(path) -> None:
 
 
 def test_it_writes_a_model_that_the_policy_takes(invoke, tmp_path) -> None:
-    model, curve = tmp_path / "model.onnx", tmp_path / "curve.json"
-    result = invoke("train", str(model), "--seed", "3", "--json", str(curve))
+    model = tmp_path / "model.onnx"
+    result = invoke("train", str(model), "--seed", "3", "-o", "json")
     assert result.exit_code == 0, result.output
-    assert "of the time that one after the other would" in result.stderr
-    report = json.loads(curve.read_text())
+    assert "of running one job after the other; untrained" in result.stderr
+    report = json.loads(result.stdout)
     assert (report["training"]["seed"], len(report["curve"])) == (3, 2)
     policy = DQN(DQNParameters(model=model))
     assert policy._model.training["seed"] == 3
@@ -89,5 +89,5 @@ def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -
     result = invoke("train", str(tmp_path / "model.onnx"))
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: torch is missing: in a checkout of Partita run `pip install '.[train]'`\n",
+        "Error: torch is not installed: run `pip install -e '.[train]'` in a checkout of Partita\n",
     )

@@ -8,8 +8,8 @@ from partita_policies import GPU, Profile, Step
 from partita_policies.interference import load_of, slowdowns
 from partita_policies.types import Sharing
 from partita_research.advise import (
-    COMPANY,
-    WORTH,
+    MOST_COLOCATED,
+    WORTHWHILE,
     Recommendation,
     Strain,
     Subject,
@@ -85,14 +85,14 @@ def test_the_number_of_jobs_is_a_limit_too() -> None:
     assert advise([LIGHT], GPU("g", "n", 24 * GIB, 2)).copies[0].fitting == 2
     alone = advise([LIGHT], CARD, most=1)
     assert [one.verdict for one in alone.pairs] == [Recommendation.NO_ROOM]
-    assert alone.companies == ()
+    assert alone.colocations == ()
 
 
 def test_without_a_measured_occupancy_it_says_that_it_cannot_know() -> None:
     found = pair(advise([BLIND], CARD), "blind", "blind")
     assert found.verdict is Recommendation.UNKNOWN
     assert not found.certain
-    assert found.high > WORTH
+    assert found.high > WORTHWHILE
     idle = subject("idle", 10.0)  # hardly busy: any occupancy has room
     assert pair(advise([idle], CARD), "idle", "idle").verdict is Recommendation.TOGETHER
 
@@ -118,18 +118,18 @@ def test_it_names_what_strains_the_gpu() -> None:
 def test_time_slicing_is_advised_where_it_alone_pays() -> None:
     """Half of the time busy, with all threads and a sensitive, large memory."""
     found = pair(advise([subject("a", 60.0, 11.5, core=60.0)], CARD), "a", "a")
-    assert found.speedup < WORTH <= found.slicing
+    assert found.speedup < WORTHWHILE <= found.slicing
     assert found.verdict is Recommendation.BY_TURNS
 
 
-def test_the_best_company_beats_its_pairs_and_is_not_larger_than_it_says() -> None:
+def test_the_best_colocation_beats_its_pairs_and_is_not_larger_than_it_says() -> None:
     advice = advise([LIGHT, HEAVY, subject("middle", 40.0, core=20.0)], CARD)
-    best = {name: one for one in advice.companies for name in one.names}
+    best = {name: one for one in advice.colocations for name in one.names}
     assert set(best) == {"light", "heavy", "middle"}
-    for one in advice.companies:
-        assert 2 <= len(one.names) <= COMPANY
+    for one in advice.colocations:
+        assert 2 <= len(one.names) <= MOST_COLOCATED
         assert one.memory <= CARD.memory
-    assert max(one.speedup for one in advice.pairs) <= advice.companies[0].speedup
+    assert max(one.speedup for one in advice.pairs) <= advice.colocations[0].speedup
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_bad_input_is_told(subjects, said) -> None:
 
 def test_nothing_to_advise_on_is_no_error() -> None:
     advice = advise([], CARD)
-    assert (advice.copies, advice.pairs, advice.companies) == ((), (), ())
+    assert (advice.copies, advice.pairs, advice.colocations) == ((), (), ())
 
 
 _subjects = st.lists(
@@ -159,13 +159,13 @@ _subjects = st.lists(
 def test_figures_hang_together(subjects) -> None:
     advice = advise(subjects, CARD)
     assert len(advice.pairs) == len(subjects) * (len(subjects) + 1) // 2
-    for group in (*advice.pairs, *advice.companies):
+    for group in (*advice.pairs, *advice.colocations):
         if group.verdict is Recommendation.NO_ROOM:
             continue
         assert group.low <= group.speedup <= group.high
         assert all(much >= 1 for much in group.slowdowns)
         assert 0 < group.speedup <= len(group.names) + 1e-9
-        assert (group.verdict is Recommendation.TOGETHER) == (group.speedup >= WORTH)
+        assert (group.verdict is Recommendation.TOGETHER) == (group.speedup >= WORTHWHILE)
     for one in advice.copies:
         assert 1 <= one.best <= one.fitting
-        assert one.best == 1 or one.speedup >= WORTH
+        assert one.best == 1 or one.speedup >= WORTHWHILE

@@ -17,7 +17,6 @@ __all__ = [
     "JobName",
     "cluster_options",
     "job_argument",
-    "json_option",
     "kubeconfig_option",
     "namespace_option",
     "output_option",
@@ -151,14 +150,3 @@ def output_option(*more: str) -> Callable[[F], F]:
         show_default=True,
         help="Format of the output. In json and yaml, memory is in bytes and time in seconds.",
     )
-
-
-def json_option(function: F) -> F:
-    """Add `--json`."""
-    return click.option(
-        "--json",
-        "output",
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        metavar="FILE",
-        help="Write the whole result to this file as JSON; - for stdout, without the table.",
-    )(function)

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -27,7 +26,6 @@ __all__ = [
     "raw",
     "say",
     "warn",
-    "write_json",
     "yaml_text",
 ]
 
@@ -76,23 +74,6 @@ def yaml_text(value: Any) -> str:
         "tag:yaml.org,2002:float", re.compile(r"[-+.0-9][0-9_.]*([eE][-+]?[0-9]+)?$"), None
     )
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
-
-
-def write_json(value: Any, path: Path) -> None:
-    """Write JSON to a file, or to stdout for `-`.
-
-    Raises
-    ------
-    UserError
-        It cannot be written.
-    """
-    if str(path) == "-":
-        dump(value)
-        return
-    try:
-        path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def display(renderable: "RenderableType") -> None:

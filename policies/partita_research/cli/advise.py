@@ -1,13 +1,12 @@
-"""`partita advise`: which applications to put together on a GPU, before running them."""
+"""`partita advise`: predicts which applications should share a GPU."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
 
 from partita.cli import terminal
-from partita.cli.options import Cluster, cluster_options, json_option
+from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita_policies.types import GPU
@@ -45,7 +44,7 @@ class _Product(click.ParamType[tuple[str, int]]):
         return product, memory
 
 
-@click.command("advise", short_help="Say which applications to put together on a GPU.")
+@click.command("advise", short_help="Recommend which applications should share a GPU.")
 @click.argument("sources", nargs=-1)
 @click.option(
     "--gpu",
@@ -53,8 +52,8 @@ class _Product(click.ParamType[tuple[str, int]]):
     multiple=True,
     type=_Product(),
     metavar="PRODUCT",
-    help="A GPU to advise for, such as a100-40gb, or any name with its memory: mine:24Gi. May be "
-    "repeated.  [default: those measured on, or the workload's own]",
+    help="A GPU product to advise for, such as a100-40gb, or any name with its memory: mine:24Gi. "
+    "May be repeated.  [default: those of the profiles or of the workload]",
 )
 @click.option(
     "--jobs-per-gpu",
@@ -80,7 +79,7 @@ class _Product(click.ParamType[tuple[str, int]]):
 )
 @click.option("--namespace", "-n", help="Of the cluster's profiles, take these.  [default: all]")
 @cluster_options
-@json_option
+@output_option()
 def command(
     *,
     sources: tuple[str, ...],
@@ -90,30 +89,31 @@ def command(
     rows: int,
     namespace: str | None,
     cluster: Cluster,
-    output: Path | None,
+    output: str,
 ) -> None:
-    """Say which applications to put together on a GPU, which to keep apart, and how many at once.
+    """Recommend which applications should share a GPU, which should not, and how many at once.
 
     SOURCES are files of ApplicationProfiles (YAML or JSON, as kubectl prints them), workload files
     as `partita simulate` takes them, or workloads of the DqnGPU study by name (random, ...).
-    Without any, the ApplicationProfiles of the cluster are taken.
+    Without SOURCES the ApplicationProfiles of the cluster are used.
 
-    For each application: how many of it at once. For each pair, and for the best company of each
-    application: the speed-up over running one after the other, under MPS and under time slicing,
-    how much slower each one gets, and what strains the GPU. Below stands what all of it rests on.
+    For each application it shows how many copies to run at once. For each pair, and for the best
+    co-location of each application, it shows the speed-up over running them one after the other
+    (under MPS and under time slicing), the slowdown of each, and the resource that limits them.
+    The assumptions follow below the tables.
 
     \b
     Examples:
       partita advise
       partita advise random
       partita advise profiles.yaml --gpu a100-40gb --gpu l4
-      kubectl get applicationprofiles -A -o yaml > p.yaml; partita advise p.yaml --json -
+      kubectl get applicationprofiles -A -o yaml > p.yaml; partita advise p.yaml -o json
     """  # noqa: D301
     from dataclasses import replace
 
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
     from partita_research.advise import advise
-    from partita_research.cli.advise_report import as_json, assumptions, report
+    from partita_research.cli.advise_report import assumptions, report, report_data
     from partita_research.cli.applications import from_cluster, from_sources
 
     if sources and namespace is not None:
@@ -129,18 +129,20 @@ def command(
         return
     gpus = [_gpu(*product, reserve) for product in products] or known.gpus(reserve)
     if not gpus:
-        raise click.UsageError("the profiles do not say on what they were measured: write --gpu")
+        raise click.UsageError(
+            "the profiles do not name the GPU that they were measured on: add --gpu PRODUCT"
+        )
     if jobs_per_gpu is not None:
         gpus = [replace(gpu, max_jobs=jobs_per_gpu) for gpu in gpus]
     advices = [advise(known.subjects(gpu), gpu) for gpu in gpus]
-    if output is not None:
-        terminal.write_json(as_json(advices), output)
-    if output is None or str(output) != "-":
-        for advice in advices:
-            terminal.display(report(advice, rows=rows))
-            terminal.data("")
-        for line in assumptions(advices):
-            terminal.display(line)
+    if output != "table":
+        terminal.dump(report_data(advices), output)
+        return
+    for advice in advices:
+        terminal.display(report(advice, rows=rows))
+        terminal.data("")
+    for line in assumptions(advices):
+        terminal.display(line)
 
 
 def _gpu(product: str, memory: int, reserve: int) -> "GPU":

@@ -1,4 +1,4 @@
-"""Advice as tables and as JSON. Pure."""
+"""Advice as tables and as data. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from rich.text import Text
 from partita.cli.number_format import gib, times
 from partita_policies.interference import SM_SATURATION, TYPICAL_CACHE
 from partita_research.advise import (
-    COMPANY,
     INSENSITIVE,
+    MOST_COLOCATED,
     SENSITIVE,
-    WORTH,
+    WORTHWHILE,
     Advice,
     Group,
     Recommendation,
     Strain,
 )
 
-__all__ = ["as_json", "assumptions", "report"]
+__all__ = ["assumptions", "report", "report_data"]
 
 _SAID = {
     Recommendation.TOGETHER: ("together, by MPS", "green"),
@@ -30,7 +30,7 @@ _SAID = {
     Recommendation.NO_GAIN: ("apart: no gain", "yellow"),
     Recommendation.APART: ("apart: slower", "red"),
     Recommendation.UNKNOWN: ("unknown", "magenta"),
-    Recommendation.NO_ROOM: ("no room", "dim"),
+    Recommendation.NO_ROOM: ("do not fit", "dim"),
 }
 _STRAINS = {
     Strain.NOTHING: "-",
@@ -61,9 +61,9 @@ def report(advice: Advice, *, rows: int) -> RenderableType:
     ]
     apart = sum(pair.verdict is Recommendation.NO_ROOM for pair in advice.pairs)
     if apart:
-        parts.append(Text(f"Without room beside each other: {apart} more.", style="dim"))
-    if any(len(group.names) > 2 for group in advice.companies):
-        parts += [Text(), _groups("Best company", advice.companies, rows)]
+        parts.append(Text(f"Too large to share this GPU: {apart} more pairs.", style="dim"))
+    if any(len(group.names) > 2 for group in advice.colocations):
+        parts += [Text(), _groups("Best co-location", advice.colocations, rows)]
     return Lines(*parts)
 
 
@@ -72,7 +72,7 @@ def assumptions(advices: Sequence[Advice]) -> list[str]:
     lines = [
         (
             "Speed-up: work done in a second on one GPU, where one job after the other does 1; "
-            f"from {WORTH:g} on sharing is worth it. Slowdown: run time against alone."
+            f"from {WORTHWHILE:g} on, sharing is recommended. Slowdown: run time against alone."
         ),
         (
             f"Assumed: a cache sensitivity of {TYPICAL_CACHE:g} for all, since profiles do not "
@@ -142,11 +142,11 @@ def _groups(title: str, groups: Sequence[Group], rows: int) -> RenderableType:
             Text(said + ("" if group.certain else " *"), style=style),
         )
     if not groups:
-        return Text(f"{title}: none has room.", style="dim")
+        return Text(f"{title}: none fits.", style="dim")
     if len(shown) == len(groups):
         return table
     left = len(groups) - len(shown)
-    return Lines(table, Text(f"{left} between them left out: --rows shows them.", style="dim"))
+    return Lines(table, Text(f"{left} between them not shown: see --rows.", style="dim"))
 
 
 def _table(first: str, *others: str) -> Table:
@@ -173,11 +173,11 @@ def _each(group: Group) -> dict[str, float]:
     }
 
 
-def as_json(advices: Sequence[Advice]) -> dict[str, Any]:
-    """Return all there is to tell; memory in bytes."""
+def report_data(advices: Sequence[Advice]) -> dict[str, Any]:
+    """Return the advice as data; memory in bytes."""
     return {
         "gpus": [_gpu_json(advice) for advice in advices],
-        "companyOfAtMost": COMPANY,
+        "mostColocated": MOST_COLOCATED,
         "assumptions": assumptions(advices),
     }
 
@@ -199,7 +199,7 @@ def _gpu_json(advice: Advice) -> dict[str, Any]:
             for one in advice.copies
         ],
         "pairs": [_group_json(group) for group in advice.pairs],
-        "companies": [_group_json(group) for group in advice.companies],
+        "colocations": [_group_json(group) for group in advice.colocations],
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Costs as tables and as JSON. Pure."""
+"""The cost of a workload under each policy, as a table and as data. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,67 +9,26 @@ from rich.text import Text
 
 from partita.cli.number_format import seconds
 from partita_research.cli.workload import Batch
-from partita_research.cost import Bill, Prices, saving, study_costs, study_notes
+from partita_research.cost import Bill, Prices, saving
 
-__all__ = ["REFERENCE", "as_json", "report", "study_json", "study_report"]
+__all__ = ["REFERENCE", "cost_data", "cost_report"]
 
 REFERENCE = "sjf"
-"""The policy against which savings are told, where it is among those tried: the study's."""
+"""The policy that savings are relative to, as in the DqnGPU study."""
 _GB = 10**9
 
 
-def study_report() -> RenderableType:
-    """Draw the study's cost table, as published and as it follows from its own figures."""
-    costs = study_costs()
-    table = _table("", "Alone", "A part", "Published", "Recomputed", "By figure 16")
-    for cost in costs:
-        one = cost.reckoning
-        table.add_row(
-            one.name,
-            f"{one.alone.name} ${one.alone.dollars:g}",
-            f"1/{one.sharers} {one.shared.name} ${one.part:g}",
-            f"{cost.published:.2f} %",
-            f"{cost.recomputed:.2f} %",
-            f"{cost.from_totals:.2f} %",
-        )
-    title = "The DqnGPU study's savings on random: DqnGPU on a part against SJF alone"
-    notes = [Text(note, style="dim") for note in study_notes()]
-    return Group(Text(title, style="bold"), Text(), table, Text(), *notes)
-
-
-def study_json() -> dict[str, Any]:
-    """Return the study's cost table; seconds, dollars an hour, percent."""
-    return {
-        "savings": [
-            {
-                "name": cost.reckoning.name,
-                "alone": cost.reckoning.alone.name,
-                "aloneDollars": cost.reckoning.alone.dollars,
-                "shared": cost.reckoning.shared.name,
-                "partDollars": cost.reckoning.part,
-                "published": cost.published,
-                "impliedSeconds": cost.implied,
-                "recomputed": cost.recomputed,
-                "fromTotals": cost.from_totals,
-                "where": cost.where,
-            }
-            for cost in study_costs()
-        ],
-        "notes": list(study_notes()),
-    }
-
-
-def report(batch: Batch, bills: Sequence[Bill], prices: Prices) -> RenderableType:
-    """Draw what a workload costs under each policy."""
-    instances, reckonings = list(prices.instances), [one.name for one in prices.reckonings]
-    pairs = [cell for name in reckonings for cell in (name.capitalize(), "saved")]
+def cost_report(batch: Batch, bills: Sequence[Bill], prices: Prices) -> RenderableType:
+    """Draw the cost under each policy, in the order given."""
+    instances, rentals = list(prices.instances), [one.name for one in prices.rentals]
+    pairs = [cell for name in rentals for cell in (name.capitalize(), "saved")]
     table = _table("Policy", "Makespan", "Shares", *instances, *pairs)
     reference = _reference(bills)
-    cheapest = {name: min(_priced(bills, name), default=None) for name in reckonings}
+    cheapest = {name: min(_priced(bills, name), default=None) for name in rentals}
     for one in bills:
         cells: list[RenderableType] = [f"${one.dollars[name]:.3f}" for name in instances]
-        for name in reckonings:
-            amount = one.reckoned[name]
+        for name in rentals:
+            amount = one.rentals[name]
             best = one.whole and amount == cheapest[name]
             cells.append(Text(f"${amount:.3f}", style="bold green" if best else "default"))
             cells.append(_saved(one, reference, name))
@@ -80,29 +39,29 @@ def report(batch: Batch, bills: Sequence[Bill], prices: Prices) -> RenderableTyp
             *cells,
         )
     lines = [Text(line, style="dim") for line in notes(batch, bills, prices)]
-    return Group(Text(batch.title, style="bold"), Text(), table, Text(), *lines)
+    return Group(table, Text(), *lines)
 
 
 def notes(batch: Batch, bills: Sequence[Bill], prices: Prices) -> list[str]:
-    """Say what the figures rest on."""
+    """State the assumptions and sources of the costs."""
     lines = [
         (
-            "Under an instance's name: all of it is paid, one GPU of it for each GPU simulated, "
-            "for the makespan. Assumed: jobs run as fast there as on the GPUs simulated."
+            "Below an instance's name: whole instances are rented for the makespan, one of their "
+            "GPUs for each simulated GPU. Assumed: jobs run there as fast as on simulated GPUs."
         ),
         *(
-            f"{one.name.capitalize()}: who shares pays 1/{one.sharers} of {one.shared.name} "
-            f"(${one.part:g} an hour), who does not pays {one.alone.name} "
-            f"(${one.alone.dollars:g} an hour)."
-            for one in prices.reckonings
+            f"{one.name.capitalize()}: a policy that shares GPUs pays 1/{one.sharers} of "
+            f"{one.shared.name} (${one.part:g} per hour), another pays {one.alone.name} "
+            f"(${one.alone.dollars:g} per hour)."
+            for one in prices.rentals
         ),
     ]
-    if prices.reckonings:
+    if prices.rentals:
         lines.append(
-            "Assumed, as in the study: the others who pay a part of the instance slow nobody down."
+            "Assumed, as in the study: other tenants of a shared instance do not slow jobs down."
         )
-    if prices.reckonings and _reference(bills) is not None:
-        lines.append(f"Saved: against {REFERENCE}.")
+    if prices.rentals and _reference(bills) is not None:
+        lines.append(f"Saved: relative to {REFERENCE}.")
     largest = max((task.job.memory for task in batch.tasks), default=0)
     small = [
         one.name
@@ -111,23 +70,20 @@ def notes(batch: Batch, bills: Sequence[Bill], prices: Prices) -> list[str]:
     ]
     if small:
         lines.append(
-            f"A job allocates {largest / _GB:.1f} GB, more than a GPU of {', '.join(small)} has: "
-            "there it would not run."
+            f"A job requests {largest / _GB:.1f} GB, more than a GPU of {', '.join(small)} has: it "
+            "would not run there."
         )
     if not all(one.whole for one in bills):
-        lines.append("* Not all jobs finished: the figures are those of fewer jobs.")
+        lines.append("* Not all jobs finished: the costs are those of fewer jobs.")
     sources = dict.fromkeys(one.source for one in prices.instances.values())
     lines.append(f"Prices: {'; '.join(sources)}.")
     return lines
 
 
-def as_json(batch: Batch, bills: Sequence[Bill], prices: Prices) -> dict[str, Any]:
-    """Return what a workload costs; seconds, dollars, percent."""
+def cost_data(batch: Batch, bills: Sequence[Bill], prices: Prices) -> dict[str, Any]:
+    """Return the cost as data; seconds, dollars, percent."""
     reference = _reference(bills)
     return {
-        "workload": batch.name,
-        "jobs": len(batch.tasks),
-        "gpus": len(batch.place.gpus),
         "reference": None if reference is None else REFERENCE,
         "policies": [
             {
@@ -141,9 +97,9 @@ def as_json(batch: Batch, bills: Sequence[Bill], prices: Prices) -> dict[str, An
                         "dollars": amount,
                         "saved": None
                         if reference is None
-                        else saving(amount, reference.reckoned[name]),
+                        else saving(amount, reference.rentals[name]),
                     }
-                    for name, amount in one.reckoned.items()
+                    for name, amount in one.rentals.items()
                 },
             }
             for one in bills
@@ -166,10 +122,10 @@ def _reference(bills: Sequence[Bill]) -> Bill | None:
 
 
 def _priced(bills: Sequence[Bill], name: str) -> list[float]:
-    return [one.reckoned[name] for one in bills if one.whole]
+    return [one.rentals[name] for one in bills if one.whole]
 
 
 def _saved(one: Bill, reference: Bill | None, name: str) -> str:
     if reference is None or one is reference or not one.whole:
         return "-"
-    return f"{saving(one.reckoned[name], reference.reckoned[name]):.1f} %"
+    return f"{saving(one.rentals[name], reference.rentals[name]):.1f} %"

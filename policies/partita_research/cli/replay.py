@@ -1,4 +1,4 @@
-"""`partita replay`: what other policies would have done with recorded decisions."""
+"""`partita replay`: compares recorded decisions with what other policies would have done."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.options import json_option
+from partita.cli.options import output_option
 from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _REFUSED_SHOWN = 5
-"""Lines that are told one by one; of more, the number."""
+"""Skipped lines that are reported one by one."""
 
 
-@click.command("replay", short_help="Ask other policies about recorded decisions.")
+@click.command("replay", short_help="Compare recorded decisions with those of other policies.")
 @click.argument("recordings", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @policy_options
 @click.option(
@@ -30,35 +30,35 @@ _REFUSED_SHOWN = 5
     default=5,
     show_default=True,
     metavar="NUMBER",
-    help="How many decisions of each policy that differ are shown; the JSON has all.",
+    help="How many differing decisions of each policy to show; -o json lists all.",
 )
-@json_option
+@output_option()
 def command(
     *,
     recordings: tuple[Path, ...],
     policies: tuple[str, ...],
     parameters: tuple[Parameter, ...],
     show: int,
-    output: Path | None,
+    output: str,
 ) -> None:
-    """Ask other policies what they would have done with the decisions in RECORDINGS.
+    """Compare the decisions in RECORDINGS with what other policies would have done.
 
     RECORDINGS are files that `partita run --record` wrote, or folders of them. Each decision is
-    asked about on its own, on the cluster as it was then: a job that a policy starts instead
-    changes nothing in the decisions after it. What would have followed, `partita simulate` tells.
-    It needs no cluster.
+    compared on its own, on the cluster as it was then: a job that a policy would have started
+    does not change the decisions after it. To see what would have followed, use `partita simulate`.
+    No cluster is needed.
 
-    Snapshots that were taken while a list of the cluster was incomplete, or by a release with
-    another format, are named and left out.
+    A snapshot that is incomplete, or that a release with another format recorded, is reported
+    and skipped.
 
     \b
     Examples:
       partita run --record recordings/
       partita replay recordings/
       partita replay recordings/*_gold.jsonl* --policy sjf --parameter exclusive=false
-      partita replay recordings/ --policy tetris --json - | jq '.policies[0].different[]'
+      partita replay recordings/ --policy tetris -o json | jq '.policies[0].different[]'
     """  # noqa: D301
-    from partita_research.cli.replay_report import as_json, picture
+    from partita_research.cli.replay_report import report, report_data
 
     wanted = chosen_policies(policies, parameters)
     try:
@@ -69,13 +69,13 @@ def command(
     if not facts.decisions:
         where = ", ".join(map(str, recordings))
         raise terminal.UserError(
-            f"there is no decision to replay in {where}: record some with `partita run --record "
-            "FOLDER`; one is made whenever jobs wait and a GPU is there"
+            f"no decision to replay in {where}: record some with `partita run --record FOLDER`; a "
+            "decision is recorded whenever jobs wait and a GPU is ready"
         )
-    if output is not None:
-        terminal.write_json(as_json(replays, facts, refused), output)
-    if output is None or str(output) != "-":
-        terminal.display(picture(replays, facts, show=show))
+    if output == "table":
+        terminal.display(report(replays, facts, show=show))
+    else:
+        terminal.dump(report_data(replays, facts, refused), output)
 
 
 def _replay(
@@ -104,6 +104,6 @@ def _replay(
 
 def _tell(refused: "list[RejectedLine]") -> None:
     for one in refused[:_REFUSED_SHOWN]:
-        terminal.warn(f"{one}; it is left out")
+        terminal.warn(f"{one}; it is skipped")
     if len(refused) > _REFUSED_SHOWN:
-        terminal.warn(f"{len(refused) - _REFUSED_SHOWN} more lines are left out; the JSON has all")
+        terminal.warn(f"{len(refused) - _REFUSED_SHOWN} more lines are skipped; -o json lists all")

@@ -1,4 +1,4 @@
-"""The result of a replay, as tables and as JSON. Pure."""
+"""The result of a replay, as tables and as data. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from partita.cli.number_format import milliseconds, percent
 from partita_policies.recordings import Recorded, RejectedLine
 from partita_research.replay import Replay
 
-__all__ = ["Facts", "as_json", "picture"]
+__all__ = ["Facts", "report", "report_data"]
 
-_KINDS = {
+_CHANGES = {
     "earlier": "would have started, but was left to wait",
     "later": "would have waited, but was started",
     "elsewhere": "would have started on other GPUs",
@@ -52,11 +52,11 @@ class Facts:
         self.first, self.last = min(self.first, time), max(self.last, time)
 
 
-def picture(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableType:
+def report(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableType:
     """Draw the comparison, and some decisions of each policy that differ."""
     parts: list[RenderableType] = [_head(facts), Text(), _table(replays, facts), Text()]
-    kinds = [kind for kind in _KINDS if any(replay.changed[kind] for replay in replays)]
-    parts += [Text(f"{kind}: {_KINDS[kind]}", style="dim") for kind in kinds]
+    changes = [one for one in _CHANGES if any(replay.changed[one] for replay in replays)]
+    parts += [Text(f"{one}: {_CHANGES[one]}", style="dim") for one in changes]
     for replay in replays:
         parts += _examples(replay, show)
     return Group(*parts)
@@ -75,7 +75,7 @@ def _head(facts: Facts) -> Text:
 def _table(replays: Sequence[Replay], facts: Facts) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold")
-    for heading in ("Same", "", "Starts", *(k.capitalize() for k in _KINDS), "Failures"):
+    for heading in ("Same", "", "Starts", *(k.capitalize() for k in _CHANGES), "Failures"):
         table.add_column(heading, justify="right")
     for heading in ("Mean", "p99", "Longest"):
         table.add_column(heading, justify="right")
@@ -86,7 +86,7 @@ def _table(replays: Sequence[Replay], facts: Facts) -> Table:
             str(replay.same),
             percent(replay.same / facts.decisions),
             str(replay.started),
-            *(str(changed[kind]) if changed[kind] else "-" for kind in _KINDS),
+            *(str(changed[kind]) if changed[kind] else "-" for kind in _CHANGES),
             Text(str(len(replay.failures)), style="red") if replay.failures else "-",
             milliseconds(replay.mean_seconds),
             milliseconds(replay.quantile(0.99)),
@@ -124,8 +124,10 @@ def _when(time: float) -> str:
         return f"{time:g} s"
 
 
-def as_json(replays: Sequence[Replay], facts: Facts, refused: Sequence[RejectedLine]) -> Any:
-    """Return all there is to tell."""
+def report_data(
+    replays: Sequence[Replay], facts: Facts, refused: Sequence[RejectedLine]
+) -> dict[str, Any]:
+    """Return the whole result as data; times in seconds."""
     return {
         "decisions": facts.decisions,
         "started": facts.started,
@@ -144,7 +146,7 @@ def _replay_json(replay: Replay) -> dict[str, Any]:
         "policy": replay.name,
         "same": replay.same,
         "started": replay.started,
-        "changed": {kind: replay.changed[kind] for kind in _KINDS},
+        "changed": {kind: replay.changed[kind] for kind in _CHANGES},
         "failures": replay.failures,
         "seconds": {
             "mean": replay.mean_seconds,

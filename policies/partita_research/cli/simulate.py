@@ -9,7 +9,8 @@ import click
 from typing_extensions import override
 
 from partita.cli import terminal
-from partita.cli.options import json_option
+from partita.cli.options import output_option
+from partita_research.cli.extras import missing_extra
 from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from partita.cli.progress import Report
     from partita_policies.types import Policy
     from partita_research.cli.workload import Asked, Batch
+    from partita_research.cost import Prices
     from partita_research.simulator import Result, Simulation
 
 __all__ = ["command"]
@@ -164,7 +166,19 @@ class _Speed(click.ParamType[tuple[str, float]]):
     metavar="NUMBER",
     help="Run so many times, with this seed and those after it, and show the means.",
 )
-@json_option
+@click.option(
+    "--cost",
+    is_flag=True,
+    help="Also compare what the workload costs under each policy, at the instance prices that the "
+    "DqnGPU study printed.",
+)
+@click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Compare the cost at these instance prices (YAML).",
+)
+@output_option()
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -187,7 +201,9 @@ def command(
     seed: int,
     noise: float,
     runs: int,
-    output: Path | None,
+    cost: bool,
+    prices: Path | None,
+    output: str,
     picture: Path | None,
 ) -> None:
     """Run WORKLOAD on simulated GPUs under each policy, and compare.
@@ -209,28 +225,41 @@ def command(
         - {product: a10, count: 2, memory: 24576}
 
     \b
+    A list of prices (`sharing` may be left out; it compares a GPU for each job with a part of a
+    larger shared instance):
+      instances:
+        - {name: small, gpus: 1, vcpus: 4, memory: 16, dollars: 0.5, source: our contract}
+        - {name: large, gpus: 1, vcpus: 16, memory: 64, dollars: 1.2, source: our contract}
+      sharing:
+        - {name: quarters, alone: small, shared: large, sharers: 4}
+
+    \b
     Examples:
       partita simulate random
       partita simulate random --policy tetris --policy sjf --picture random.png
       partita simulate random --noise 0.2 --runs 10
       partita simulate synthetic --jobs 300 --gpu a100-40gb:8 --seed 7
-      partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 --json -
+      partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 -o json
+      partita simulate random --policy sjf --policy tetris --cost
       partita simulate pods.csv --gpus nodes.csv --policy fgd
     """  # noqa: D301
     from partita_policies.types import Sharing
-    from partita_research.cli.simulate_report import as_json, report
+    from partita_research.cli.cost_report import cost_data, cost_report
+    from partita_research.cli.simulate_report import report, report_data
     from partita_research.cli.workload import load, place_asked, place_in
+    from partita_research.cost import bill
 
     if picture is not None:
         _can_draw(picture)
     wanted = chosen_policies(policies, parameters)
+    price_list = _prices(prices) if cost or prices is not None else None
     if gpus and nodes is not None:
-        raise click.UsageError("--gpu and --gpus both say what to run on: write one of them")
+        raise click.UsageError("use either --gpu or --gpus, not both")
     place = place_in(nodes) if nodes is not None else None
     if gpus:
         place = place_asked(gpus, jobs_per_gpu=jobs_per_gpu, gpus_per_node=gpus_per_node)
     if runs > 1 and not noise and workload != "synthetic":
-        raise click.UsageError("--runs: without --noise each run is like the first")
+        raise click.UsageError("--runs needs --noise above 0: without it all runs are equal")
     batches = {
         number: load(
             workload,
@@ -245,16 +274,31 @@ def command(
     }
     first = batches[seed]
     results, failures = _simulate(list(batches.values()), wanted)
-    if output is not None:
-        facts = {"seed": seed, "noise": noise}
-        terminal.write_json(as_json(batches, results, failures) | facts, output)
-    if output is None or str(output) != "-":
+    bills = [bill(name, found, price_list) for name, found in results.items()] if price_list else []
+    if output == "table":
         terminal.display(report(first, results))
+        if price_list:
+            terminal.data("")
+            terminal.display(cost_report(first, bills, price_list))
+    else:
+        data = report_data(batches, results, failures) | {"seed": seed, "noise": noise}
+        if price_list:
+            data["cost"] = cost_data(first, bills, price_list)
+        terminal.dump(data, output)
     if picture is not None and results:
         _draw(picture, first, {name: found[0] for name, found in results.items()})
     if failures:
         said = "; ".join(f"{name} failed: {failure}" for name, failure in failures.items())
         raise terminal.UserError(said)
+
+
+def _prices(path: Path | None) -> "Prices":
+    from partita_research.cost import InputError, published_prices, read_prices
+
+    try:
+        return published_prices() if path is None else read_prices(path)
+    except InputError as error:
+        raise terminal.UserError(str(error)) from error
 
 
 def _simulate(
@@ -324,11 +368,9 @@ def _can_draw(path: Path) -> None:
     if path.suffix.lower() not in _PICTURES:
         raise click.UsageError(f"--picture {path}: end its name in {', '.join(_PICTURES)}")
     if find_spec("matplotlib") is None:
-        raise terminal.UserError(
-            "a picture needs matplotlib: in a checkout of Partita run `pip install '.[plot]'`"
-        )
+        raise missing_extra("matplotlib", "plot")
     if not path.parent.is_dir():
-        raise click.UsageError(f"--picture {path}: there is no folder {path.parent}")
+        raise click.UsageError(f"--picture {path}: create the folder {path.parent} first")
 
 
 def _draw(path: Path, batch: "Batch", results: "Mapping[str, Result]") -> None:

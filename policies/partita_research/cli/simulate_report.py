@@ -1,4 +1,4 @@
-"""The result of simulations, as a table and as JSON. Pure."""
+"""The result of simulations, as a table and as data. Pure."""
 
 import json
 from collections import Counter
@@ -17,7 +17,7 @@ from partita_research.cli.workload import Batch
 from partita_research.simulator import Result, SimulatedOutcome
 from partita_research.simulator.results import dump_result
 
-__all__ = ["Runs", "as_json", "rank", "report"]
+__all__ = ["Runs", "rank", "report", "report_data"]
 
 Runs = Mapping[str, Sequence[Result]]
 """Results by policy, one a run."""
@@ -107,7 +107,7 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
     jobs = [task.job for task in batch.tasks if task.job.id in refused]
     lines = [f"* {job.name} can never start: {_why_never(job, batch)}" for job in jobs[:_SHOWN]]
     if len(jobs) > _SHOWN:
-        lines.append(f"* nor can {len(jobs) - _SHOWN:,} more jobs; the JSON has all")
+        lines.append(f"* nor can {len(jobs) - _SHOWN:,} more jobs; -o json lists all")
     for name, result in results.items():
         for outcome, said in (
             (SimulatedOutcome.OUT_OF_MEMORY, "needs more memory than any GPU has"),
@@ -140,10 +140,10 @@ def _names(jobs: Sequence[str]) -> str:
     return ", ".join(jobs[:_SHOWN]) + more
 
 
-def as_json(
+def report_data(
     batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return all there is to tell: under `result` what `simulator.results.load_result` reads.
+    """Return the whole result as data: under `result` what `simulator.results.load_result` reads.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`partita train`: learn a placement policy on simulated workloads."""
+"""`partita train`: trains the policy dqn on simulated workloads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from partita.cli import terminal
-from partita.cli.options import json_option
+from partita.cli.options import output_option
+from partita_research.cli.extras import missing_extra
 
 if TYPE_CHECKING:
     from partita_research.training.trainer import Point, Scenarios, Trainer
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _REFUSED_SHOWN = 5
-"""Lines of recordings that are told one by one; of more, the number."""
+"""Skipped lines of recordings that are reported one by one."""
 
 
-@click.command("train", short_help="Learn a placement policy on simulated workloads.")
+@click.command("train", short_help="Train the policy dqn on simulated workloads.")
 @click.argument("model", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--algorithm",
@@ -37,7 +38,7 @@ _REFUSED_SHOWN = 5
 @click.option(
     "--iterations",
     type=click.IntRange(min=1),
-    help="How long to learn; by default as long as the shipped model did.",
+    help="Number of iterations.  [default: those of the shipped model]",
 )
 @click.option(
     "--device",
@@ -50,7 +51,7 @@ _REFUSED_SHOWN = 5
     "--checkpoint",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep the training in this file as it goes on; where there is one, go on from it.",
+    help="Save the progress in this file, and continue from it if it exists.",
 )
 @click.option(
     "--plot",
@@ -58,7 +59,7 @@ _REFUSED_SHOWN = 5
     metavar="FILE",
     help="Draw the learning curve into this PNG (needs the extra plot).",
 )
-@json_option
+@output_option()
 def command(
     *,
     model: Path,
@@ -69,14 +70,14 @@ def command(
     device: str,
     checkpoint: Path | None,
     plot: Path | None,
-    output: Path | None,
+    output: str,
 ) -> None:
     """Train a network for the policy dqn and write it to MODEL, an ONNX file.
 
-    It learns on simulated workloads of random applications, or with --snapshots on those of a
-    cluster's own, and keeps the network that does best on workloads it does not learn from. The
-    same seed gives the same network. A training that was stopped goes on from its checkpoint as
-    if it had never been.
+    It learns on simulated workloads of random applications, or with --snapshots of the applications
+    in recordings of a cluster. It keeps the network with the shortest makespan on workloads that
+    it does not learn from. The same seed gives the same network. A training that was stopped
+    continues from its checkpoint with the same result.
 
     \b
     Examples:
@@ -94,11 +95,11 @@ def command(
     from partita_research.training.trainer import Trainer
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise terminal.UserError("torch finds no GPU that it can use: write --device cpu")
+        raise terminal.UserError("torch finds no usable GPU: use --device cpu")
     settings: dict[str, Any] = {"algorithm": algorithm, "seed": seed}
     if iterations is not None:
         settings["iterations"] = iterations
-    # The network is so small that a second thread costs more than it brings.
+    # The network is so small that a second thread costs more than it gains.
     torch.set_num_threads(1)
     trainer = Trainer(Training(**settings), _scenarios(snapshots), device)
     try:
@@ -113,24 +114,22 @@ def command(
             _draw(trainer.progress.curve, plot)
     except OSError as error:
         raise terminal.UserError(f"{error.filename}: {error.strerror}") from error
-    if output is not None:
-        terminal.write_json(_report(trainer), output)
+    if output != "table":
+        terminal.dump(_report(trainer), output)
     best = trainer.progress.best
     terminal.say(
-        f"{model}: on workloads it never saw, jobs take {best:.1%} of the time that one after "
-        f"the other would; untrained {trainer.progress.curve[0].makespan:.1%}."
+        f"{model}: on workloads that it did not learn from, the makespan is {best:.1%} of running "
+        f"one job after the other; untrained {trainer.progress.curve[0].makespan:.1%}."
     )
 
 
 def _need(*modules: str, **others: str) -> None:
-    """Stop with the line that installs what is missing."""
+    """Stop with the command that installs what is missing."""
     from importlib.util import find_spec
 
     for module, extra in {**dict.fromkeys(modules, "train"), **others}.items():
         if find_spec(module) is None:
-            raise terminal.UserError(
-                f"{module} is missing: in a checkout of Partita run `pip install '.[{extra}]'`"
-            )
+            raise missing_extra(module, extra)
 
 
 def _scenarios(snapshots: tuple[Path, ...]) -> "Scenarios":
@@ -148,7 +147,7 @@ def _scenarios(snapshots: tuple[Path, ...]) -> "Scenarios":
         for refused in seen.refused[:_REFUSED_SHOWN]:
             terminal.warn(str(refused))
         if len(seen.refused) > _REFUSED_SHOWN:
-            terminal.warn(f"and {len(seen.refused) - _REFUSED_SHOWN} more lines are left out")
+            terminal.warn(f"and {len(seen.refused) - _REFUSED_SHOWN} more lines are skipped")
         return recorded_scenarios(seen)
     except OSError as error:
         raise terminal.UserError(f"{error.filename} cannot be read: {error.strerror}") from error

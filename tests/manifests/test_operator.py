@@ -10,7 +10,7 @@ from manifests.rendering import BASE, documents, kustomize
 from partita.cli.cluster.run import command
 from partita.cli.partitions.console import command as console_command
 from partita.console import web_server as server
-from partita.models.base import parse_memory
+from partita.models.quantities import parse_memory
 from partita.operator import image
 from partita.operator import probes as health
 from support.clusters import ApiServer

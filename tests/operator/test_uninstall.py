@@ -124,6 +124,7 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
             1,
             "Error: 1 jobs run: team/train. Wait for them, or end them with --end-jobs\n",
         )
+        assert plan.startswith(f"These are deleted from the cluster at {api_server.url}:\n")
         assert "  1 SharedGPUJob: train\n" in plan
         assert "  4 CustomResourceDefinitions: applicationprofiles.partita.dev, " in plan
         assert "  2 Namespaces: partita-servers, partita-system\n" in plan
@@ -147,7 +148,7 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
     assert await uninstall(api_server) == (
         0,
         "",
-        "Nothing to remove: this cluster has no objects of Partita.\n",
+        f"Nothing to remove: the cluster at {api_server.url} has no objects of Partita.\n",
     )
 
 

@@ -4,9 +4,11 @@ Every step deletes what it finds, so an interrupted removal is continued by star
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from partita.cli.terminal import UserError
@@ -15,6 +17,7 @@ from partita.kube.client import (
     BUDGETS,
     CRDS,
     JOBS,
+    LEASES,
     NAMESPACES,
     PARTITIONS,
     PODS,
@@ -24,7 +27,7 @@ from partita.kube.client import (
     Kube,
 )
 from partita.kube.errors import ForbiddenError, NotFoundError
-from partita.kube.operator_lease import check_operator
+from partita.kube.operator_lease import OPERATOR_LEASE, OPERATOR_NAMESPACE, operator_problem
 from partita.models import crd
 
 __all__ = ["Installation", "find_installation", "remove"]
@@ -159,7 +162,7 @@ class _Removal:
 
         async def left() -> list[Json]:
             servers = await _list(self._kube, SERVERS)
-            if servers and (problem := await check_operator(self._kube)):
+            if servers and (problem := await self._operator_problem()):
                 self._report(f"{problem} This command gives the GPUs back instead.")
                 await self._give_back_without_operator()
                 return await _list(self._kube, SERVERS)
@@ -169,6 +172,18 @@ class _Removal:
             return
         self._report("Waiting until the operator has ended the jobs and given all GPUs back")
         await self._until_gone(left, _held_by)
+
+    async def _operator_problem(self) -> str:
+        """Return why no operator is running; empty if one is."""
+        namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
+        for deployment in await _list(self._kube, _DEPLOYMENTS, _LABEL):
+            if deployment["metadata"]["name"] == OPERATOR_LEASE:  # a chart may be anywhere
+                namespace = deployment["metadata"]["namespace"]
+        try:
+            lease = await self._kube.get(LEASES, OPERATOR_LEASE, namespace)
+        except NotFoundError:
+            lease = None
+        return operator_problem(lease, namespace, datetime.now(UTC))
 
     async def _give_back_without_operator(self) -> None:
         # The operator must not start again meanwhile, and a policy lets only it remove finalizers.

@@ -49,24 +49,27 @@ def command(
       partita uninstall --yes --end-jobs
     """  # noqa: D301
     from partita.cli.cluster.removal import find_installation, remove
-    from partita.cli.connection import open_cluster
+    from partita.cli.connection import explained, open_cluster
     from partita.cli.run_until_stopped import run_until_stopped
+    from partita.kube.client import Kube
+    from partita.kube.connect import connect
 
-    async def find() -> "Installation":
-        async with open_cluster(*cluster) as kube:
-            return await find_installation(kube)
+    async def find() -> "tuple[str, Installation]":
+        with explained():
+            async with connect(*cluster) as api:
+                return api.configuration.host, await find_installation(Kube(api))
 
     async def carry_out() -> None:
         async with open_cluster(*cluster) as kube:
             await remove(kube, keep_profiles=keep_profiles, patience=timeout, report=terminal.say)
 
     terminal.quiet_logs()
-    found = run_until_stopped(find())
+    server, found = run_until_stopped(find())
     plan = _plan(found, keep_profiles=keep_profiles)
     if not plan:
-        terminal.say("Nothing to remove: this cluster has no objects of Partita.")
+        terminal.say(f"Nothing to remove: the cluster at {server} has no objects of Partita.")
         return
-    terminal.data("These are deleted, with all that belongs to them:")
+    terminal.data(f"These are deleted from the cluster at {server}:")
     for line in plan:
         terminal.data(f"  {line}")
     if dry_run:
@@ -80,13 +83,10 @@ def command(
         click.confirm("Delete all of this?", abort=True, err=True)
     run_until_stopped(carry_out())
     terminal.say("Partita is removed.")
-    releases = {
-        o["metadata"]["annotations"]["meta.helm.sh/release-name"]
-        for _, o in found.objects
-        if "meta.helm.sh/release-name" in (o["metadata"].get("annotations") or {})
-    }
-    for release in sorted(releases):
-        terminal.say(f"Remove Helm's record of it: helm uninstall {release} -n NAMESPACE")
+    annotations = [o["metadata"].get("annotations") or {} for _, o in found.objects]
+    helm = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+    for name, namespace in sorted({(a[helm[0]], a[helm[1]]) for a in annotations if helm[0] in a}):
+        terminal.say(f"Remove Helm's own record: helm uninstall {name} --namespace {namespace}")
 
 
 def _plan(found: "Installation", *, keep_profiles: bool) -> list[str]:

@@ -14,7 +14,7 @@ from support.kubectl import Kubectl
 
 PAGE = ROOT / "docs" / "how-to" / "open-the-console.md"
 NAMESPACE = "team-vision"
-VIEWER = f"--as=system:serviceaccount:{NAMESPACE}:looks"
+VIEWER = f"--as=system:serviceaccount:{NAMESPACE}:viewer"
 
 
 async def may(kubectl: Kubectl, verb: str, resource: str, *where: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from cli.objects import GPU, create, job, node, partition, running, server, server_pod
 from partita.cli import connection
@@ -61,9 +62,10 @@ async def test_top_shows_a_partition_once(partita, names) -> None:
     ]
 
 
-async def test_top_is_json_for_scripts(partita, names) -> None:
-    result = await partita("top", names["pool"], "--output", "json")
-    (pool,) = json.loads(result.stdout)
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+async def test_top_is_data_for_scripts(partita, names, form, read) -> None:
+    result = await partita("top", names["pool"], "--output", form)
+    (pool,) = read(result.stdout)
     assert [piece["name"] for piece in pool["gpus"][0]["slices"]] == ["held"]
     assert pool["gpus"][0]["allocatable"] == (40 << 30) * 93 // 100 // (1 << 20) * (1 << 20)
 

@@ -66,7 +66,7 @@ async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
             "spec": {"partition": "gpus", "gpuMemory": "4Gi", "template": template},
         }
     )
-    grant = JobAllocation(
+    allocation = JobAllocation(
         attempt=1,
         servers=("gpus-0",),
         uuids=("GPU-1a2b3c4d-0000-0000-0000-000000000000",),
@@ -75,7 +75,7 @@ async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
         total_memory=40 << 30,
         mode=SharingMode.MPS,
     )
-    made = build_job_pod(job, grant).manifest
+    made = build_job_pod(job, allocation).manifest
     made["spec"]["automountServiceAccountToken"] = False
     path = f"{CORE}/{enforced}/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403

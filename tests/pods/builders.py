@@ -15,7 +15,7 @@ UUID = "GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1"
 GI = 1 << 30
 
 
-def a_grant(**changes: Any) -> JobAllocation:
+def an_allocation(**changes: Any) -> JobAllocation:
     values: dict[str, Any] = {
         "attempt": 1,
         "servers": ("a100-0",),
@@ -50,8 +50,8 @@ def read_job(case: Path) -> SharedGPUJob:
     return SharedGPUJob.parse(yaml.safe_load((case / "job.yaml").read_text()))
 
 
-def read_grant(case: Path) -> JobAllocation:
-    raw = yaml.safe_load((case / "grant.yaml").read_text())
+def read_allocation(case: Path) -> JobAllocation:
+    raw = yaml.safe_load((case / "allocation.yaml").read_text())
     return JobAllocation(
         attempt=raw["attempt"],
         servers=tuple(raw["servers"]),

@@ -10,7 +10,7 @@ from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import environment, limit_allocator
-from pods.builders import GI, UUID, a_grant
+from pods.builders import GI, UUID, an_allocation
 
 MPS_ONLY = "CUDA_MPS_"
 
@@ -18,24 +18,26 @@ MPS_ONLY = "CUDA_MPS_"
 @pytest.mark.parametrize("framework", Framework)
 def test_mps_variables_are_for_mode_mps_alone(framework):
     for mode in SharingMode:
-        names = environment(framework, a_grant(mode=mode), yields=True).variables
+        names = environment(framework, an_allocation(mode=mode), yields=True).variables
         assert any(n.startswith(MPS_ONLY) for n in names) == (mode is SharingMode.MPS)
 
 
 @pytest.mark.parametrize("framework", Framework)
 def test_a_job_with_a_gpu_to_itself_is_limited_by_nothing(framework):
-    found = environment(framework, a_grant(mode=SharingMode.EXCLUSIVE))
+    found = environment(framework, an_allocation(mode=SharingMode.EXCLUSIVE))
     assert found.variables == {"NVIDIA_VISIBLE_DEVICES": UUID}
     assert found.pytorch_fraction is None
 
 
 def test_the_memory_limit_names_the_device_by_its_ordinal():
-    limit = environment(Framework.NONE, a_grant()).variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
+    limit = environment(Framework.NONE, an_allocation()).variables[
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+    ]
     assert limit == "0=8192M"
 
 
 def test_each_process_gets_its_share_rounded_down_to_whole_mebibytes():
-    found = environment(Framework.CUPY, a_grant(memory=10 * MEBI), processes=3).variables
+    found = environment(Framework.CUPY, an_allocation(memory=10 * MEBI), processes=3).variables
     assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=3M"
     assert found["CUPY_GPU_MEMORY_LIMIT"] == str(3 * MEBI)
 
@@ -43,21 +45,21 @@ def test_each_process_gets_its_share_rounded_down_to_whole_mebibytes():
 def test_only_one_of_jax_s_two_names_has_a_value():
     """jaxlib refuses to start with both."""
     for oversubscription in (False, True):
-        grant = a_grant(oversubscription=oversubscription)
-        found = environment(Framework.JAX, grant).variables
+        allocation = an_allocation(oversubscription=oversubscription)
+        found = environment(Framework.JAX, allocation).variables
         assert found["XLA_CLIENT_MEM_FRACTION"] == ("2" if oversubscription else "0.2")
         assert found["XLA_PYTHON_CLIENT_MEM_FRACTION"] == ""
 
 
 def test_priority_is_lowered_only_for_a_job_that_yields():
-    assert "CUDA_MPS_CLIENT_PRIORITY" not in environment(Framework.NONE, a_grant()).variables
-    yielding = environment(Framework.NONE, a_grant(), yields=True).variables
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in environment(Framework.NONE, an_allocation()).variables
+    yielding = environment(Framework.NONE, an_allocation(), yields=True).variables
     assert yielding["CUDA_MPS_CLIENT_PRIORITY"] == "1"
 
 
 @pytest.mark.parametrize("framework", Framework)
 def test_unified_memory_is_for_tensorflow_and_jax_and_others_are_told(framework):
-    found = environment(framework, a_grant(oversubscription=True))
+    found = environment(framework, an_allocation(oversubscription=True))
     had = framework in {Framework.TENSORFLOW, Framework.JAX}
     assert (found.variables.get("TF_FORCE_UNIFIED_MEMORY") == "true") == had
     assert any("not support oversubscription" in n for n in found.notices) == (not had)
@@ -71,11 +73,11 @@ def test_unified_memory_is_for_tensorflow_and_jax_and_others_are_told(framework)
 )
 def test_no_process_is_given_more_than_its_share(total, share, processes):
     memory = max(MEBI * processes, int(total * share))
-    grant = a_grant(memory=memory, total_memory=total)
-    limit = grant.process_memory(processes)
+    allocation = an_allocation(memory=memory, total_memory=total)
+    limit = allocation.process_memory(processes)
     assert limit % MEBI == 0
     assert MEBI <= limit <= memory // processes
-    written = Fraction(str(grant.process_fraction(processes)))
+    written = Fraction(str(allocation.process_fraction(processes)))
     assert written * total <= min(limit, total)
 
 
@@ -115,9 +117,9 @@ def test_any_allocator_options_end_in_our_fraction_once(options):
 )
 def test_a_grant_that_cannot_be_carried_out_is_refused(changes):
     with pytest.raises(ValueError):
-        a_grant(**changes)
+        an_allocation(**changes)
 
 
 def test_the_device_s_resource_is_named_after_the_uuid():
     assert device_resource("GPU-8A56A4BC-e184") == "gpu.partita.dev/8a56a4bc"
-    assert isinstance(a_grant(total_memory=80 * GI), JobAllocation)
+    assert isinstance(an_allocation(total_memory=80 * GI), JobAllocation)

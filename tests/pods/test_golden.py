@@ -7,7 +7,7 @@ import yaml
 
 from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
-from pods.builders import GOLDEN, containers_of, read_grant, read_job
+from pods.builders import GOLDEN, containers_of, read_allocation, read_job
 
 CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))
 SERVERS = sorted(p.parent for p in GOLDEN.glob("servers/*/server.yaml"))
@@ -18,7 +18,7 @@ SETTINGS = ServerPodSettings(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_job_s_pod_is_as_in_its_golden_file(case, golden):
-    built = build_job_pod(read_job(case), read_grant(case))
+    built = build_job_pod(read_job(case), read_allocation(case))
     golden(case / "pod.yaml", built.manifest)
     golden(case / "notes.yaml", {"overridden": [*built.overridden], "notices": [*built.notices]})
 

@@ -12,11 +12,11 @@ from partita.models.template import PodTemplate
 from partita.pods import TemplateError, build_job_pod, device_slots, template_problems
 from pods.builders import (
     GOLDEN,
-    a_grant,
     a_job,
+    an_allocation,
     containers_of,
     env_of,
-    read_grant,
+    read_allocation,
     read_job,
     restricted_violations,
     shape_errors,
@@ -54,9 +54,9 @@ entries = st.one_of(
 )
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_whatever_the_user_s_variables_ours_win_exactly_once(env, framework, mode):
-    job, grant = a_job(env=env, framework=framework), a_grant(mode=mode)
-    plain = build_job_pod(a_job(framework=framework), grant).manifest
-    built = build_job_pod(job, grant)
+    job, allocation = a_job(env=env, framework=framework), an_allocation(mode=mode)
+    plain = build_job_pod(a_job(framework=framework), allocation).manifest
+    built = build_job_pod(job, allocation)
     (container,), (bare,) = containers_of(built.manifest), containers_of(plain)
     ours = env_of(bare)
     names = [e["name"] for e in container["env"]]
@@ -77,16 +77,16 @@ def test_whatever_the_user_s_variables_ours_win_exactly_once(env, framework, mod
 def test_the_template_is_left_as_it_is_and_the_pod_is_the_same_each_time(env, framework):
     job = a_job(env=env, framework=framework)
     before = copy.deepcopy(job.dump())
-    first, second = (build_job_pod(job, a_grant()) for _ in range(2))
+    first, second = (build_job_pod(job, an_allocation()) for _ in range(2))
     assert first == second
     first.manifest["spec"]["containers"][0]["env"].clear()
     assert job.dump() == before
-    assert second == build_job_pod(job, a_grant())
+    assert second == build_job_pod(job, an_allocation())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_pod_has_the_shape_that_kubernetes_wants(case):
-    assert shape_errors(build_job_pod(read_job(case), read_grant(case)).manifest) == []
+    assert shape_errors(build_job_pod(read_job(case), read_allocation(case)).manifest) == []
 
 
 def test_nothing_is_added_that_pod_security_restricted_forbids():
@@ -97,8 +97,8 @@ def test_nothing_is_added_that_pod_security_restricted_forbids():
         for mode in SharingMode:
             for injection in ("Auto", "CDI", "RuntimeClass"):
                 job = a_job(template=template, framework=framework)
-                grant = a_grant(mode=mode, device_injection=injection, yields=True)
-                assert restricted_violations(build_job_pod(job, grant).manifest) == set()
+                allocation = an_allocation(mode=mode, device_injection=injection, yields=True)
+                assert restricted_violations(build_job_pod(job, allocation).manifest) == set()
 
 
 def test_the_check_of_pod_security_sees_what_is_forbidden():
@@ -108,7 +108,7 @@ def test_the_check_of_pod_security_sees_what_is_forbidden():
 
 def test_every_container_takes_one_device_of_each_gpu():
     case = GOLDEN / "several-gpus"
-    for container in containers_of(build_job_pod(read_job(case), read_grant(case)).manifest):
+    for container in containers_of(build_job_pod(read_job(case), read_allocation(case)).manifest):
         for kind in ("requests", "limits"):
             assert container["resources"][kind] == {
                 "gpu.partita.dev/8a56a4bc": "1",
@@ -118,14 +118,15 @@ def test_every_container_takes_one_device_of_each_gpu():
 
 def test_a_variable_that_already_says_the_same_is_not_called_overridden():
     built = build_job_pod(
-        a_job(framework="JAX", env=[{"name": "XLA_PYTHON_CLIENT_MEM_FRACTION"}]), a_grant()
+        a_job(framework="JAX", env=[{"name": "XLA_PYTHON_CLIENT_MEM_FRACTION"}]), an_allocation()
     )
     assert built.overridden == ()
 
 
 def test_allocator_options_of_the_user_are_extended_not_overridden():
     built = build_job_pod(
-        a_job(framework="PyTorch", env=[{"name": "PYTORCH_ALLOC_CONF", "value": "a:b"}]), a_grant()
+        a_job(framework="PyTorch", env=[{"name": "PYTORCH_ALLOC_CONF", "value": "a:b"}]),
+        an_allocation(),
     )
     assert built.overridden == ()
     assert env_of(containers_of(built.manifest)[0])["PYTORCH_ALLOC_CONF"] == (
@@ -137,7 +138,7 @@ def test_a_fraction_of_the_user_s_own_is_called_overridden():
     options = "per_process_memory_fraction:0.9"
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     env = [{"name": name, "value": options} for name in names]
-    built = build_job_pod(a_job(framework="PyTorch", env=env), a_grant())
+    built = build_job_pod(a_job(framework="PyTorch", env=env), an_allocation())
     assert built.overridden == names
     found = env_of(containers_of(built.manifest)[0])
     assert {found[n] for n in names} == {"per_process_memory_fraction:0.2"}
@@ -166,8 +167,10 @@ def test_slots_are_counted_as_the_scheduler_counts_devices(init, mains, slots):
 def test_the_pod_tolerates_the_taints_of_its_gpu_s_node_beside_the_user_s():
     def built(*own):
         template = {"spec": {"containers": [{"name": "a"}], "tolerations": list(own)}}
-        grant = a_grant(tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists"),))
-        return build_job_pod(a_job(template=template), grant).manifest["spec"]["tolerations"]
+        allocation = an_allocation(
+            tolerations=(Toleration(key="nvidia.com/gpu", operator="Exists"),)
+        )
+        return build_job_pod(a_job(template=template), allocation).manifest["spec"]["tolerations"]
 
     node = {"key": "nvidia.com/gpu", "operator": "Exists"}
     spot = {"key": "spot", "operator": "Exists"}
@@ -179,7 +182,7 @@ def test_the_pod_tolerates_the_taints_of_its_gpu_s_node_beside_the_user_s():
 def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
     def built(**more):
         template = {"spec": {"containers": [{"name": "a"}], **more}}
-        pod = build_job_pod(a_job(template=template), a_grant())
+        pod = build_job_pod(a_job(template=template), an_allocation())
         return pod.manifest["spec"].get("terminationGracePeriodSeconds"), pod.notices
 
     seconds, notices = built(terminationGracePeriodSeconds=0)
@@ -223,16 +226,16 @@ def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
     job = a_job(template=template)
     if not says:
         assert template_problems(job.spec.template.unpack()) == ()
-        build_job_pod(job, a_grant())
+        build_job_pod(job, an_allocation())
         return
     with pytest.raises(TemplateError) as refused:
-        build_job_pod(job, a_grant())
+        build_job_pod(job, an_allocation())
     assert says in str(refused.value)
 
 
 @pytest.mark.parametrize(("own", "kept"), [("1", "1"), ("2", "2"), ("32", "2"), ("", "2")])
 def test_a_program_has_no_more_connections_than_leave_all_clients_theirs(own: str, kept: str):
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    built = build_job_pod(a_job(env=[{"name": name, "value": own}]), a_grant())
+    built = build_job_pod(a_job(env=[{"name": name, "value": own}]), an_allocation())
     assert env_of(containers_of(built.manifest)[0])[name] == kept
     assert (name in built.overridden) is (own not in {"1", "2"})

@@ -69,13 +69,13 @@ SCHEDULER = [
         {"schedulingGates": [{"name": "example.org/budget"}]},
         Startup(
             "SchedulingGated",
-            "the Pod has scheduling gates (example.org/budget) that something has to remove",
+            "the Pod has scheduling gates (example.org/budget) that have to be removed",
         ),
     ),
     (
         {},
         {"schedulerName": "mine"},
-        Startup("NotScheduled", "the scheduler mine has not said anything about the Pod yet"),
+        Startup("NotScheduled", "the scheduler mine has not processed the Pod yet"),
     ),
 ]  # fmt: skip
 

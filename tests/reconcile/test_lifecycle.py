@@ -237,7 +237,7 @@ class TestThingsThatVanish:
         job = with_attempts(attempt(), phase=Phase.RUNNING)
         made = plan_job(job, around(allocated=1), NOW)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.POD_DELETED)
-        assert last(made).message == "somebody deleted the Pod"
+        assert last(made).message == "the Pod was deleted"
         job = written(job, made)
         assert plan_job(job, around(allocated=1), NOW).release
         assert plan_job(job, around(), NOW).next_attempt == 2

@@ -1,4 +1,4 @@
-"""What the scheduler gave a job: where it runs, and how much of each GPU is its own."""
+"""The allocation of a job: where it runs, and how much of each GPU it may use."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,13 +15,13 @@ DeviceInjection = Literal["Auto", "CDI", "RuntimeClass"]
 
 @dataclass(frozen=True, slots=True)
 class JobAllocation:
-    """What one attempt of a job got.
+    """The allocation of one attempt of a job.
 
     Raises
     ------
     ValueError
-        If it could not be carried out: no GPU, an unequal number of servers and GPUs, an amount
-        that is not above zero, or several GPUs in a mode in which a job reaches only one.
+        It is not valid: no GPU, an unequal number of servers and GPUs, an amount that is not above
+        zero, or several GPUs in a mode in which a job uses one.
     """
 
     attempt: int
@@ -31,11 +31,11 @@ class JobAllocation:
     uuids: tuple[str, ...]
     """UUIDs of their GPUs as NVML gives them, in the same order."""
     node: str
-    """The node of the GPUs, for people: the scheduler finds it through the extended resource."""
+    """The node of the GPUs, for messages: kube-scheduler finds it by the extended resource."""
     memory: int
     """GPU memory allocated on each GPU for the whole job (bytes)."""
     total_memory: int
-    """Whole memory of each GPU, of the smallest where they differ (bytes)."""
+    """Whole memory of each GPU, of the smallest if they differ (bytes)."""
     mode: SharingMode
     """How the GPU is shared."""
     thread_percent: int = 100
@@ -43,35 +43,35 @@ class JobAllocation:
     oversubscription: bool = False
     """Whether the partition offers unified memory."""
     device_injection: DeviceInjection = "Auto"
-    """How the GPU's device files reach the containers."""
+    """How the GPU's device files are mounted into the containers."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of the GPUs' nodes, which the Pod has to tolerate as well."""
+    """Taints of the GPUs' nodes that the Pod has to tolerate."""
     yields: bool = False
-    """Whether its kernels yield to its neighbours': its effective priority is below zero."""
+    """Whether its kernels yield to those of co-located jobs: its priority is below zero."""
 
     def __post_init__(self) -> None:
         if not self.uuids or len(self.uuids) != len(self.servers):
-            raise ValueError("a grant names one GPU for each server, and at least one")
+            raise ValueError("an allocation has one GPU for each server, and at least one")
         if min(self.attempt, self.thread_percent) < 1 or min(self.memory, self.total_memory) < MEBI:
-            raise ValueError("a grant's attempt and threads are above zero, its memory above 1 MiB")
+            raise ValueError("attempt and threads are above zero, memory is above 1 MiB")
         if len(self.uuids) > 1 and self.mode is not SharingMode.EXCLUSIVE:
             raise ValueError("a job gets several GPUs only in mode Exclusive")
 
     @property
     def whole_gpu(self) -> bool:
-        """Whether the job has its GPUs to itself, so that nothing needs a limit."""
+        """Whether the job runs alone on its GPUs, so that it needs no limits."""
         return self.mode is SharingMode.EXCLUSIVE
 
     def process_memory(self, processes: int) -> int:
-        """Share of the memory that each client process may take (bytes, in whole MiB)."""
+        """Memory that each client process may use (bytes, in whole MiB)."""
         return max(1, self.memory // processes // MEBI) * MEBI
 
     def process_fraction(self, processes: int) -> float:
-        """Share of the GPU's whole memory that each process may take, rounded down at 1e-6."""
+        """Share of the GPU's whole memory that each process may use, rounded down at 1e-6."""
         share = min(self.process_memory(processes), self.total_memory)
         return share * 1_000_000 // self.total_memory / 1_000_000
 
 
 def device_resource(uuid: str) -> str:
-    """Name the extended resource that the agent's device plugin offers for a GPU."""
+    """Return the extended resource that the agent's device plugin offers for a GPU."""
     return DEVICE_RESOURCE_PREFIX + uuid.removeprefix("GPU-")[:8].lower()

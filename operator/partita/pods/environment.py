@@ -1,6 +1,6 @@
-"""The variables that hold a job's processes within what it allocated.
+"""The environment variables that limit a job's processes to its allocation.
 
-Each name stands beside its documentation. `MPS` is
+Each name has a reference to its documentation. `MPS` is
 https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html.
 """
 
@@ -48,7 +48,7 @@ class ContainerEnvironment:
 
 
 def environment(
-    framework: Framework, grant: JobAllocation, *, processes: int = 1, yields: bool = False
+    framework: Framework, allocation: JobAllocation, *, processes: int = 1, yields: bool = False
 ) -> ContainerEnvironment:
     """Work out the variables of one attempt.
 
@@ -56,7 +56,7 @@ def environment(
     ----------
     framework
         The framework whose own limit is set as well.
-    grant
+    allocation
         What the attempt got.
     processes
         Client processes of each container; the memory is divided by them, since MPS and all
@@ -70,24 +70,24 @@ def environment(
     """
     # Which GPUs NVIDIA's runtime shows, by UUID:
     # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
-    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.uuids)}
-    if grant.whole_gpu:
+    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(allocation.uuids)}
+    if allocation.whole_gpu:
         return ContainerEnvironment(variables)
-    if grant.mode is SharingMode.MPS:
-        variables |= _mps(grant, processes=processes, yields=yields)
-    fraction = grant.process_fraction(processes)
-    variables |= _framework(framework, fraction, grant.process_memory(processes))
+    if allocation.mode is SharingMode.MPS:
+        variables |= _mps(allocation, processes=processes, yields=yields)
+    fraction = allocation.process_fraction(processes)
+    variables |= _framework(framework, fraction, allocation.process_memory(processes))
     notices: tuple[str, ...] = ()
-    if grant.oversubscription:
+    if allocation.oversubscription:
         unified, notices = _unified(framework)
         variables |= unified
     pytorch = fraction if framework is Framework.PYTORCH else None
     return ContainerEnvironment(variables, pytorch, notices)
 
 
-def _mps(grant: JobAllocation, *, processes: int, yields: bool) -> dict[str, str]:
-    (uuid,) = grant.uuids
-    mebibytes = grant.process_memory(processes) >> 20
+def _mps(allocation: JobAllocation, *, processes: int, yields: bool) -> dict[str, str]:
+    (uuid,) = allocation.uuids
+    mebibytes = allocation.process_memory(processes) >> 20
     variables = {
         # MPS, "CUDA_MPS_PIPE_DIRECTORY" and "CUDA_MPS_LOG_DIRECTORY".
         "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(uuid),
@@ -96,7 +96,7 @@ def _mps(grant: JobAllocation, *, processes: int, yields: bool) -> dict[str, str
         # Never the UUID: an entry for a device that it does not see drops every limit.
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mebibytes}M",
         # MPS, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(grant.thread_percent),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(allocation.thread_percent),
         CONNECTIONS: str(MAX_CONNECTIONS),
     }
     if yields:
@@ -118,7 +118,7 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # (xla/pjrt/gpu/gpu_helpers.cc), and a memory limit lowers the free amount there, not
             # the total. XLA_PYTHON_CLIENT_MEM_FRACTION is its deprecated twin, and the two
             # together stop the program: jaxlib 0.10.2 raises ValueError ("specified together").
-            # Empty counts as unset and hides what the user or the image says. Preallocating would
+            # Empty counts as unset and hides the value of user or image. Preallocating would
             # take all of it at once: no room within the MPS limit for what CUDA's libraries
             # allocate beside XLA, and a profile that shows nothing but the allocation.
             return {
@@ -138,7 +138,7 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
     match framework:
         case Framework.JAX:
             # XLA with unified memory takes max(1, fraction) of the GPU's memory
-            # (xla/pjrt/gpu/gpu_helpers.cc), and wants no preallocation with it:
+            # (xla/pjrt/gpu/gpu_helpers.cc), and needs preallocation turned off:
             # https://github.com/google-deepmind/alphafold3/blob/main/docs/performance.md,
             # "Unified memory".
             return {
@@ -146,7 +146,7 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
                 "XLA_CLIENT_MEM_FRACTION": _decimal(_UNIFIED_FRACTION),
             }, ()
         case Framework.TENSORFLOW:
-            # The variable reaches XLA's client only; TensorFlow's own allocator looks at
+            # The variable reaches XLA's client only; TensorFlow's own allocator reads
             # GPUOptions (tensorflow/core/common_runtime/gpu/gpu_process_state.cc; measured in
             # https://github.com/tensorflow/tensorflow/issues/57627).
             return {"TF_FORCE_UNIFIED_MEMORY": "true"}, (

@@ -1,4 +1,4 @@
-"""What NVIDIA's GPU Operator says about a node in its labels: whether GPU clients must leave it.
+"""Labels by which NVIDIA's GPU Operator requests that GPU clients leave a node.
 
 The upgrade controller of the GPU Operator moves a node through the states of
 `nvidia.com/gpu-driver-upgrade-state` (NVIDIA/k8s-operator-libs, pkg/upgrade/consts.go), and evicts

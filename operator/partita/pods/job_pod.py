@@ -53,7 +53,7 @@ class JobPod:
     """A Pod to create, and what its user should know about it."""
 
     manifest: dict[str, Any]
-    """The Pod as the API server wants it."""
+    """The manifest of the Pod."""
     overridden: tuple[str, ...] = ()
     """Variables that the user had set and ours replaced, sorted."""
     notices: tuple[str, ...] = ()
@@ -65,29 +65,31 @@ def pod_name(job: str, attempt: int) -> str:
     return f"{job}-{attempt}"
 
 
-def build_job_pod(job: SharedGPUJob, grant: JobAllocation) -> JobPod:
-    """Build the Pod of one attempt: the user's template, held to what it was given.
+def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
+    """Build the Pod of one attempt: the user's template, limited to its allocation.
 
-    The same job and grant give the same Pod, and the template is left as it is. Nothing is added
-    that Pod Security `restricted` forbids
+    The same job and allocation give the same Pod, and the template is not changed. Nothing is
+    added that Pod Security `restricted` forbids
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/): pipes and shared
     memory are mounted by the agent's device plugin, not by a volume of the Pod.
 
     Raises
     ------
     TemplateError
-        If the template is none; its text says what to write instead.
+        The template is not valid; the message says what to write instead.
     """
     spec = job.spec
     template = spec.template.unpack()
     if problems := template_problems(template):
         raise TemplateError("; ".join(problems))
-    ours = environment(spec.framework, grant, processes=spec.processes, yields=grant.yields)
-    build = _Build(grant, ours)
+    ours = environment(
+        spec.framework, allocation, processes=spec.processes, yields=allocation.yields
+    )
+    build = _Build(allocation, ours)
     pod_spec = build.spec(template)
     annotations = {
         ANNOTATION_JOB_UID: job.metadata.uid,
-        ANNOTATION_MEMORY: mebibytes(grant.memory),
+        ANNOTATION_MEMORY: mebibytes(allocation.memory),
         ANNOTATION_PROCESSES: str(spec.processes),
     }
     if spec.application:
@@ -96,13 +98,13 @@ def build_job_pod(job: SharedGPUJob, grant: JobAllocation) -> JobPod:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(job.metadata.name, grant.attempt),
+            "name": pod_name(job.metadata.name, allocation.attempt),
             "namespace": job.metadata.namespace,
             "labels": {
                 **build.metadata("labels", template.labels),
                 LABEL_COMPONENT: COMPONENT_JOB,
                 LABEL_JOB: job.metadata.name,
-                LABEL_ATTEMPT: str(grant.attempt),
+                LABEL_ATTEMPT: str(allocation.attempt),
                 LABEL_PARTITION: spec.partition,
             },
             "annotations": {**build.metadata("annotations", template.annotations), **annotations},
@@ -142,7 +144,7 @@ def device_slots(template: PodTemplate) -> int:
 class _Build:
     """Rewrites a template, and notes what it took from the user."""
 
-    grant: JobAllocation
+    allocation: JobAllocation
     ours: ContainerEnvironment
     overridden: set[str] = field(default_factory=set)
     notices: list[str] = field(default_factory=list)
@@ -177,11 +179,11 @@ class _Build:
                 "others once its Pod is gone, and its programs must have ended by then"
             )
         own = spec.get("tolerations") or []
-        if isinstance(own, list):  # else the API server says what is wrong
-            asked = [toleration.dump() for toleration in self.grant.tolerations]
+        if isinstance(own, list):  # else the API server rejects it
+            asked = [toleration.dump() for toleration in self.allocation.tolerations]
             missing = [toleration for toleration in asked if toleration not in own]
             spec |= {"tolerations": [*own, *missing]} if missing else {}
-        if self.grant.device_injection == "RuntimeClass":
+        if self.allocation.device_injection == "RuntimeClass":
             if (own := spec.get("runtimeClassName")) and own != RUNTIME_CLASS:
                 self.notices.append(
                     f"runtimeClassName {own} is replaced by {RUNTIME_CLASS}: "
@@ -196,7 +198,7 @@ class _Build:
     def _container(self, container: dict[str, Any]) -> dict[str, Any]:
         container["env"] = self._env(container)
         container["resources"] = self._resources(container)
-        # The end of the log, where CUDA's error stands, reaches the Pod's status:
+        # Copies the end of the log, which has CUDA's error, to the Pod's status:
         # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
         container["terminationMessagePolicy"] = "FallbackToLogsOnError"
         return container
@@ -204,7 +206,7 @@ class _Build:
     def _env(self, container: dict[str, Any]) -> list[dict[str, Any]]:
         """Merge the variables: each of ours once, at the user's place if the user had it too.
 
-        A value may refer to variables that stand before it, so the user's order is kept. What
+        A value may refer to earlier variables, so the user's order is kept. What
         comes from `envFrom` cannot be seen, but `env` wins over it
         (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
         Container.envFrom).
@@ -237,7 +239,7 @@ class _Build:
         PyTorch after 2.9 knows the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
         PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). Up to 2.9 it stops the program at a
         key that it does not know ("Unrecognized CachingAllocator option",
-        https://github.com/pytorch/pytorch/issues/123505), but does not look at PYTORCH_ALLOC_CONF
+        https://github.com/pytorch/pytorch/issues/123505), but ignores PYTORCH_ALLOC_CONF
         (https://github.com/pytorch/pytorch/issues/183387). So the fraction goes into the latter,
         and into the former only where the user's value shows that their PyTorch knows it.
         """
@@ -265,7 +267,7 @@ class _Build:
 
     def _resources(self, container: dict[str, Any]) -> dict[str, Any]:
         resources: dict[str, Any] = dict(container.get("resources") or {})
-        ours = {device_resource(uuid): "1" for uuid in self.grant.uuids}
+        ours = {device_resource(uuid): "1" for uuid in self.allocation.uuids}
         removed: set[str] = set()
         for kind in ("requests", "limits"):
             amounts: dict[str, Any] = resources.get(kind) or {}
@@ -282,7 +284,7 @@ class _Build:
 
 
 def is_gpu_resource(name: str) -> bool:
-    """Tell whether a resource stands for GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
+    """Return whether a resource means GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
     return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
 
 

@@ -1,7 +1,7 @@
-"""How programs say that the GPU's memory, or MPS, was refused to them.
+"""Messages by which programs report that the GPU's memory or MPS was refused.
 
 Only text that names the GPU counts: `MemoryError`, `std::bad_alloc`, TensorFlow's allocator `cpu`
-and gRPC's own RESOURCE_EXHAUSTED speak of other things.
+and gRPC's own RESOURCE_EXHAUSTED mean other things.
 """
 
 import re
@@ -98,7 +98,7 @@ _CUDA_ERROR: Final = re.compile(
 
 
 def is_mps_client_terminated(text: str) -> bool:
-    """Tell whether a failed program's last words say that MPS had its GPU work ended.
+    """Return whether a failed program's last output reports that MPS terminated its GPU work.
 
     So dies a program above its allocation, which the agent has MPS end; but also every client of an
     MPS server that fails.
@@ -112,7 +112,7 @@ def names_mps_error(text: str) -> bool:
 
 
 def refused_memory(text: str) -> int:
-    """Return the most memory that a failed program says was refused to it; bytes, 0 for unknown."""
+    """Return the most memory whose refusal a failed program reports; bytes, 0 for unknown."""
     found = _REFUSED_MEMORY.findall(text)
     amounts = (float(n.replace(",", "")) * _UNITS[unit] for n, unit in found)
     return int(max(amounts, default=0))
@@ -128,5 +128,5 @@ def names_cuda_error(text: str) -> bool:
 
 
 def is_gpu_out_of_memory(text: str) -> bool:
-    """Tell whether a failed program's last words say that it ran out of GPU memory."""
+    """Return whether a failed program's last output reports that it ran out of GPU memory."""
     return _GPU_OUT_OF_MEMORY.search(text) is not None

@@ -1,4 +1,4 @@
-"""Where MPS keeps its pipes and logs: the agent makes these, the clients use them.
+"""The directories of MPS's pipes and logs: the agent creates them, the clients use them.
 
 The pipe directory must be the same for the daemon and its clients (`CUDA_MPS_PIPE_DIRECTORY` in
 https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html), so the agent's
@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["RUN_DIRECTORY", "log_directory", "pipe_directory"]
 
 RUN_DIRECTORY: Final = "/run/partita"
-"""On the node, and under the same path in every container that sees a part of it."""
+"""On the node, and at the same path in each container that mounts a part of it."""
 
 
 def pipe_directory(uuid: str) -> str:

@@ -1,4 +1,4 @@
-"""What a job's template asks of a node, read once for all jobs of one template."""
+"""What a job's template requires of a node, computed once for all jobs of one template."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,7 +26,7 @@ class Needs:
     requests: Requests = NOTHING
     """CPU, memory and ephemeral storage."""
     others: tuple[tuple[str, int], ...] = ()
-    """Other resources, by name; those that stand for GPUs are left out, as in the job's Pod."""
+    """Other resources, by name; without those that mean GPUs, as in the job's Pod."""
     rules: NodeRules = field(default_factory=NodeRules)
     """The nodes that it may run on."""
 

@@ -2,8 +2,8 @@
 
 After kube-scheduler's plugins NodeAffinity and TaintToleration
 (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
-.../taint-and-toleration/). Preferences, Pod (anti-)affinity and topology spread are not looked at:
-a Pod that these keep from its node is caught by the partition's podStartTimeout.
+.../taint-and-toleration/). Preferences, Pod (anti-)affinity and topology spread are ignored: for
+a Pod that these keep from its node the partition's podStartTimeout applies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +57,7 @@ class _Expression(Model):
     values: tuple[_Text, ...] | None = None
 
     def holds(self, value: str | None) -> bool:
-        """Tell whether it holds for a label's value, None where there is no such label.
+        """Return whether it holds for a label's value, None if the label is missing.
 
         An operator that is not known here is taken to hold: the API server judges it.
         """
@@ -133,7 +133,7 @@ class _Toleration(Model):
 
 
 class _Spec(Model):
-    """The part of a Pod's spec that says where it may run."""
+    """The fields of a Pod's spec that restrict its nodes."""
 
     node_selector: dict[_Text, _Text] | None = None
     affinity: _Affinity | None = None
@@ -170,7 +170,7 @@ class _Job(Model):
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """What a Pod says about the nodes that it may run on."""
+    """The rules of a Pod for its nodes."""
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[_Term, ...] | None = None
@@ -184,7 +184,7 @@ class NodeRules:
         Raises
         ------
         pydantic.ValidationError
-            If they have another form; `partita.models.errors.describe` tells of it.
+            If they have another form; `partita.models.errors.describe` describes it.
         """
         read = _Job.model_validate({"template": {"spec": spec}}).template.spec
         required = read.required

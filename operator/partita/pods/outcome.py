@@ -1,4 +1,4 @@
-"""How a job's Pod ended, read from its status."""
+"""The outcome of a job's Pod, read from its status."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,22 +23,22 @@ MAX_MESSAGE: Final = 2048
 _MAX_REASON: Final = 256
 """Characters of a reason that a job's status takes; Kubernetes' own are single words."""
 
-POD_DELETED: Final = "somebody deleted the Pod"
+POD_DELETED: Final = "the Pod was deleted"
 
 _LOST: Final = frozenset({"NodeLost", "Shutdown", "NodeShutdown", "Terminated"})
-"""`status.reason` of a Pod whose node went: unreachable, or shut down in good order (`Terminated`,
+"""`status.reason` of a Pod whose node was lost: unreachable, or shut down gracefully (`Terminated`,
 before 1.22 `Shutdown`):
 https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/."""
 _LOST_DISRUPTIONS: Final = frozenset({"DeletionByPodGC"})
-"""Reasons of the condition DisruptionTarget when the node is no more; with all others (preemption,
-taint, API, kubelet) the Pod was sent away:
+"""Reasons of the condition DisruptionTarget if the node no longer exists; with all others
+(preemption, taint, API, kubelet) the Pod was evicted:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions."""
 _EVICTED: Final = frozenset({"Evicted", "Preempting"})
-"""Sent away by kubelet, for want of a node's resource or for a critical Pod:
+"""Evicted by kubelet because a resource of the node ran short, or for a critical Pod:
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/."""
 _REJECTED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"})
-"""Never let in by kubelet, as with the `OutOf<resource>` reasons (pkg/kubelet/lifecycle): the
-node's devices or resources had changed since the scheduler looked."""
+"""Rejected by kubelet, as with the `OutOf<resource>` reasons (pkg/kubelet/lifecycle): the node's
+devices or resources had changed since the Pod was scheduled."""
 
 _CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
 """Control codes (Unicode's category Cc, ESC among them) but for line ends and tabs."""
@@ -53,16 +53,16 @@ _HOST_MEMORY_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """Where a Pod stands, and how it ended."""
+    """The state of a Pod, and how it ended."""
 
     finished: bool = False
-    """Whether the Pod is over."""
+    """Whether the Pod has finished."""
     outcome: Outcome | None = None
     """How it ended; None while it is not over."""
     exit_code: int | None = None
     """Exit code of the container that decided it; None where no program ended."""
     message: str = ""
-    """What the program, or Kubernetes, said last; what to do where we know."""
+    """The last output of the program or message of Kubernetes, and what to do if that is known."""
     reason: str = ""
     """Why kubelet evicted or did not admit it, such as `OutOfcpu`; else empty."""
     ended_from_outside: bool = False
@@ -72,7 +72,7 @@ class PodOutcome:
     mps_error: bool = False
     """Whether it failed with one of CUDA's errors of MPS."""
     refused_memory: int = 0
-    """GPU memory that it says was refused to it, bytes; 0 for unknown."""
+    """GPU memory whose refusal it reports, bytes; 0 for unknown."""
     accepted_at: datetime | None = None
     """When kubelet took it, before anything of it ran."""
     started_at: datetime | None = None
@@ -117,9 +117,9 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
 
     Notes
     -----
-    The Pod's phase alone says that it is over. Which container decided is then the first that
-    failed; an attempt ran out of GPU memory where any that failed said so. A container killed for
-    the node's memory (`OOMKilled`) never counts as that, whatever its log says.
+    The Pod's phase alone determines whether it has finished. The first container that failed is
+    then the cause. An attempt ran out of GPU memory if any failed container reports it. A container
+    killed for the node's memory (`OOMKilled`) never counts as that.
     """
     main = list(_ends(status.get("containerStatuses")))
     ends = main or list(_ends(status.get("initContainerStatuses")))
@@ -160,19 +160,19 @@ def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int 
     ]
     failed.sort(key=lambda e: e.finished_at or datetime.max.replace(tzinfo=UTC))
     code = failed[0].exit_code if failed else None
-    if (taken := _taken_away(status, failed)) is not None:
+    if (taken := _ended_by_kubernetes(status, failed)) is not None:
         outcome, message = taken
         return outcome, code, message
     for end in failed:
         if end.reason != "OOMKilled" and is_gpu_out_of_memory(end.message):
-            return Outcome.OUT_OF_MEMORY, end.exit_code, _said(end, len(failed))
+            return Outcome.OUT_OF_MEMORY, end.exit_code, _last_output(end, len(failed))
     if failed:
-        return Outcome.FAILED, code, _said(failed[0], len(failed))
-    return Outcome.FAILED, code, _kubernetes_said(status)
+        return Outcome.FAILED, code, _last_output(failed[0], len(failed))
+    return Outcome.FAILED, code, _kubernetes_message(status)
 
 
 def _shown(text: str) -> str:
-    """Take out what would command the terminal of whoever reads a program's last words."""
+    """Remove control codes, which would act on the terminal of a reader."""
     return text.translate(_CONTROLS)
 
 
@@ -181,16 +181,18 @@ def _ended_from_outside(end: _End) -> bool:
     return killed or is_mps_client_terminated(end.message)
 
 
-def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome, str] | None:
-    """Tell whether Kubernetes ended the Pod, rather than its program itself."""
+def _ended_by_kubernetes(
+    status: Mapping[str, Any], failed: list[_End]
+) -> tuple[Outcome, str] | None:
+    """Return the outcome and message if Kubernetes ended the Pod, not its program."""
     reason = str(status.get("reason") or "")
     if reason in _LOST:
-        return Outcome.NODE_LOST, _kubernetes_said(status)
+        return Outcome.NODE_LOST, _kubernetes_message(status)
     if reason == "DeadlineExceeded":
         # The template's own activeDeadlineSeconds: kubelet ends the Pod with this reason.
-        return Outcome.DEADLINE_EXCEEDED, _kubernetes_said(status)
+        return Outcome.DEADLINE_EXCEEDED, _kubernetes_message(status)
     if _is_kubelet_eviction(status):
-        return Outcome.EVICTED, _kubernetes_said(status)
+        return Outcome.EVICTED, _kubernetes_message(status)
     disruption = condition(status, "DisruptionTarget")
     if disruption.get("status") == "True":
         why = f"{disruption.get('reason') or 'Disrupted'}: {disruption.get('message') or ''}"
@@ -198,7 +200,7 @@ def _taken_away(status: Mapping[str, Any], failed: list[_End]) -> tuple[Outcome,
         return (Outcome.NODE_LOST if lost else Outcome.EVICTED), why.rstrip(": ")
     if failed and all(e.reason == "ContainerStatusUnknown" for e in failed):
         # kubelet found the Pod without its containers, as after the node's restart.
-        return Outcome.NODE_LOST, _said(failed[0], len(failed))
+        return Outcome.NODE_LOST, _last_output(failed[0], len(failed))
     return None
 
 
@@ -207,15 +209,15 @@ def _is_kubelet_eviction(status: Mapping[str, Any]) -> bool:
     return reason in _EVICTED | _REJECTED or reason.startswith("OutOf")
 
 
-def _said(end: _End, count: int) -> str:
+def _last_output(end: _End, count: int) -> str:
     if end.reason == "OOMKilled":
-        said = f"the container {end.container} was killed for going {_HOST_MEMORY_HINT}"
-        return f"{said}\n{end.message}".strip()
-    said = end.message.strip() or f"{end.reason or 'Error'}, exit code {end.exit_code}"
-    return f"{end.container}: {said[-MAX_MESSAGE + 80 :]}" if count > 1 else said
+        text = f"the container {end.container} was killed for going {_HOST_MEMORY_HINT}"
+        return f"{text}\n{end.message}".strip()
+    text = end.message.strip() or f"{end.reason or 'Error'}, exit code {end.exit_code}"
+    return f"{end.container}: {text[-MAX_MESSAGE + 80 :]}" if count > 1 else text
 
 
-def _kubernetes_said(status: Mapping[str, Any]) -> str:
+def _kubernetes_message(status: Mapping[str, Any]) -> str:
     parts = (status.get("reason"), status.get("message"))
     return ": ".join(str(p) for p in parts if p) or "the Pod failed without saying why"
 

@@ -3,7 +3,7 @@
 After `PodRequests` in k8s.io/component-helpers, resource/helpers.go, and the defaults of
 k8s.io/kubernetes, pkg/apis/core/v1/defaults.go (`SetDefaults_Pod`, `defaultPodRequests`). What
 admission adds to a Pod (a LimitRange's defaults, a RuntimeClass's overhead, a webhook's changes)
-cannot be known from a template: it is seen once the Pod exists.
+cannot be known from a template, only once the Pod exists.
 """
 
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def _states(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_resize_infeasible(status: Mapping[str, Any] | None) -> bool:
-    """Tell whether the kubelet will never grant the resize that is asked for."""
+    """Tell whether the kubelet will never allocation the resize that is asked for."""
     return any(
         c["type"] == "PodResizePending" and c.get("reason") == "Infeasible"
         for c in (status or {}).get("conditions") or ()
@@ -109,12 +109,12 @@ def _of_container(
     state = states.get(container.get("name", ""))
     if state is None:
         return asked
-    told = [
+    reported = [
         _amounts(state.get("allocatedResources") or {}),
         _amounts((state.get("resources") or {}).get("requests") or {}),
     ]
-    most = {} if infeasible and any(told) else asked
-    for amounts in told:
+    most = {} if infeasible and any(reported) else asked
+    for amounts in reported:
         _raise_to(most, amounts)
     return most
 

@@ -2,7 +2,7 @@
 
 Its container `agent` requests the one `nvidia.com/gpu`, in every mode: of the two it is the one
 that must know which GPU the Pod got. NVIDIA's device plugin answers that container alone, and the
-agent learns the UUID from what it sees, or from the kubelet's PodResources API
+agent reads the UUID from its environment, or from the kubelet's PodResources API
 (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
 "Monitoring device plugin resources"), which holds for each of the plugin's strategies.
 
@@ -36,7 +36,7 @@ __all__ = ["ServerPodSettings", "build_server_pod"]
 _DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 """Where kubelet and device plugins meet, `DevicePluginPath` in k8s.io/kubelet."""
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
-"""Where kubelet tells which devices a Pod got."""
+"""Directory of the socket on which kubelet reports the devices of Pods."""
 
 _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
 """Memory in MiB: a label of GPU feature discovery, as `LABEL_PRODUCT`."""
@@ -99,7 +99,7 @@ def build_server_pod(
 ) -> dict[str, Any]:
     """Build the Pod that takes one GPU from the cluster and serves it to jobs.
 
-    It sees the node's processes (hostPID): NVML names those that use the GPU by the node's PIDs,
+    It can read the node's processes (hostPID): NVML names those on the GPU by the node's PIDs,
     and an MPS server knows its clients by theirs.
     """
     name = server.metadata.name
@@ -193,7 +193,7 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
         "resources": {"requests": {"cpu": "10m", "memory": _MPS_MEMORY}},
-        # The daemon starts a server under each client's user, and hands it its files.
+        # The daemon starts a server under each client's user, and passes it its files.
         "securityContext": {
             **_root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
             "allowPrivilegeEscalation": False,

@@ -1,4 +1,4 @@
-"""Why no container of a job's Pod runs yet, in the words of Kubernetes."""
+"""Why no container of a job's Pod runs yet, as Kubernetes reports it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ UNDERWAY: Final = frozenset({"ContainerCreating", "NotScheduled", "PodInitializi
 """Reasons that every Pod has for a moment."""
 
 _PREPARED: Final = "PodReadyToStartContainers"
-"""Condition that is False until kubelet has mounted the volumes and made the sandbox with its
-network. Kubernetes gives neither a reason nor a message with it
+"""Condition that is False until kubelet has mounted the volumes and created the sandbox with its
+network. Kubernetes sets neither a reason nor a message
 (https://github.com/kubernetes/kubernetes/issues/135299); these are only in Events."""
 
 
@@ -86,45 +86,45 @@ def read_startup(pod: Json) -> Startup | None:
 
 def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    for name, reason, said in _waiting(containers):
+    for name, reason, message in _waiting(containers):
         if reason in _FAILING:
-            told = f"{reason}: {said}" if said else reason
-            return reason, f"container {name} cannot start: {told}"
+            detail = f"{reason}: {message}" if message else reason
+            return reason, f"container {name} cannot start: {detail}"
     if not spec.get("nodeName"):
         return _unscheduled(spec, status)
     node = spec["nodeName"]
     if condition(status, _PREPARED).get("status") == "False":
         return "ContainerCreating", _preparing(pod, node)
-    for name, reason, said in _waiting(containers):
+    for name, reason, message in _waiting(containers):
         if reason != "PodInitializing":
-            told = f"{reason}: {said}" if said else reason
-            return reason, f"container {name} waits on node {node}: {told}"
+            detail = f"{reason}: {message}" if message else reason
+            return reason, f"container {name} waits on node {node}: {detail}"
     return "ContainerCreating", f"node {node} has not started a container yet"
 
 
 def _unscheduled(spec: Json, status: Json) -> tuple[str, str]:
     scheduled = condition(status, "PodScheduled")
-    reason, said = scheduled.get("reason") or "", scheduled.get("message") or ""
+    reason, message = scheduled.get("reason") or "", scheduled.get("message") or ""
     if reason == "SchedulingGated" or spec.get("schedulingGates"):
         gates = ", ".join(gate.get("name", "") for gate in spec.get("schedulingGates") or [])
         return (
             "SchedulingGated",
-            f"the Pod has scheduling gates ({gates or said}) that something has to remove",
+            f"the Pod has scheduling gates ({gates or message}) that have to be removed",
         )
     if reason:
-        return reason, f"no node takes the Pod: {said or reason}"
+        return reason, f"no node takes the Pod: {message or reason}"
     scheduler = spec.get("schedulerName") or "default-scheduler"
-    return "NotScheduled", f"the scheduler {scheduler} has not said anything about the Pod yet"
+    return "NotScheduled", f"the scheduler {scheduler} has not processed the Pod yet"
 
 
 def _preparing(pod: Json, node: str) -> str:
     meta = pod.get("metadata") or {}
     needs = ", ".join(_references(pod.get("spec") or {}))
     which = f" (it refers to {needs})" if needs else ""
-    look = f"kubectl -n {meta.get('namespace')} events --for pod/{meta.get('name')}"
+    command = f"kubectl -n {meta.get('namespace')} events --for pod/{meta.get('name')}"
     return (
         f"node {node} prepares the Pod's volumes{which} and its network; if this lasts, "
-        f"something is missing or fails, and `{look}` says what"
+        f"something is missing or fails: see `{command}`"
     )
 
 

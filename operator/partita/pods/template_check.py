@@ -1,4 +1,4 @@
-"""What a job's template must look like for us to build a Pod from it.
+"""Checks that a Pod can be built from a job's template.
 
 The CRD checks little of it (a Pod's whole schema would be a hundred times as long), and the API
 server checks the Pod only once we create it. Checked here is what we touch.
@@ -18,7 +18,7 @@ __all__ = ["TemplateError", "template_problems"]
 
 
 class TemplateError(ValueError):
-    """A template from which no Pod can be made; the message says what to write instead."""
+    """A template from which no Pod can be built; the message says what to write instead."""
 
 
 def template_problems(template: PodTemplate) -> tuple[str, ...]:

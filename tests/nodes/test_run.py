@@ -43,9 +43,9 @@ async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec)
 async def test_a_job_runs_to_its_end(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
         server = await cluster.ready(await cluster.server())
-        await cluster.job("good", server, duration="20s")
-        await cluster.job("bad", server, duration="10s", exit_code="3", message="no data")
+        await cluster.job("good", server, duration="60s")
         running = await cluster.phase("good", "Running")
+        await cluster.job("bad", server, duration="10s", exit_code="3", message="no data")
         good, bad = await cluster.ended("good"), await cluster.ended("bad")
     assert running["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
     assert condition(running, "Ready")[0] == "True"

@@ -114,7 +114,7 @@ async def test_without_mps_nothing_is_mounted():
     assert not slots(mode=SharingMode.EXCLUSIVE).container().mounts
 
 
-async def test_an_unhealthy_gpu_is_given_to_nobody(kubelet: Kubelet):
+async def test_slots_of_an_unhealthy_gpu_are_not_allocated(kubelet: Kubelet):
     async with serving(kubelet, slots()):
         asked = await kubelet.registered()
         with pytest.raises(grpc.aio.AioRpcError, match="conditions") as raised:
@@ -190,7 +190,7 @@ async def test_kubelet_says_which_gpu_the_pod_got(
     assert find_gpu([]).uuid() == uuid_of(0)
 
 
-async def test_without_a_word_the_one_visible_gpu_is_it(
+async def test_without_a_report_the_only_visible_gpu_is_used(
     fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
@@ -229,7 +229,7 @@ def identity(**more: object) -> GPUIdentity:
         ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
     ],
 )
-def test_what_mps_cannot_share_is_told_with_a_remedy(facts, driver: str, reason: str):
+def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: str, reason: str):
     with pytest.raises(SetupError) as raised:
         check(identity(**facts), driver, SharingMode.MPS)
     assert raised.value.reason == reason

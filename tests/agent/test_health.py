@@ -30,7 +30,7 @@ def test_a_gpu_of_which_nothing_is_wrong_is_ready():
     assert (conditions.ready, conditions.reason, conditions.fault) == (True, "AgentReporting", None)
 
 
-def test_trouble_that_takes_programs_is_told_before_trouble_that_does_not():
+def test_a_problem_by_which_work_is_lost_is_reported_before_others():
     health = Health()
     health.set(Source.GPU, HealthProblem("NVMLHangs", "no answer"))
     assert health.conditions().fault is None

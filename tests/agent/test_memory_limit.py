@@ -41,11 +41,11 @@ def test_each_process_may_have_a_context():
     assert len(memory_violations(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
 
 
-def test_nobodys_processes_are_left_alone():
+def test_processes_of_no_job_are_left_alone():
     assert memory_violations({1: 9000 * MIB}, {}, 0) == []
 
 
-def test_the_context_is_the_smallest_that_was_seen_of_a_settled_process():
+def test_the_context_is_the_smallest_memory_of_a_settled_process():
     contexts = ContextSize()
     assert contexts.bytes == LARGEST_CONTEXT
     contexts.add(0.0, {1: 20 * MIB})  # it is still being made

@@ -75,7 +75,7 @@ def test_states_are_read_strictly():
             parse_state(noise)
 
 
-async def test_a_server_is_started_seen_and_ended(daemon: FakeDaemon):
+async def test_a_server_is_started_listed_and_stopped(daemon: FakeDaemon):
     assert await daemon.control.servers() == []
     server = await daemon.server()
     assert await daemon.control.state(server) is ServerState.ACTIVE
@@ -204,7 +204,7 @@ async def test_a_program_that_handles_the_refusal_goes_on(daemon: FakeDaemon):
     assert ended(program)[0] == 0
 
 
-async def test_a_limit_of_a_gpu_that_is_not_seen_drops_every_limit(daemon: FakeDaemon):
+async def test_a_limit_of_a_gpu_that_is_not_visible_drops_every_limit(daemon: FakeDaemon):
     both = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0=100M,{GPU}=100M"}
     assert ended(daemon.run("alloc:2000", **both))[0] == 0
 

@@ -340,7 +340,7 @@ async def test_a_missing_program_is_reported_and_tried_again(
     await mps.active()
 
 
-def test_a_lock_goes_with_its_process(tmp_path: Path):
+def test_a_lock_is_released_with_its_process(tmp_path: Path):
     first, second = FileLock(tmp_path / "a" / "lock"), FileLock(tmp_path / "a" / "lock")
     assert first.holder() is None
     assert first.acquire()
@@ -353,7 +353,7 @@ def test_a_lock_goes_with_its_process(tmp_path: Path):
     second.release()
 
 
-def test_a_config_is_read_as_it_was_written_and_garbage_is_none(tmp_path: Path):
+def test_a_configuration_is_read_as_it_was_written_and_garbage_is_none(tmp_path: Path):
     path = tmp_path / "servers" / "gpus-0.json"
     assert MPSConfig.read(path) is None
     config = MPSConfig(UUID, 4096, 7, 2)

@@ -84,7 +84,7 @@ def daemon() -> WatchedDaemon:
     return WatchedDaemon()
 
 
-async def test_a_daemon_that_comes_up_faults_nobody(daemon: WatchedDaemon):
+async def test_a_daemon_that_starts_is_no_fault(daemon: WatchedDaemon):
     daemon.control.error = MPSGoneError("none yet")
     assert await daemon.check() == ("Starting", False)
     daemon.control.error = None
@@ -102,7 +102,7 @@ async def test_clients_are_counted(daemon: WatchedDaemon):
     assert daemon.watch.status() == {"state": "Ready", "clients": 2}
 
 
-async def test_a_fault_takes_all_and_is_over_when_the_jobs_are_released(daemon: WatchedDaemon):
+async def test_a_fault_loses_all_clients_and_ends_when_the_jobs_are_released(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.allocated = True
     daemon.control.state = FAULT
@@ -126,7 +126,7 @@ async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(daemon: Watc
     assert "fatal fault" in conditions.message
 
 
-async def test_a_fault_that_is_told_of_between_two_looks_asks_for_one(daemon: WatchedDaemon):
+async def test_a_fault_that_is_reported_between_two_checks_requests_one(daemon: WatchedDaemon):
     await daemon.up(7)
     assert not daemon.watch.read_log()
     daemon.logged = ["fatal fault"]
@@ -163,7 +163,7 @@ async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(daemon: WatchedDaemo
     assert await daemon.check() == ("Faulted", True)
 
 
-async def test_a_fault_is_told_for_a_while_even_if_nothing_seems_to_be_allocated(
+async def test_a_fault_is_shown_for_a_while_even_without_allocations(
     daemon: WatchedDaemon,
 ):
     await daemon.up(7)
@@ -208,7 +208,7 @@ async def test_a_daemon_that_exits_with_clients_has_lost_them(daemon: WatchedDae
     assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
 
 
-async def test_a_daemon_that_exits_without_clients_has_lost_nobody(daemon: WatchedDaemon):
+async def test_a_daemon_that_exits_without_clients_is_no_fault(daemon: WatchedDaemon):
     await daemon.up()
     daemon.control.error = MPSGoneError("none")
     assert await daemon.check() == ("Starting", False)

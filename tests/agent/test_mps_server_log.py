@@ -22,7 +22,7 @@ def add(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_fault_is_told_of_once(path: Path):
+def test_a_fault_is_returned_once(path: Path):
     log = MPSServerLog(path.parent)
     assert log.faults() == []
     add(path, f"Server has started\n{FAULT}\nClient 4 disconnected\n")

@@ -79,7 +79,7 @@ def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(
     assert gpu.identity().sm_count == 0
 
 
-def test_processes_are_told_with_mps_clients_each_once(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+def test_processes_are_listed_once_including_mps_clients(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.processes() == []
     fake_gpus.processes((10, 5 * MIB, 1, "C"), (11, 7 * MIB, 2, "M"), (12, 0, 0, "S"))
     assert set(gpu.processes()) == {
@@ -90,12 +90,12 @@ def test_processes_are_told_with_mps_clients_each_once(fake_gpus: FakeGPUs, gpu:
     assert gpu.memory_used() == 12 * MIB
 
 
-def test_many_processes_are_all_told(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+def test_many_processes_are_all_listed(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.processes(*((100 + n, n * MIB, 1, "M") for n in range(60)))
     assert {p.pid for p in gpu.processes()} == set(range(100, 160))
 
 
-def test_utilisation_is_told_by_process_since_the_last_time(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+def test_utilisation_is_by_process_since_the_last_call(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.process_utilization(5) == ({}, 5)
     fake_gpus.processes((10, MIB, 30, "M"), (11, MIB, 45, "M"))
     assert gpu.process_utilization(5) == ({10: 30, 11: 45}, 6)

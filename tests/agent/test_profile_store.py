@@ -146,13 +146,13 @@ async def test_writes_of_others_are_read_before_the_next_try(kube: Kube):
         None,
     ],
 )
-async def test_runs_that_did_not_succeed_or_cannot_be_told_are_not_kept(kube: Kube, ended):
+async def test_runs_that_did_not_succeed_or_are_unknown_are_not_kept(kube: Kube, ended):
     kube.pod = ended
     assert not await store(kube).keep(finished())
     assert kube.profiles == []
 
 
-async def test_a_run_of_which_a_part_was_not_seen_is_not_kept(kube: Kube):
+async def test_a_run_that_was_not_measured_completely_is_not_kept(kube: Kube):
     assert not await store(kube, since=START + 5).keep(finished())
     assert await store(kube, since=START + 0.5).keep(finished())
 

@@ -27,7 +27,7 @@ def test_memory_and_sm_use_are_each_jobs_own():
     }
 
 
-def test_without_the_drivers_word_use_is_shared_out_evenly():
+def test_without_usage_by_process_the_usage_is_divided_equally():
     reading = GPUSample(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
     assert attribute(reading, {1: "a", 2: "b"})["b"] == TracePoint(MIB, 40, 5, 50)
     assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100)
@@ -93,7 +93,7 @@ def test_time_before_the_gpu_was_first_used_is_idle():
     assert (busy.memory, round(busy.utilization or 0)) == (MIB, 50)
 
 
-def test_a_short_run_has_as_many_steps_as_were_seen():
+def test_a_short_run_has_as_many_steps_as_samples():
     trace = UsageTrace()
     trace.add(5.0, TracePoint(MIB, 10.0))
     trace.add(5.1, TracePoint(2 * MIB, 30.0))

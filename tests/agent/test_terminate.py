@@ -32,7 +32,7 @@ async def test_without_mps_the_process_is_killed(fake_gpus: FakeGPUs):
     assert await terminate(program.pid, same, None) == ""  # it is gone: all is well
 
 
-async def test_a_process_that_may_not_be_killed_is_told_with_the_remedy(
+async def test_a_process_that_may_not_be_killed_is_reported_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ):
     def refuse(_descriptor: int, _signal: int) -> None:

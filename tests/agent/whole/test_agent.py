@@ -64,7 +64,7 @@ async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):
     assert condition(await node.body(), "Ready")[0] == "True"
 
 
-async def test_when_its_pod_goes_it_gives_the_gpu_back(node: Node):
+async def test_when_its_pod_is_deleted_it_releases_the_gpu(node: Node):
     await serve(node)
     path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
     await node.api.delete(path, {"gracePeriodSeconds": 0})
@@ -138,7 +138,7 @@ async def test_without_a_driver_it_says_so_and_waits_for_one(node: Node):
     await node.is_ready()
 
 
-async def test_a_gpu_that_somebody_else_uses_is_left_to_them(node: Node):
+async def test_a_gpu_that_other_processes_use_is_not_acquired(node: Node):
     await node.create()
     stranger = node.gpus.run("alloc:10", "forever")
     await until(lambda: stranger.pid in node.gpus.pids())
@@ -170,7 +170,7 @@ async def test_two_agents_on_one_gpu_are_one_too_many(
     assert node.paths.agent_lock.exists()
 
 
-async def test_a_directory_that_cannot_be_written_is_told(node: Node):
+async def test_a_directory_that_cannot_be_written_is_reported(node: Node):
     await node.create()
     node.paths.run.write_text("a file where a directory should be")
     node.start_agent()
@@ -202,7 +202,7 @@ async def test_two_gpus_of_a_node_have_an_agent_each(
         await second.close()
 
 
-async def test_a_driver_that_does_not_answer_is_told_and_forgiven(
+async def test_a_driver_that_does_not_answer_is_reported_until_it_does(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(served_gpu, "SAMPLES_WITHIN", 0.5)

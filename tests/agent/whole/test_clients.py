@@ -96,7 +96,7 @@ async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(
 
 
 @pytest.mark.parametrize(("cuda", "limit"), [("13010", 60), ("13000", 48), ("", 48)])
-async def test_the_limit_of_clients_is_told_by_the_driver(node: Node, cuda: str, limit: int):
+async def test_the_limit_of_clients_depends_on_the_driver(node: Node, cuda: str, limit: int):
     driver = node.gpus.folder / "driver"
     if cuda:
         driver.write_text(driver.read_text().rstrip("\n") + f"\ncuda {cuda}\n")

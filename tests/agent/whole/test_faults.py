@@ -34,7 +34,7 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
     assert (await ended(late.run("alloc:100")))[0] == 0
 
 
-async def test_a_fault_whose_victims_end_at_once_is_told_nevertheless(
+async def test_a_fault_whose_victims_exit_at_once_is_reported(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ):
     """When MPS is asked all is well again: its clients have left."""
@@ -62,7 +62,7 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(node: No
     await node.is_ready()
 
 
-async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
+async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node):
     await serve(node)
     jobs = [await node.allocate(f"job-{n}", 1000) for n in range(2)]
     jobs[0].run("alloc:100", "forever")
@@ -78,7 +78,7 @@ async def test_a_fault_that_only_the_servers_log_tells_of_is_told(node: Node):
 
 
 @pytest.mark.parametrize("mode", ["TimeSlicing", "Exclusive"])
-async def test_a_programs_own_fault_is_nobody_elses_without_mps(node: Node, mode: str):
+async def test_without_mps_a_programs_error_affects_no_other_job(node: Node, mode: str):
     await serve(node, mode)
     node.gpus.xid(31)
     node.gpus.xid(62)

@@ -36,7 +36,7 @@ async def test_an_idle_gpu_is_not_written_about(node: Node):
     assert (await node.body())["metadata"]["resourceVersion"] == before
 
 
-async def test_three_jobs_share_the_gpu_and_each_ones_use_is_told(node: Node):
+async def test_three_jobs_share_the_gpu_and_the_usage_of_each_is_reported(node: Node):
     await serve(node)
     jobs = [await node.allocate(f"job-{n}", 1000) for n in range(3)]
     programs = [job.run(f"alloc:{100 * (n + 1)}", "forever") for n, job in enumerate(jobs)]

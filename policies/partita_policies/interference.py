@@ -32,7 +32,8 @@ __all__ = [
 
 SWITCH_OVERHEAD = 1.071
 """Time that a GPU which time-slices takes for work that takes 1 alone. Fitted to Table 1 of
-"Analyzing GPU Performance on Containers" (Son, Kim, Han); see `simulator.calibration`."""
+"Analyzing GPU Performance on Containers" (Son, Kim, Han); see
+`tests/bench/policies/calibration.py`."""
 CACHE_STRENGTH = 0.579
 """Slowdown that two fully cache-sensitive, always busy jobs with 1 GiB together add to each
 other. Fitted to the same table."""

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import pytest
 
+from bench.policies.study import study
 from partita_policies import GPU, create
 from partita_policies.types import Step
 from partita_research.cost import (
@@ -19,7 +20,6 @@ from partita_research.cost import (
     shares,
 )
 from partita_research.simulator import simulate
-from partita_research.simulator.study import study
 from partita_research.simulator.tasks import Application, task_of
 
 GIB = 2**30

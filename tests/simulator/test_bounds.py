@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.policies.bounds import bounds, finishable
+from bench.policies.optimum import TooLargeError, mixture_bound, small_optimum
 from partita_policies import GPU, Sharing, Step, create
 from partita_research.simulator import Application, simulate, task_of
-from partita_research.simulator.bounds import bounds, finishable
 from partita_research.simulator.jitter import jitter
-from partita_research.simulator.optimum import TooLargeError, mixture_bound, small_optimum
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 from simulator.scenes import GIB, application, gpus, queue

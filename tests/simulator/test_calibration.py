@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from bench.policies.calibration import fit, mps_table
 from partita_policies.interference import CACHE_EXPONENT, CACHE_STRENGTH, SWITCH_OVERHEAD
-from partita_research.simulator.calibration import fit, mps_table
 
 
 def test_the_constants_are_those_of_the_fit():

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.policies.saturation import PUBLISHED, arrivals, saturate
 from partita_policies import CapacityError, Placement, create
 from partita_research.simulator.openb import TraceNode, TraceTask
-from partita_research.simulator.saturation import PUBLISHED, arrivals, saturate
 
 GIB = 2**30
 NODES = [

@@ -7,10 +7,10 @@ from statistics import mean
 
 import pytest
 
+from bench.policies.study import study
 from partita_policies import Sharing, create
 from partita_policies.interference import TYPICAL_CACHE, load_of, slowdowns
 from partita_research.simulator import simulate
-from partita_research.simulator.study import study
 from partita_research.simulator.tasks import MIB
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,

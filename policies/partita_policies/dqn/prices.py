@@ -1,11 +1,11 @@
 """What a second of each job's work is worth, given all the work that there is.
 
 The shortest time in which all work can be done, if jobs could be interrupted at will, is a linear
-programme: for how long does each set of jobs that fits a GPU run (`simulator.optimum` solves it as
-a bound). Its dual gives every job a price: by how much the whole gets longer for one second more of
-its work. The work that a set does in a second is then worth at most 1, and exactly 1 for the sets
-of the shortest schedule; what a set lacks to 1 is time lost, whatever it seems to get done. So a
-job that few others go well with is dear, and one that fills gaps is cheap.
+programme: how long does each set of jobs that fits a GPU run? (`tests/bench/policies/optimum.py`
+solves it as a bound.) Its dual gives every job a price: by how much the makespan grows for one
+more second of the job's work. The dual value of the work that a set does in a second is at most 1,
+and exactly 1 for the sets of the shortest schedule. A job that runs well with few others has a
+high price, and a job that fills gaps has a low one.
 
 The programme has a constraint for each group of similar jobs and a variable for each set of them,
 so the revised simplex method solves it in a few dozen steps, each of which lets the set run that

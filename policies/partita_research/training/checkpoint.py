@@ -18,7 +18,7 @@ from partita_policies.dqn.observation import FEATURE_VERSION
 from partita_research.training.learning import DQNLearner
 from partita_research.training.trainer import Point, Trainer
 
-__all__ = ["CheckpointError", "load", "save", "settings_of"]
+__all__ = ["CheckpointError", "load", "save"]
 
 _KIND = f"partita-training-{FEATURE_VERSION}"
 
@@ -62,17 +62,6 @@ def save(trainer: Trainer, path: Path) -> None:
     whole = path.with_suffix(".part")
     save_file(parts, whole, metadata)
     whole.replace(path)
-
-
-def settings_of(path: Path) -> Training:
-    """Return the settings of the training in a checkpoint.
-
-    Raises
-    ------
-    CheckpointError
-        It cannot be read.
-    """
-    return _read(path)[0]
 
 
 def load(trainer: Trainer, path: Path) -> None:

@@ -8,7 +8,7 @@ from bench.dqn_learning import ABLATIONS, ALONE
 from bench.policies.figures import summary
 from bench.policies.runs import POLICIES
 from bench.policies.sections import STRICT
-from partita_research.simulator.study import study as published_study
+from bench.policies.study import study as published_study
 
 __all__ = ["render"]
 
@@ -186,7 +186,7 @@ def _optimal(found: Mapping[str, Any]) -> Iterator[str]:
     yield "## Distance to the optimum on small instances"
     yield (
         "The makespan of five jobs of random, relative to the lower bound that CP-SAT proves (see "
-        "[`optimum.py`](../policies/partita_research/simulator/optimum.py)). The bound is below the "
+        "[`optimum.py`](../tests/bench/policies/optimum.py)). The bound is below the "
         "optimum if a job has more than one phase."
     )
     rows = [(policy, _plus_minus(row, 3)) for policy, row in found["optimal"].items()]

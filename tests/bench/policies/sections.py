@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.progress import track
 
+from bench.policies.bounds import bounds as simple_bounds
 from bench.policies.figures import summary
+from bench.policies.optimum import mixture_bound, small_optimum
 from bench.policies.runs import POLICIES, SEARCH, SEEDS, Case, run_all
+from bench.policies.saturation import PUBLISHED, arrivals, saturate
 from bench.policies.scenes import OPENB, TRACES, UNSEEN, scene
 from bench.policies_times import measure
 from partita_policies import create
 from partita_research.simulator import simulate
-from partita_research.simulator.bounds import bounds as simple_bounds
 from partita_research.simulator.openb import read_nodes, read_tasks
-from partita_research.simulator.optimum import mixture_bound, small_optimum
-from partita_research.simulator.saturation import PUBLISHED, arrivals, saturate
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 

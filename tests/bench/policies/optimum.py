@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from bench.policies.bounds import bounds, finishable
 from partita_policies.interference import Load, load_of, slowdowns
 from partita_policies.types import GPU, Sharing
-from partita_research.simulator.bounds import bounds, finishable
 from partita_research.simulator.tasks import Task
 
 __all__ = ["Optimum", "TooLargeError", "mixture_bound", "small_optimum"]
@@ -117,7 +117,7 @@ def mixture_bound(
     ValueError
         The GPUs are not of one kind, or a job asks for more than one.
     """
-    from ortools.linear_solver import (  # noqa: PLC0415 - a dev dependency
+    from ortools.linear_solver import (
         pywraplp,
     )
 
@@ -182,7 +182,7 @@ def small_optimum(
     TooLargeError, ValueError
         As in `mixture_bound`.
     """
-    from ortools.sat.python import cp_model  # noqa: PLC0415 - a dev dependency
+    from ortools.sat.python import cp_model
 
     groups = [group for task in tasks for group in _groups([task], [gpu], sharing)]
     groups = [_coarse(group, phases) for group in groups]

@@ -104,7 +104,7 @@ def arrivals(
     ratio
         The GPUs that they ask for in all, of those that the cluster has.
     """
-    random = Random(f"saturation {seed}")  # noqa: S311 - repeatable, not secret
+    random = Random(f"saturation {seed}")
     wanted = ratio * _WHOLE * sum(node.gpus for node in nodes)
     order = random.sample(tasks, len(tasks))
     asked = sum(task.milli_in_all for task in order)

@@ -1,4 +1,4 @@
-"""What is wrong with an object, told to the person who wrote it."""
+"""Describes what is wrong with an object, and what to write instead."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 __all__ = ["describe"]
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 _LONGEST_QUOTE = 60
 
 _MESSAGES = {
@@ -39,12 +39,12 @@ _MESSAGES = {
 
 
 def describe(error: ValidationError) -> str:
-    """Say in a short sentence what is wrong where, and what to write instead.
+    """Return what is wrong where, and what to write instead, in one sentence.
 
     Parameters
     ----------
     error
-        What a model raised on reading an object of the API server or a file.
+        Raised by a model for an object of the API server or a file.
 
     Returns
     -------
@@ -53,14 +53,14 @@ def describe(error: ValidationError) -> str:
         several are joined by semicolons.
     """
     errors = error.errors(include_url=False)
-    told = [f"{_path(e['loc'])}: {_message(e)}" for e in errors[:_MOST_TOLD]]
-    if len(errors) > _MOST_TOLD:
-        told.append(f"and {len(errors) - _MOST_TOLD} more")
-    return "; ".join(told)
+    shown = [f"{_path(e['loc'])}: {_message(e)}" for e in errors[:_MOST_SHOWN]]
+    if len(errors) > _MOST_SHOWN:
+        shown.append(f"and {len(errors) - _MOST_SHOWN} more")
+    return "; ".join(shown)
 
 
 def _path(location: Sequence[str | int]) -> str:
-    """Write a place as users know it from kubectl: `spec.slices[0].memory`."""
+    """Return the path of a field as in kubectl: `spec.slices[0].memory`."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return path.removeprefix(".") or "the object"
 

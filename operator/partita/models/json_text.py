@@ -1,9 +1,9 @@
-"""JSON of the API server, however deeply it is nested.
+"""Parses JSON of the API server of any depth.
 
-A job's template may hold what its CRD does not describe, nested as deeply as the API server takes
-it: 10,000 levels (`maxNestingDepth` of Go's encoding/json). Python's parsers give up at about
-1,000, and then no object of the same list can be read. So what is deeper than any Pod is cut off,
-and a job whose template was cut is refused by itself.
+A job's template may have fields that its CRD does not describe, nested as deeply as the API server
+accepts: 10,000 levels (`maxNestingDepth` of Go's encoding/json). Python's parsers fail at about
+1,000, and then no object of the same list could be parsed. So levels deeper than any Pod are cut
+off, and only a job whose template was cut is rejected.
 """
 
 import json
@@ -15,21 +15,21 @@ import orjson
 __all__ = ["CUT_OFF", "MAX_DEPTH", "parse"]
 
 MAX_DEPTH: Final = 100
-"""Levels that are kept where a text has too many to be parsed. A Pod has about 15; this
+"""Levels that are kept of a text with too many to parse. A Pod has about 15; this
 much is an assumption."""
 CUT_OFF: Final = "partita.dev: nested too deeply"
-"""Stands for what was cut off."""
+"""Replaces what was cut off."""
 
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]')
 
 
 def parse(text: bytes | str) -> Any:
-    """Parse JSON; where it is nested too deeply `CUT_OFF` stands for what is below `MAX_DEPTH`.
+    """Parse JSON; if it is nested too deeply, `CUT_OFF` replaces levels below `MAX_DEPTH`.
 
     Raises
     ------
     json.JSONDecodeError
-        If it is no JSON.
+        The text is not JSON.
     """
     try:
         return orjson.loads(text)
@@ -41,7 +41,7 @@ def parse(text: bytes | str) -> Any:
 
 
 def _cut(text: bytes) -> bytes:
-    """Return the text without what is too deep; nothing where nothing is."""
+    """Return the text without levels that are too deep; empty if there are none."""
     kept, start, depth = bytearray(), 0, 0
     for token in _TOKENS.finditer(text):
         match text[token.start()]:

@@ -1,4 +1,4 @@
-"""The free room of the GPUs of one snapshot: what may be placed where.
+"""The free capacity of the GPUs of one snapshot: which job fits where.
 
 Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
 memory allocated <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
@@ -28,7 +28,7 @@ _REMEMBERED = 16
 
 
 class CapacityError(ValueError):
-    """Something was to be taken that there is no room for, or given back that nobody holds."""
+    """A job was placed where it does not fit, or released without holding a GPU."""
 
 
 class CapacityShortage(StrEnum):
@@ -68,13 +68,13 @@ class FreeGPU:
     slots: int
     clients: int
     alone: bool = False
-    """Somebody on it must be alone."""
+    """Whether a job on it must be alone."""
     holders: dict[str, RunningJob | Job] = field(default_factory=dict)
-    """Who is on it, by job id."""
+    """The jobs on it, by id."""
 
 
 class FreeCapacity:
-    """The room left on some GPUs, and who takes it, in one decision.
+    """The free capacity of some GPUs during one decision.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class FreeCapacity:
 
     @property
     def has_idle(self) -> bool:
-        """Whether some GPU has nobody on it."""
+        """Whether some GPU has no jobs."""
         return self._index_of(alone=True).maximum != NONE
 
     @property
@@ -233,7 +233,7 @@ class FreeCapacity:
 
         Raises
         ------
-        RoomError
+        CapacityError
             It may not have them; nothing has changed.
         """
         refusal = self.why_not_together(job, gpu_ids)
@@ -249,7 +249,7 @@ class FreeCapacity:
 
         Raises
         ------
-        RoomError
+        CapacityError
             It holds nothing.
         """
         gpu_ids = self._where.pop(job_id, None)

@@ -44,11 +44,11 @@ class Decision:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     policy: str
-    """Who decided: the policy in charge, or its fallback."""
+    """Who decided: the active policy, or its fallback."""
     placements: tuple[Placement, ...]
     """What was started."""
     failure: str = ""
-    """Why the policy in charge did not decide; empty when it did."""
+    """Why the active policy did not decide; empty when it did."""
     seconds: Amount = 0.0
     """What the decision took."""
 

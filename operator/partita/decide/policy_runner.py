@@ -219,7 +219,7 @@ def _cut(text: str, most: int = _MAX_FOREIGN_TEXT) -> str:
 
 
 class PolicyRunner:
-    """The policies of one partition: the one in charge, its fallback, its shadows.
+    """The policies of one partition: the active one, its fallback, its shadows.
 
     Built anew whenever `spec.policy` changes.
     """
@@ -236,18 +236,18 @@ class PolicyRunner:
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
-        """Why the policy in charge did not decide in the last cycle; empty when it did."""
+        """Why the active policy did not decide in the last cycle; empty when it did."""
         self.active = spec.fallback if self._charge.problem else spec.name
         """The policy that decided in the last cycle, or will in the first."""
 
     @property
     def problem(self) -> str:
-        """Say why the policy in charge, the fallback or a shadow cannot be had."""
+        """Say why the active policy, the fallback or a shadow cannot be had."""
         everyone = (self._charge, self._fallback, *self._shadows)
         return "; ".join(c.problem for c in everyone if c.problem)
 
     async def decide(self, snapshot: Snapshot) -> Answer:
-        """Ask the policy in charge, and the fallback if it fails."""
+        """Ask the active policy, and the fallback if it fails."""
         self.cycles += 1
         began = time.perf_counter()
         try:
@@ -259,7 +259,7 @@ class PolicyRunner:
         return Answer(placements, self.spec.name, seconds=seconds, waiting_reason=rule)
 
     async def fall_back(self, snapshot: Snapshot, failure: str) -> Answer:
-        """Ask the fallback, because the policy in charge failed or broke a rule."""
+        """Ask the fallback, because the active policy failed or broke a rule."""
         self.failure = failure
         self.fallbacks += 1
         rule = ""

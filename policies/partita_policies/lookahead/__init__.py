@@ -1,6 +1,6 @@
 """The policy `lookahead`: a search for the plan with the least makespan.
 
-`policy` searches, `plans` are what it searches among, `company` is who goes well together in one.
+`policy` searches among `plans`; `colocation` predicts which jobs should share a GPU.
 """
 
 from partita_policies.lookahead.policy import Lookahead, LookaheadParameters

@@ -1,4 +1,4 @@
-"""Which jobs keep each other good company on a GPU, and by which rule it takes one more.
+"""Which jobs should share a GPU, and the rules by which it takes one more.
 
 Jobs go well together when they do more work in a second than without the last of them, and all
 have finished sooner than if the last had come after the others.

@@ -1,4 +1,4 @@
-"""Names that the API server, the users and our own parts agree on."""
+"""Names shared by the Kubernetes API, the users and Partita's components."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
 
 FINALIZER: Final = "partita.dev/ledger"
-"""On GPUServers: one with allocations is drained before it goes, whoever deletes it."""
+"""On GPUServers: a GPUServer with allocations is drained before it is deleted."""
 
 LABEL_COMPONENT: Final = "partita.dev/component"
 LABEL_PARTITION: Final = "partita.dev/partition"
@@ -48,19 +48,19 @@ ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
-"""Resource of NVIDIA's device plugin; a server Pod takes one."""
+"""Resource of NVIDIA's device plugin; a server Pod requests one."""
 DEVICE_RESOURCE_PREFIX: Final = "gpu.partita.dev/"
 """Resource of the agent's device plugin; the first 8 digits of the GPU's UUID follow."""
 
 MPS_MAX_CLIENTS: Final = 48
 """Clients of one GPU under MPS (Volta and later): https://docs.nvidia.com/deploy/mps/,
-"Client-Server Connection". For a GPU whose agent has not told how many its driver serves: 60 from
-CUDA 13.1 on."""
+"Client-Server Connection". Used until the GPU's agent reports the limit of its driver, which is 60
+from CUDA 13.1 on."""
 
 MAX_PARTITION_NAME: Final = 52
-"""A partition's GPUServers are named `<partition>-<n>`, and that is a label (63 characters)."""
+"""A partition's GPUServers are named `<partition>-<n>`, a label value of up to 63 characters."""
 MAX_JOB_NAME: Final = 57
 """A job's Pods are named `<job>-<attempt>`, and a Pod's host name has 63 characters."""
 
 OTHERS_JOB: Final = "a job of another namespace"
-"""In a status, stands for a job that its readers may not know by name."""
+"""Replaces a job's name in a status whose readers must not learn the name."""

@@ -1,7 +1,7 @@
-"""The work queues between the informer and those that act on its changes.
+"""Work queues between the informer and the consumers of its changes.
 
-As in client-go, a queue holds keys and not objects: a key that is added often is processed once,
-with the objects as they are by then.
+As in client-go, a queue contains keys and not objects. A key that is added several times is
+processed once, with the state of the objects at that time.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ __all__ = ["WorkQueue", "WorkQueues", "utc_now", "wait_for_keys"]
 K = TypeVar("K", str, ApplicationKey)
 
 CHECK_CLOCK = 10.0
-"""Most seconds between two checks of the clock: it may have been set back meanwhile."""
+"""Maximum seconds between two checks of the clock, which may be set back at any time."""
 
 
 def utc_now() -> datetime:
@@ -27,7 +27,7 @@ def utc_now() -> datetime:
 
 
 class WorkQueue(Generic[K]):
-    """Keys that wait to be processed, each once.
+    """A set of keys to process.
 
     Parameters
     ----------
@@ -47,17 +47,17 @@ class WorkQueue(Generic[K]):
         self._last_time = now()
         self._ready = ready or asyncio.Event()
         self.processing: set[K] = set()
-        """Keys that are withheld, because writes for them are under way."""
+        """Keys that `take` does not return, because writes for them are in progress."""
 
     def add(self, *keys: K) -> None:
-        """Add keys. A key that is being processed is added when it is done in any case."""
+        """Add keys. Ignores keys that are being processed: `done` adds these again."""
         added = set(keys) - self.processing
         if added:
             self._keys |= added
             self._ready.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add a key after some time. Of several times for one key the earliest counts."""
+        """Add a key after a delay. Of several delays for one key, the earliest applies."""
         due = self._now() + timedelta(seconds=seconds)
         if key not in self._delayed or due < self._delayed[key]:
             self._delayed[key] = due
@@ -65,9 +65,9 @@ class WorkQueue(Generic[K]):
             self._ready.set()
 
     def take(self) -> set[K]:
-        """Return all keys that are due, and remove them."""
+        """Remove and return all keys that are due."""
         now = self._now()
-        # When the clock was set back, the times of all keys have to be computed anew.
+        # After the clock was set back, the due times are no longer valid: all keys are due.
         was_set_back, self._last_time = now < self._last_time, now
         taken, self._keys = self._keys, set()
         while self._heap and (was_set_back or self._heap[0][0] <= now):
@@ -78,16 +78,16 @@ class WorkQueue(Generic[K]):
         return taken - self.processing
 
     async def get(self) -> set[K]:
-        """Wait until a key is due; return all that are, and remove them."""
+        """Wait until a key is due, then remove and return all keys that are due."""
         await wait_for_keys(self)
         return self.take()
 
     def start(self, *keys: K) -> None:
-        """Withhold keys until they are done."""
+        """Mark keys as being processed, until `done` is called for them."""
         self.processing.update(keys)
 
     def done(self, key: K, after: float = 0.0) -> None:
-        """Add a key that was withheld, at once or after some seconds."""
+        """End the processing of a key and add it again, at once or after some seconds."""
         if after:
             asyncio.get_running_loop().call_later(after, self.done, key)
             return
@@ -95,7 +95,7 @@ class WorkQueue(Generic[K]):
         self.add(key)
 
     def due_in(self) -> float | None:
-        """Return the seconds until the next key is due; 0 for now, None if there is no key."""
+        """Return the seconds until the next key is due (0 for now), or None if there is none."""
         now = self._now()
         if self._keys or (self._heap and now < self._last_time):
             return 0.0
@@ -108,7 +108,7 @@ class WorkQueue(Generic[K]):
 
 
 async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
-    """Wait until a key is due in any of these queues, which share their `ready`."""
+    """Wait until a key is due in any of these queues, which must share their `ready` event."""
     while True:
         times = [due for due in (queue.due_in() for queue in queues) if due is not None]
         if times and not min(times):
@@ -119,7 +119,7 @@ async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
 
 
 class WorkQueues:
-    """One queue for each consumer; the first three have the operator's loop as consumer.
+    """One queue for each consumer. The operator's loop consumes the first three.
 
     Parameters
     ----------
@@ -134,26 +134,26 @@ class WorkQueues:
         self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
         """Applications whose profile has changed."""
         self.partitions: WorkQueue[str] = WorkQueue(now, ready)
-        """Names of partitions whose queue is to be scheduled."""
+        """Names of partitions that need a scheduling cycle."""
         self.gpu_servers: WorkQueue[str] = WorkQueue(now)
-        """Names of partitions whose GPUServers are to be reconciled."""
+        """Names of partitions whose GPUServers must be reconciled."""
         self.job_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of jobs whose status may have changed."""
         self.partition_statuses: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose status may have changed."""
 
     def partition_changed(self, *names: str) -> None:
-        """Have everything about these partitions processed."""
+        """Request a scheduling cycle, GPUServer reconciliation and status update of partitions."""
         self.partitions.add(*names)
         self.allocations_changed(*names)
 
     def allocations_changed(self, *names: str) -> None:
-        """Have GPUServers and statuses of partitions processed, and their queues left alone."""
+        """Request GPUServer reconciliation and a status update, but no scheduling cycle."""
         self.gpu_servers.add(*names)
         self.partition_statuses.add(*names)
 
     def clear(self) -> None:
-        """Remove all keys, where there is no consumer."""
+        """Remove all keys that are due; used if there is no consumer."""
         for queue in (
             self.jobs,
             self.applications,

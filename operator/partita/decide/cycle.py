@@ -1,7 +1,8 @@
-"""One scheduling cycle of one partition: from its queue to the placements to be made.
+"""One scheduling cycle of one partition: from its queue to the placements.
 
-The steps: order the queue, apply quotas and namespaces, serve jobs that were passed over too often,
-ask the policy, check its answer, choose whom to preempt, say why the others wait.
+The steps: filter the jobs by namespace and quota, order the queue, serve preemptors and jobs that
+were bypassed too often, choose jobs to preempt, call the policy, check its answer, and record why
+the remaining jobs wait.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,23 +27,23 @@ from partita_policies.types import GPU, Job
 __all__ = ["PartitionState", "run_cycle"]
 
 SEARCHES = 8
-"""Jobs for which one cycle searches victims; the next cycle goes on. On 1,000 GPUs of 8 jobs each,
-8 searches took 0.1 to 0.3 s of processor time."""
+"""Jobs for which one cycle searches victims; the next cycle continues the search. On 1,000 GPUs
+with 8 jobs each, 8 searches took 0.1 to 0.3 s of CPU time."""
 SEARCH_AGAIN = 0.1
-"""Seconds until the next cycle where a search goes on."""
+"""Seconds until the next cycle if the search for victims is not complete."""
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """What a partition's cycles remember of each other."""
+    """State of a partition that is kept between its cycles."""
 
     runner: PolicyRunner
     aging: Aging = field(default_factory=Aging)
     nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GPUs held for each job for which others are ended, by UID."""
+    """GPUs held for each job for which other jobs are preempted, by UID."""
     victims: Victims = field(default_factory=Victims)
     searched: set[tuple[object, ...]] = field(default_factory=set)
-    """Requests for which the search for victims, which goes on, has found none."""
+    """Shapes of jobs for which the search for victims in progress has found none."""
 
 
 async def run_cycle(
@@ -54,16 +55,16 @@ async def run_cycle(
     memory: PartitionState,
     now: datetime,
 ) -> CycleResult:
-    """Decide what starts now.
+    """Decide which jobs start now.
 
     Parameters
     ----------
     waiting
-        The jobs that want GPUs, by UID. It may change while the policy thinks.
+        The jobs that wait for GPUs, by UID. The mapping may change while the policy runs.
     released
-        Allocations that this cycle's write releases, by GPUServer: they count as free.
+        UIDs of jobs whose allocations this cycle releases, by GPUServer. They count as free.
     memory
-        What earlier cycles left.
+        State from earlier cycles. It is updated.
     """
     cycle = _Cycle(partition, state, waiting=waiting, released=released, memory=memory, now=now)
     result, guard = cycle.result, cycle.guard()
@@ -77,7 +78,7 @@ async def run_cycle(
         memory.nominated.clear()
     guard = await cycle.ask_policy(guard)
     placed = {job.id for job, _ in result.placed}
-    # A job whose allocation was learnt of only now (its answer was lost) no longer waits.
+    # A job no longer waits if its allocation was found only now, because the response was lost.
     kept = {job.id for job in result.order if keeps(job.id, state.allocated(job.id), released)}
     result.order = [job for job in result.order if job.id in placed or job.id not in kept]
     memory.aging.note(result.order, placed)
@@ -106,11 +107,11 @@ class _Cycle:
         self._memory = memory
         self._now = now
         self._holds: dict[str, tuple[str, ...]] = {}
-        """The GPUs that are held for each job, by UID."""
+        """GPUs held for each job, by UID."""
         self.result = CycleResult()
 
     def guard(self) -> Guard:
-        """Look at the partition as it is now, and allocate on it what is placed already."""
+        """Return a guard for the partition's current state, with this cycle's placements made."""
         name = self._partition.metadata.name
         gpus = gpus_of(self._partition, self._state, self._now)
         guard = Guard(
@@ -132,7 +133,7 @@ class _Cycle:
         return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
 
     def queue(self, guard: Guard) -> list[Job]:
-        """Order the jobs that may start, as far as only we know."""
+        """Return the jobs that namespace and quota allow to start, in queue order."""
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
         order = fair_order(
@@ -145,7 +146,7 @@ class _Cycle:
         return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
 
     def _is_eligible(self, job: Job, guard: Guard) -> bool:
-        """Tell whether namespace and quota allow a job; say why not."""
+        """Return whether namespace and quota allow a job; record the reason if they do not."""
         if not self._still_waits(job.id):
             return False
         partition, name = self._partition, job.namespace
@@ -163,7 +164,7 @@ class _Cycle:
         return not quota
 
     def _start(self, job: Job, guard: Guard) -> bool:
-        """Start a job on GPUs that are not held for others, if it fits there now."""
+        """Place a job on GPUs that are not held for other jobs, if it fits there now."""
         fitting = fit_among(job, guard.capacity, self._unheld(guard.gpus))
         return fitting is not None and self._place(job, fitting, guard)
 
@@ -179,12 +180,12 @@ class _Cycle:
         return [gpu for gpu in gpus if gpu.id not in held]
 
     def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
-        """Start the jobs for which others were ended, or go on holding GPUs for them.
+        """Place the jobs for which others were preempted, or keep holding GPUs for them.
 
         Returns
         -------
         Outlook
-            The GPUs as they are once those others are gone and these jobs have started.
+            The GPUs after the preempted jobs have ended and these jobs have started.
         """
         nominated = self._memory.nominated
         outlook = PreemptionOutlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
@@ -202,12 +203,12 @@ class _Cycle:
         return outlook
 
     def _fitting(self, job: Job, guard: Guard, outlook: PreemptionOutlook) -> list[GPU]:
-        """Return the GPUs on which a job fits now, without taking what others are promised."""
+        """Return the GPUs on which a job fits now, without those promised to other jobs."""
         now = (gpu for gpu in guard.gpus if guard.capacity.why_not(job, gpu.id) is None)
         return [gpu for gpu in now if outlook.fits(job, gpu.id)]
 
     def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
-        """Return the UIDs of preempted jobs that still hold GPUs but will be gone soon."""
+        """Return the UIDs of preempted jobs that still hold GPUs and are in their grace period."""
         victims = self._memory.victims
         allocated = {running_job.job for gpu in gpus for running_job in gpu.running}
         victims.update(allocated, self._state, self._grace)
@@ -228,7 +229,7 @@ class _Cycle:
         return bool(guard.quota_left(job, guard.allocated_memory(job, gpus)))
 
     def serve_aged(self, guard: Guard) -> None:
-        """Start jobs that must not be passed over again; hold GPUs for the first that cannot."""
+        """Place jobs that must not be bypassed again; hold GPUs for the first that does not fit."""
         memory, limit = self._memory, self._partition.spec.policy.max_bypasses
         served = {job.id for job, _ in self.result.placed} | self._holds.keys()
         aged = [job for job in memory.aging.aged(self.result.order, limit) if job.id not in served]
@@ -246,26 +247,26 @@ class _Cycle:
             self._holds[first.id] = wanted
 
     def _claim(self, job: Job, guard: Guard) -> bool:
-        """Hold the GPUs on which a job fits now, or else soonest."""
+        """Hold the GPUs on which a job fits now, or otherwise will fit soonest."""
         free = self._unheld(guard.gpus)
         wanted = fit_among(job, guard.capacity, free) or gpus_to_hold(
             job, guard.capacity, free, guard.nodes
         )
-        # GPUs are not held for a job that its namespace's quota keeps waiting.
+        # No GPUs are held for a job that exceeds its namespace's quota.
         if not wanted or self._over_quota(job, wanted, guard):
             return False
         self._holds[job.id] = wanted
         return True
 
     def _let_in(self, higher: Sequence[Job], guard: Guard) -> bool:
-        """Start jobs of a higher priority on GPUs that are held for an aged one.
+        """Place jobs of a higher priority on GPUs that are held for an aged job.
 
-        Only those that fit nowhere else: about the others the policy decides.
+        Only jobs that fit nowhere else are placed. The policy decides about the others.
 
         Returns
         -------
         bool
-            Whether any of them could start now, here or elsewhere.
+            Whether any of them could start now, on these or on other GPUs.
         """
         preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
         open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
@@ -284,7 +285,7 @@ class _Cycle:
         return any_fits
 
     def preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
-        """End jobs of lower priority for waiting jobs that this lets in."""
+        """Preempt jobs of lower priority for waiting jobs that then fit."""
         placed = {job.id: gpus for job, gpus in self.result.placed}
         for job in self.result.order:
             if job.id in placed and job.id not in outlook:
@@ -308,7 +309,7 @@ class _Cycle:
     def _nominate(
         self, job: Job, guard: Guard, outlook: PreemptionOutlook, *, kept: Collection[str]
     ) -> bool:
-        """Choose GPUs for a job, and whom to end there; tell whether that helps it."""
+        """Choose GPUs and victims for a job; return whether preemption lets the job start."""
         memory = self._memory
         higher = {j.id for j in self.result.order if j.priority >= job.priority}
         spared = {
@@ -323,7 +324,7 @@ class _Cycle:
             return False
         names, victims = found
         if not victims and guard.capacity.why_not_together(job, names) is None:
-            return False  # it fits as it is
+            return False  # it fits without preemption
         running = tuple(v for v in victims if v.job not in memory.nominated)
         for victim in victims:
             memory.nominated.pop(victim.job, None)
@@ -343,12 +344,12 @@ class _Cycle:
         return True
 
     async def ask_policy(self, guard: Guard) -> Guard:
-        """Ask the policy about the GPUs that are not held for a job; check its answer.
+        """Call the policy with the GPUs that are not held for a job, and check its answer.
 
         Returns
         -------
         Guard
-            With the partition as it is after the policy has thought.
+            A guard for the partition's state after the policy has run.
         """
         result, runner = self.result, self._memory.runner
         taken = {job.id for job, _ in result.placed} | self._holds.keys()

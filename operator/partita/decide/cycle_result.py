@@ -1,4 +1,4 @@
-"""What a scheduling cycle decides."""
+"""Result of a scheduling cycle."""
 
 from dataclasses import dataclass, field
 
@@ -12,26 +12,26 @@ __all__ = ["CycleResult", "placements_of"]
 
 @dataclass(slots=True)
 class CycleResult:
-    """What a cycle decided."""
+    """Result of a scheduling cycle."""
 
     placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
     allocated: dict[str, GPU] = field(default_factory=dict)
-    """The GPUs as they were decided on, by name."""
+    """The GPUs on which the decision is based, by name."""
     preemptions: list[Preemption] = field(default_factory=list)
-    """Who is to be ended, and for whom."""
+    """Running jobs to end, and the jobs for which they are ended."""
     order: list[Job] = field(default_factory=list)
-    """The queue in its order, with those that were placed."""
+    """The jobs in queue order, including those that were placed."""
     why: dict[str, Why] = field(default_factory=dict)
-    """Why each of the others waits."""
+    """Why each job that was not placed waits."""
     short: frozenset[str] = frozenset()
-    """Nodes of whose own resources too little is free for some of them."""
+    """Nodes with too little free CPU, memory or ephemeral storage for some of the waiting jobs."""
     answer: Answer | None = None
     snapshot: Snapshot | None = None
     again: float | None = None
-    """Seconds after which to decide anew though nothing happens; None for not at all."""
+    """Seconds until the next cycle if nothing changes; None if no such cycle is needed."""
 
 
 def placements_of(result: CycleResult) -> list[Placement]:
-    """Return what was placed of what the policy was asked about, as it would have said it."""
+    """Return the placements made for the jobs in the snapshot, in the form of a policy's answer."""
     asked = {job.id for job in result.snapshot.jobs} if result.snapshot else set()
     return [Placement(job.id, gpus) for job, gpus in result.placed if job.id in asked]

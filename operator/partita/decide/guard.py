@@ -1,8 +1,8 @@
-"""The guard: what may be allocated, whatever a policy says.
+"""The guard: checks a policy's placements before they are allocated.
 
-It owns the invariants of the ledger. A placement that breaks a rule the policy could see makes
-the policy's whole answer untrustworthy; one that breaks a rule only we know (a quota), or that
-became wrong while the policy thought, is merely left out.
+It enforces the invariants of the ledger. If a placement breaks a rule that the policy can check
+from its snapshot, the policy's whole answer is rejected. A placement is only left out if it breaks
+a rule that is not in the snapshot (a quota), or became invalid while the policy ran.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +20,12 @@ from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapsh
 __all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota"]
 
 _NAMED = 8
-"""GPUs of a placement that a message names."""
+"""Maximum number of GPUs named in a message about a placement."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedPlacement:
-    """A placement that is not made."""
+    """A placement that was rejected, and why."""
 
     placement: Placement
     why: str
@@ -33,22 +33,22 @@ class RejectedPlacement:
 
 @dataclass(slots=True)
 class GuardResult:
-    """What becomes of a policy's answer."""
+    """Result of checking a policy's answer."""
 
     accepted: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
     broken: list[RejectedPlacement] = field(default_factory=list)
-    """Placements that break a rule which the policy could see."""
+    """Placements that break a rule which the policy can check from its snapshot."""
     refused: list[RejectedPlacement] = field(default_factory=list)
-    """Placements that break one which only we know, or that came too late."""
+    """Placements that break a rule outside the snapshot, or became invalid meanwhile."""
 
 
 def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
-    """Say which quota a job would exceed; empty when none.
+    """Return a message about the quota that a job would exceed; empty if there is none.
 
     Parameters
     ----------
     memory
-        Bytes that it allocates in all.
+        Bytes that the job allocates in total.
     """
     if quota is None:
         return ""
@@ -63,21 +63,21 @@ def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
 
 
 class Guard:
-    """Checks placements one after another against what is allocated by then.
+    """Checks placements in order, each against the allocations made before it.
 
     Parameters
     ----------
     gpus
-        The GPUs that may take jobs, as they are now (not as the policy saw them).
+        The GPUs on which jobs can be placed, in their current state (not that of the snapshot).
     waiting
         The jobs that may be placed, by id.
     quotas
         The namespaces' quotas.
     held
-        What the namespaces have allocated.
+        The namespaces' allocations.
     left
-        What is left of the CPU, memory and ephemeral storage of the GPUs' nodes; one that is not
-        there is not checked.
+        Free CPU, memory and ephemeral storage of the GPUs' nodes. A node that is not listed is not
+        checked.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Guard:
         self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
-        """Go through a policy's answer, in its order, to what it was offered."""
+        """Check a policy's answer to a snapshot, in order, and allocate the valid placements."""
         verdict = GuardResult()
         jobs, seen = (
             {job.id: job for job in snapshot.jobs},
@@ -119,7 +119,7 @@ class Guard:
         return verdict
 
     def refusal(self, job_id: str, gpus: Sequence[str]) -> str:
-        """Say what keeps a job from starting on these GPUs now; empty when nothing does."""
+        """Return why a job cannot start on these GPUs now; empty if it can."""
         job = self._waiting.get(job_id)
         if job is None:
             return "the job waits no longer"
@@ -129,7 +129,7 @@ class Guard:
         return self.quota_left(job, self.allocated_memory(job, gpus))
 
     def remaining(self) -> tuple[GPU, ...]:
-        """Return the GPUs with what is allocated on them by now."""
+        """Return the GPUs with their allocations, including those of this cycle."""
         return tuple(
             replace(gpu, running=(*gpu.running, *self._new[gpu.id])) if gpu.id in self._new else gpu
             for gpu in self.gpus
@@ -138,14 +138,14 @@ class Guard:
     def remaining_nodes(
         self, gpus: Sequence[GPU], held: Mapping[str, Sequence[str]]
     ) -> tuple[Node, ...]:
-        """Return the nodes as a policy that is asked about some GPUs may use them by now.
+        """Return the resources of nodes that a policy may use for jobs on some GPUs.
 
         Parameters
         ----------
         gpus
-            These GPUs, as they are by now.
+            These GPUs, with the allocations of this cycle.
         held
-            GPUs that are held for each job, by its UID: its share of their node is held as well.
+            GPUs held for each job, by its UID. The job's node resources are held as well.
         """
         hosts = self.capacity.hosts
         if hosts is None:
@@ -161,31 +161,31 @@ class Guard:
         return offered(left, gpus)
 
     def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Bytes that a job allocates in all: a job that is alone allocates whole GPUs.
+        """Return the bytes that a job allocates in total: a job that is alone allocates whole GPUs.
 
-        But one that is alone because its GPUs faulted allocates its own memory. Otherwise a small
-        quota would keep a victim of others' faults from ever running again.
+        A job that is alone because its GPUs faulted allocates only its own memory. Otherwise a
+        small quota could prevent a job from running again because of other jobs' faults.
         """
         if job.alone and not job.alone_by_faults:
             return sum(self.capacity[gpu].gpu.memory for gpu in gpus)
         return job.memory * len(gpus)
 
     def least_memory(self, job: Job) -> int:
-        """Bytes that a job allocates at the least, on the smallest GPUs that may take jobs."""
+        """Return the minimum bytes that a job allocates, on the smallest available GPUs."""
         whole = job.alone and not job.alone_by_faults
         return max(job.memory, self._smallest if whole else 0) * job.gpus
 
     def held_memory(self) -> dict[str, int]:
-        """Return the bytes that each namespace has allocated by now."""
+        """Return the bytes allocated by each namespace, including those of this cycle."""
         return {name: held.memory for name, held in self._held.items()}
 
     def quota_left(self, job: Job, memory: int) -> str:
-        """Say which quota a job would exceed now; empty when none."""
+        """Return a message about the quota that a job would exceed now; empty if there is none."""
         held = self._held.get(job.namespace, Held())
         return over_quota(job, self._quotas.get(job.namespace), held, memory)
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
-        """Allocate in memory what was found to be right."""
+        """Record a checked placement as allocated, in this guard only."""
         memory = self.allocated_memory(job, gpus)
         self.capacity.take(job, gpus)
         for gpu in gpus:
@@ -195,7 +195,7 @@ class Guard:
         held.jobs += 1
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
-        """Return what a job allocates of a GPU."""
+        """Return a job as a running job on a GPU, with its allocation there."""
         return RunningJob(
             job=job.id,
             memory=self.allocated_memory(job, (gpu,)),
@@ -215,7 +215,7 @@ class Guard:
 
 
 def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: FreeCapacity) -> str:
-    """Say which rule a placement breaks in what the policy saw; empty when none."""
+    """Return which rule a placement breaks according to the snapshot; empty if none."""
     job = jobs.get(placement.job)
     if job is None:
         return f"there is no job {placement.job}"

@@ -1,8 +1,9 @@
-"""The ledger: who has allocated how much of which GPU.
+"""The ledger: the allocations of jobs on GPUs.
 
-It lives in `status.allocations` of the GPUServers, one entry a job, so that a repeated allocation
-or release changes nothing. One cycle's changes to one GPU go out as one merge patch with the
-GPU's resource version as precondition: two operators can never both allocate the same memory.
+It is stored in `status.allocations` of the GPUServers, with one entry per job, so that a repeated
+allocation or release changes nothing. The changes of one cycle to one GPU are written as one merge
+patch with the GPUServer's resource version as precondition. So two operators can never allocate the
+same memory.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,28 +25,28 @@ __all__ = [
 
 @dataclass(slots=True)
 class ServerChange:
-    """What changes on one GPU."""
+    """Changes to the allocations of one GPU."""
 
     release: set[str] = field(default_factory=set)
-    """UIDs of jobs that release their allocations."""
+    """UIDs of jobs whose allocations are released."""
     allocate: dict[str, Allocation] = field(default_factory=dict)
-    """What jobs allocate, by UID."""
+    """New allocations of jobs, by UID."""
 
     def patch(self) -> dict[str, Any]:
-        """Write it as a merge patch."""
+        """Return the changes as a merge patch."""
         entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
         entries |= {uid: allocation.dump() for uid, allocation in self.allocate.items()}
         return {"status": {"allocations": entries}}
 
 
 class LedgerChanges:
-    """What one cycle changes, by GPUServer."""
+    """Changes of one cycle to the ledger, by GPUServer."""
 
     def __init__(self) -> None:
         self.by_server: dict[str, ServerChange] = {}
 
     def release(self, uid: str, servers: Iterable[str]) -> None:
-        """Give back what a job has on these GPUs."""
+        """Release a job's allocations on these GPUs."""
         for server in servers:
             self.by_server.setdefault(server, ServerChange()).release.add(uid)
 
@@ -55,7 +56,7 @@ class LedgerChanges:
 
 
 def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:
-    """Return the ledger of a GPU as it is after a change."""
+    """Return the allocations of a GPU after a change."""
     kept = {
         uid: allocation
         for uid, allocation in server.status.allocations.items()
@@ -67,14 +68,14 @@ def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allo
 def overcommitted(
     allocations: Mapping[str, Allocation], *, memory: int, max_jobs: int, max_clients: int
 ) -> list[str]:
-    """Name each bound that a ledger breaks; none on a healthy one.
+    """Return a message for each limit that a GPU's allocations exceed.
 
     Parameters
     ----------
     memory
-        Bytes that may be allocated.
+        Allocatable bytes.
     max_jobs, max_clients
-        Places and MPS clients of the GPU.
+        Maximum number of places and MPS clients of the GPU.
     """
     jobs = allocations.values()
     problems = []
@@ -91,7 +92,7 @@ def overcommitted(
 
 @dataclass(slots=True)
 class Held:
-    """What a namespace has allocated in a partition."""
+    """Allocations of a namespace in a partition."""
 
     memory: int = 0
     jobs: int = 0
@@ -100,12 +101,12 @@ class Held:
 def totals(
     servers: Iterable[GPUServer], released: Mapping[str, Collection[str]]
 ) -> dict[str, Held]:
-    """Add up what each namespace has allocated; a job on several GPUs counts as one job.
+    """Sum the allocations of each namespace; a job on several GPUs counts as one job.
 
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being released, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being released, by GPUServer. They do not count.
     """
     result: dict[str, Held] = {}
     seen: set[str] = set()
@@ -122,5 +123,5 @@ def totals(
 
 
 def keeps(uid: str, servers: Iterable[str], released: Mapping[str, Collection[str]]) -> bool:
-    """Tell whether a job has something allocated on these GPUs that is not being released."""
+    """Return whether a job has allocations on these GPUs that are not being released."""
     return any(uid not in released.get(server, ()) for server in servers)

@@ -1,7 +1,7 @@
-"""What is left of the nodes' own resources: CPU, memory and ephemeral storage.
+"""Free CPU, memory and ephemeral storage of nodes.
 
-Of a node's allocatable amounts there is left what neither a Pod that is bound to it requests,
-whoever made it, nor a job for which a GPU of the node is allocated and whose Pod is not bound yet.
+The free amount is the node's allocatable amount minus the requests of all Pods bound to the node,
+and of jobs with an allocated GPU on the node whose Pod is not bound yet.
 """
 
 from collections import defaultdict
@@ -16,9 +16,10 @@ __all__ = ["allocatable_of", "left_on", "offered", "requested_by"]
 
 
 def requested_by(uid: str, attempt: int, state: State) -> tuple[Requests, bool]:
-    """Return what an allocated job requests of its node, and whether a Pod there counts it already.
+    """Return the node resources an allocated job requests, and whether a bound Pod counts them.
 
-    Before its Pod exists this follows from its template: what admission adds is not known yet.
+    Before the Pod exists, the requests are read from the job's template. They lack what admission
+    adds.
     """
     pod = next((pod for pod in state.pods_of(uid) if pod.attempt == attempt), None)
     if pod is not None:
@@ -29,7 +30,7 @@ def requested_by(uid: str, attempt: int, state: State) -> tuple[Requests, bool]:
 
 
 def allocatable_of(nodes: Iterable[str], state: State) -> dict[str, Requests]:
-    """Return what Pods may request of nodes in all; nodes that do not say are left out."""
+    """Return the allocatable amounts of nodes; nodes that do not report them are left out."""
     found = ((name, state.nodes.get(name)) for name in nodes)
     known = ((name, node.info.allocatable) for name, node in found if node is not None)
     return {name: amounts for name, amounts in known if amounts is not None}
@@ -38,12 +39,12 @@ def allocatable_of(nodes: Iterable[str], state: State) -> dict[str, Requests]:
 def left_on(
     nodes: Iterable[str], state: State, released: Mapping[str, Collection[str]]
 ) -> dict[str, Requests]:
-    """Return what is left of nodes, below zero where more is taken than there is.
+    """Return the free amounts of nodes; negative if a node is overcommitted.
 
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being released, by GPUServer: they do not count.
+        UIDs of jobs whose allocations are being released, by GPUServer. They do not count.
     """
     result, servers = {}, defaultdict(list)
     for server in state.servers.values():
@@ -70,7 +71,7 @@ def left_on(
 
 
 def offered(left: Mapping[str, Requests], gpus: Sequence[policy.GPU]) -> tuple[policy.Node, ...]:
-    """Return nodes as a policy sees them: what is left, and what is allocated on these GPUs."""
+    """Return the nodes for a policy: the free amounts plus those of jobs on these GPUs."""
     holders: dict[str, dict[str, policy.RunningJob]] = {}
     for gpu in gpus:
         holders.setdefault(gpu.node, {}).update((b.job, b) for b in gpu.running)

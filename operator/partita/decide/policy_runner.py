@@ -1,4 +1,4 @@
-"""Asks a policy for its decision: in a thread, within a time budget, with a fallback."""
+"""Runs a policy in a thread, within a time budget and with a fallback."""
 
 import asyncio
 import contextlib
@@ -19,26 +19,27 @@ from partita_policies.types import Placement, Policy, Snapshot
 __all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount"]
 
 TIME_BUDGET = 2.0
-"""Seconds a policy may take for one decision (an assumption: four times what issue-sized
-queues, 10,000 jobs on 1,000 GPUs, may cost a learned policy)."""
+"""Maximum seconds for one decision of a policy. An assumption: four times the allowance of a
+learned policy for 10,000 jobs on 1,000 GPUs."""
 BUILD_AGAIN = 30.0
-"""Seconds until a policy that could not be built is tried again: its model file may have come."""
+"""Seconds until building a policy is retried: a missing model file may be available by then."""
 _MAX_FOREIGN_TEXT = 500
-"""Characters of a policy's own words that reach a condition."""
+"""Maximum characters of a policy's own text in a condition."""
 _MAX_PROBLEM = 2000
-"""Characters of why a policy cannot be had, which names files, parameters and policies."""
+"""Maximum characters of the reason why a policy cannot be built. The reason contains the names of
+files, parameters and policies."""
 
 
 T = TypeVar("T")
 
 
 class PolicyFailure(Exception):  # noqa: N818 - it is the failure, not an error of ours
-    """A policy gave no usable answer."""
+    """A policy did not return a usable answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is to be placed, and who said so."""
+    """Placements, and the policy that chose them."""
 
     placements: Sequence[Placement]
     policy: str
@@ -46,12 +47,12 @@ class Answer:
     """Why the active policy did not decide."""
     seconds: float = 0.0
     waiting_reason: str = ""
-    """The policy's own rule by which it lets jobs wait that fit; see `partita_policies.Policy`."""
+    """The policy's reason to let jobs wait although they fit; see `partita_policies.Policy`."""
 
 
 @dataclass(slots=True)
 class ShadowCount:
-    """What a shadow policy would have done so far."""
+    """Counts of a shadow policy's decisions."""
 
     cycles: int = 0
     agreed: int = 0
@@ -62,7 +63,7 @@ class ShadowCount:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One policy and what it thinks about."""
+    """One policy with its calls in progress."""
 
     name: str
     parameters: dict[str, Any]
@@ -74,18 +75,18 @@ class _Candidate:
 
     @property
     def waiting_reason(self) -> str:
-        """The rule by which it lets jobs wait that fit; empty if it states none."""
+        """The policy's reason to let jobs wait although they fit; empty if it has none."""
         rule: object = getattr(self.policy, "waiting_reason", "")
         return _cut(rule) if isinstance(rule, str) else ""
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
-        """Return its decision.
+        """Return the policy's decision.
 
         Raises
         ------
         PolicyFailure
-            If it cannot be had, raises, answers nonsense or takes too long. A policy that has
-            not come back from an earlier cycle is not asked again until it has.
+            If the policy cannot be built, raises, returns an invalid answer or takes too long. It
+            is not called again while a call from an earlier cycle is still running.
         """
         policy = self.policy or await self._build_again(budget)
         if self.thinking is not None and not self.thinking.over:
@@ -100,7 +101,7 @@ class _Candidate:
             ) from None
 
     def build(self) -> None:
-        """Build it from its parameters, or say why it cannot be built."""
+        """Build the policy from its parameters, or set `problem`."""
         self.built_at = time.monotonic()
         try:
             self.policy, self.problem = create(self.name, self.parameters), ""
@@ -110,7 +111,7 @@ class _Candidate:
             self.problem = f"policy {self.name} asked the operator to exit when it was built"
 
     async def _build_again(self, budget: float) -> Policy:
-        """Try to build it once more, now and then."""
+        """Retry to build the policy, if the last attempt is long enough ago."""
         idle = self.building is None or self.building.over
         if idle and time.monotonic() >= self.built_at + BUILD_AGAIN:
             self.building = _Thought(self.name, self.build)
@@ -123,16 +124,16 @@ class _Candidate:
 
 
 class _Threads:
-    """Daemon threads for foreign work, used again and again: to start one holds up the loop.
+    """Reusable daemon threads for third-party code. Starting a thread would delay the event loop.
 
-    One that hangs keeps neither the loop nor the exit, and gets no more work.
+    A thread that hangs blocks neither the loop nor the exit, and gets no more work.
     """
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do this in one that has nothing to do."""
+        """Run a function in an idle thread, or in a new one."""
         try:
             tasks = self._idle.pop()
         except IndexError:
@@ -150,7 +151,7 @@ _threads = _Threads()
 
 
 class _Thought(Generic[T]):
-    """Foreign work, beside the loop."""
+    """A call of third-party code in a thread, whose result is awaited in the event loop."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
         self._name = name
@@ -158,7 +159,7 @@ class _Thought(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[T] = self._loop.create_future()
         self.over = False
-        """Whether the policy has come back."""
+        """Whether the policy has returned."""
         _threads.run(self._run)
 
     def _run(self) -> None:
@@ -167,7 +168,7 @@ class _Thought(Generic[T]):
             answer = self._work()
         except PolicyFailure as failure:
             answer = failure
-        except BaseException as error:  # noqa: BLE001 - somebody else's code, even sys.exit()
+        except BaseException as error:  # noqa: BLE001 - third-party code, even sys.exit()
             answer = PolicyFailure(f"policy {self._name} raised {_said(error)}")
         self.over = True
         # The loop may have ended meanwhile.
@@ -176,7 +177,7 @@ class _Thought(Generic[T]):
 
     def _deliver(self, answer: T | PolicyFailure) -> None:
         if self.answer.done():
-            return  # nobody waits for it any more
+            return  # the caller no longer waits for it
         if isinstance(answer, PolicyFailure):
             self.answer.set_exception(answer)
         else:
@@ -185,7 +186,7 @@ class _Thought(Generic[T]):
 
 def _placements(name: str, policy: Policy, snapshot: Snapshot) -> list[Placement]:
     most = len(snapshot.jobs)
-    # One that never ends must not fill the memory.
+    # An endless iterator must not fill the memory.
     placements = list(islice(policy.decide(snapshot), most + 1))
     if len(placements) > most:
         raise PolicyFailure(f"policy {name} answered more placements than there are jobs")
@@ -210,7 +211,7 @@ def _is_placement(value: object) -> bool:
 def _said(error: BaseException) -> str:
     try:
         return _cut(f"{type(error).__name__}: {error}")
-    except Exception:  # noqa: BLE001 - its message is somebody else's code as well
+    except Exception:  # noqa: BLE001 - its __str__ is third-party code as well
         return type(error).__name__
 
 
@@ -219,9 +220,9 @@ def _cut(text: str, most: int = _MAX_FOREIGN_TEXT) -> str:
 
 
 class PolicyRunner:
-    """The policies of one partition: the active one, its fallback, its shadows.
+    """The policies of one partition: the active policy, its fallback and the shadow policies.
 
-    Built anew whenever `spec.policy` changes.
+    It is rebuilt whenever `spec.policy` changes.
     """
 
     def __init__(self, spec: PolicySpec, *, budget: float = TIME_BUDGET) -> None:
@@ -236,18 +237,18 @@ class PolicyRunner:
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
-        """Why the active policy did not decide in the last cycle; empty when it did."""
+        """Why the active policy did not decide in the last cycle; empty if it did."""
         self.active = spec.fallback if self._charge.problem else spec.name
-        """The policy that decided in the last cycle, or will in the first."""
+        """The policy that decided in the last cycle, or will decide in the first."""
 
     @property
     def problem(self) -> str:
-        """Say why the active policy, the fallback or a shadow cannot be had."""
+        """Why the active policy, the fallback or a shadow policy cannot be built."""
         everyone = (self._charge, self._fallback, *self._shadows)
         return "; ".join(c.problem for c in everyone if c.problem)
 
     async def decide(self, snapshot: Snapshot) -> Answer:
-        """Ask the active policy, and the fallback if it fails."""
+        """Call the active policy, and the fallback if it fails."""
         self.cycles += 1
         began = time.perf_counter()
         try:
@@ -259,7 +260,7 @@ class PolicyRunner:
         return Answer(placements, self.spec.name, seconds=seconds, waiting_reason=rule)
 
     async def fall_back(self, snapshot: Snapshot, failure: str) -> Answer:
-        """Ask the fallback, because the active policy failed or broke a rule."""
+        """Call the fallback, because the active policy failed or broke a rule."""
         self.failure = failure
         self.fallbacks += 1
         rule = ""
@@ -268,7 +269,7 @@ class PolicyRunner:
             placements = await self._fallback.ask(snapshot, self._budget)
             self.active, rule = self.spec.fallback, self._fallback.waiting_reason
         except PolicyFailure as second:
-            # The last resort comes with us, so that no broken plug-in stops a partition.
+            # The last resort is built in, so that broken plug-ins cannot stop a partition.
             self.failure = f"{failure}; the fallback too: {second}; fifo decides"
             placements = list(FIFO(FIFOParameters()).decide(snapshot))
             self.active = "fifo"
@@ -276,7 +277,7 @@ class PolicyRunner:
         return Answer(placements, self.active, self.failure, seconds, rule)
 
     async def run_shadows(self, snapshot: Snapshot, placed: Sequence[Placement]) -> None:
-        """Let the shadow policies decide on the same snapshot; count, do nothing."""
+        """Run the shadow policies on the same snapshot, and only count their decisions."""
         done = {(p.job, p.gpus) for p in placed}
         for shadow in self._shadows:
             count = self.shadow_counts[shadow.name]

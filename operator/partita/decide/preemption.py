@@ -1,7 +1,7 @@
-"""Which running jobs make room for one of higher priority.
+"""Choice of the running jobs to preempt for a job of higher priority.
 
-A job is preempted only for one of a higher priority, so two jobs never preempt each other in turn:
-each start after a preemption raises the priorities of the jobs that run.
+A job is preempted only for a job of higher priority. So two jobs never preempt each other in turn:
+each start after a preemption raises the priorities of the running jobs.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,31 +20,31 @@ from partita_policies.types import GPU, Job, Node, RunningJob
 __all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for"]
 
 TERMINATION_SLACK = timedelta(seconds=15)
-"""After the grace period, for kubelet to kill the containers and to report it (an assumption).
-A victim that is still there then is not waited for any more: its preemptor looks elsewhere."""
+"""Time after the grace period in which kubelet kills the containers and reports it (an assumption).
+If a victim still exists after that, other GPUs are chosen for its preemptor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Running jobs that are to be ended for a waiting one."""
+    """Running jobs to end for a waiting job."""
 
     job: Job
     gpus: tuple[str, ...]
-    """Where the job is to start."""
+    """GPUs on which the job will start."""
     victims: tuple[RunningJob, ...]
 
 
 class PreemptionOutlook:
-    """GPUs as they will be: without the jobs that leave, and with those that take their place.
+    """Future state of GPUs: without the jobs being ended, and with those that replace them.
 
     Parameters
     ----------
     gpus
-        The GPUs that may take jobs, with what is allocated on them now.
+        The GPUs on which jobs can be placed, with their current allocations.
     leaving
         UIDs of jobs that are being ended.
     nodes
-        What the jobs on these GPUs may take of their nodes in all.
+        Total node resources for the jobs on these GPUs.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PreemptionOutlook:
     ) -> None:
         self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
         self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
-        """What will be left of each node."""
+        """Future free resources of each node."""
         on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.running}
         for (node, _), running_job in on_nodes.items():
             self._add(node, running_job, -1)
@@ -67,7 +67,7 @@ class PreemptionOutlook:
         return list(self._gpus.values())
 
     def fits(self, job: Job, *gpus: str) -> bool:
-        """Tell whether a job will fit on each of these GPUs."""
+        """Return whether a job will fit on each of these GPUs."""
         there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
         capacity = FreeCapacity(there)
         return len(there) == len(gpus) and all(
@@ -76,7 +76,7 @@ class PreemptionOutlook:
         )
 
     def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
-        """Give these GPUs to a job."""
+        """Add a job to these GPUs."""
         self._taken[job.id] = gpus
         self._add(self._gpus[gpus[0]].node, job, -1)
         for name in gpus:
@@ -85,7 +85,7 @@ class PreemptionOutlook:
             self._gpus[name] = replace(gpu, running=running)
 
     def drop(self, job_id: str) -> None:
-        """Take a job out of all GPUs."""
+        """Remove a job from all GPUs."""
         self._taken.pop(job_id, None)
         dropped: dict[str, RunningJob] = {}
         for name, gpu in self._gpus.items():
@@ -109,7 +109,7 @@ def _asked(holder: RunningJob | Job) -> Requests:
 
 
 def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) -> bool:
-    """Tell whether a node has what a job asks of it, once these have released their allocations."""
+    """Return whether a node has enough for a job once the jobs `without` have ended."""
     if left is None:
         return True
     amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
@@ -117,28 +117,28 @@ def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) ->
 
 
 class Victims:
-    """Preempted jobs that still hold GPUs, and until when they may."""
+    """Preempted jobs that still hold GPUs, with the times by which they should have ended."""
 
     def __init__(self) -> None:
         self._until: dict[str, datetime] = {}
 
     def add(self, job_id: str, since: datetime, grace: float) -> datetime:
-        """Note that a job is preempted; return when it is to be gone.
+        """Record that a job is preempted; return the time by which it should have ended.
 
         Parameters
         ----------
         grace
-            Seconds that its Pod has to terminate.
+            Grace period of its Pod, in seconds.
         """
         self._until[job_id] = since + timedelta(seconds=grace) + TERMINATION_SLACK
         return self._until[job_id]
 
     def discard(self, job_id: str) -> None:
-        """Note that a job is not ended after all."""
+        """Remove a job that is not preempted after all."""
         self._until.pop(job_id, None)
 
     def update(self, allocated: AbstractSet[str], state: State, grace: float) -> None:
-        """Forget jobs that hold nothing any more; find those that another operator preempted."""
+        """Remove jobs without allocations; add those that another operator preempted."""
         for job_id in self._until.keys() - allocated:
             del self._until[job_id]
         for job_id in allocated - self._until.keys():
@@ -147,16 +147,16 @@ class Victims:
                 self.add(job_id, since, grace)
 
     def leaving(self, now: datetime) -> dict[str, datetime]:
-        """Return those that are in time."""
+        """Return the jobs whose time has not passed."""
         return {job_id: until for job_id, until in self._until.items() if until > now}
 
     def overdue(self, now: datetime) -> set[str]:
-        """Return those that should be gone."""
+        """Return the jobs that should have ended."""
         return self._until.keys() - self.leaving(now).keys()
 
 
 def _preempted_at(job: SharedGPUJob | None, allocated: Mapping[str, Allocation]) -> datetime | None:
-    """Return when the attempt that a job has allocated was preempted; None if it was not."""
+    """Return when a job's allocated attempt was preempted, or None if it was not."""
     numbers = {allocation.attempt for allocation in allocated.values()}
     for attempt in job.status.attempts[-1:] if job else ():
         if attempt.number in numbers and attempt.outcome is Outcome.PREEMPTED:
@@ -178,21 +178,22 @@ def victims_for(
     spared: Collection[str] = (),
     kept: Collection[str] = (),
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
-    """Find the GPUs on which the least must be ended for a job to fit.
+    """Find the GPUs with the cheapest victims for a job to fit.
 
-    Victims have a lower priority than the job; the lowest go first, and among equals the one
-    that started last, because it loses least. Nobody is ended without need.
+    Victims have a lower priority than the job. Those of the lowest priority are chosen first, and
+    among equals the one that started last, because it loses the least work. No job is ended
+    without need.
 
     Parameters
     ----------
     gpus
-        The GPUs that may take jobs, with what is allocated on them now.
+        The GPUs on which jobs can be placed, with their current allocations.
     left
-        What is left of their nodes; one that is not there is not checked.
+        Free resources of their nodes. A node that is not listed is not checked.
     spared
         GPUs that are held for other jobs.
     kept
-        Jobs that are not to be ended.
+        Jobs that must not be ended.
 
     Returns
     -------
@@ -218,7 +219,7 @@ def victims_for(
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One GPU, and who must go for the job to fit there."""
+    """One GPU, with the jobs to end so that the job fits there."""
 
     gpu: str
     victims: tuple[RunningJob, ...]
@@ -236,7 +237,7 @@ def _costs(options: Sequence[_Option]) -> tuple[int, str]:
 def _victims_on(
     job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
 ) -> tuple[RunningJob, ...] | None:
-    """Return the fewest jobs on a GPU to end; None if that would not make it fit."""
+    """Return a minimal set of jobs to end on a GPU for a job to fit; None if it cannot fit."""
     lower = [b for b in gpu.running if b.priority < job.priority and b.job not in kept]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
     host, capacity, victims = left.get(gpu.node), FreeCapacity([gpu]), list[RunningJob]()

@@ -12,10 +12,11 @@ def fair_order(
 ) -> list[Job]:
     """Sort by priority, then fairly between namespaces, then by age.
 
-    Each namespace's jobs stand in a line of their own, oldest first. A job's turn comes when
-    what its namespace holds and what stands before it in the line, divided by the namespace's
-    weight, is least: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with GPU
-    memory as the service. So ten thousand jobs of one tenant do not delay another's first.
+    Each namespace has its own queue per priority, oldest job first. A job's rank is the memory
+    allocated by its namespace plus that of the jobs before it in this queue, divided by the
+    namespace's weight. The lowest rank comes first: start-time fair queueing (Goyal, Vin and Cheng,
+    SIGCOMM 1996) with GPU memory as the service. So ten thousand jobs of one tenant do not delay
+    the first job of another.
 
     Parameters
     ----------
@@ -24,9 +25,9 @@ def fair_order(
     held
         Bytes that each namespace has allocated in the partition.
     weights
-        Weight of each namespace; 1 for one that is not there.
+        Weight of each namespace; 1 for a namespace that is not listed.
     whole_gpu
-        Bytes that a job counts for which has its GPUs to itself for another cause than faults.
+        Bytes counted for each GPU of a job that is alone for a reason other than faults.
     """
     lines = sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.name))
     start: dict[tuple[int, str], float] = {}

@@ -1,23 +1,23 @@
-"""GPUs held for a job that was passed over too often.
+"""GPUs held for a job that was bypassed too often.
 
-A policy may start jobs from behind a waiting job, but only in so many cycles. Then the job has a
-claim: it starts as soon as it fits, and for one such job at a time GPUs are held on which nothing
-of the same or a lower priority starts until it does.
+A policy may start jobs from behind a waiting job, but only in a limited number of cycles. Then the
+job starts as soon as it fits. For one such job at a time GPUs are held, on which no job of the same
+or a lower priority starts before it.
 
-What is guaranteed (docs/priorities.md; tests/decide/test_starvation.py):
+Guarantees (docs/priorities.md; tests/decide/test_starvation.py):
 
 - The order of priorities is strict. A job may wait for ever while jobs of a higher effective
-  priority come; no GPU is held against one of them that could start.
-- From when no job of a higher priority waits or comes, a job starts within
+  priority arrive. A held GPU never prevents the start of such a job.
+- Once no job of a higher priority waits or arrives, a job starts within
   ``(max_bypasses + a + 1) * D + m * (n + 1) * D``, where jobs run at most ``D``, ``a`` jobs are
   older, ``n`` of these of its namespace, and ``m`` namespaces have jobs: namespaces take turns to
   have GPUs held, each for its oldest job.
-- Nothing is guaranteed to a job that is suspended, that its namespace's quota keeps waiting, for
-  which no ready GPU is large enough, or under a policy that starts nothing on idle GPUs.
+- There is no guarantee for a job that is suspended, exceeds its namespace's quota, or is too large
+  for every ready GPU, nor under a policy that starts no jobs on idle GPUs.
 
-One reservation at a time is EASY backfilling (Lifka, JSSPP 1995). Unlike EASY, nothing is started
-on held GPUs because it is expected to end in time: run times on a shared GPU depend on the
-neighbours, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
+One reservation at a time is EASY backfilling (Lifka, JSSPP 1995). Unlike EASY, no job is started on
+held GPUs because it is expected to end in time: run times on a shared GPU depend on the co-located
+jobs, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,12 +30,12 @@ __all__ = ["Aging", "fit_among", "gpus_to_hold"]
 
 
 class Aging:
-    """Counts for each waiting job the cycles that passed it over.
+    """Counts the cycles that bypassed each waiting job.
 
     Parameters
     ----------
     bypasses
-        What was counted before, by UID, as far as it is written down.
+        Earlier counts by UID, as far as they were stored.
     """
 
     def __init__(self, bypasses: Mapping[str, int] | None = None) -> None:
@@ -44,7 +44,7 @@ class Aging:
         self._turns: dict[str, int] = {}
 
     def note(self, order: Sequence[Job], placed: Collection[str]) -> None:
-        """Count a cycle: jobs before the last one placed that were not placed themselves."""
+        """Count a cycle: it bypassed the jobs before the last placed job that were not placed."""
         if not placed:
             return
         last = max((i for i, job in enumerate(order) if job.id in placed), default=-1)
@@ -55,16 +55,16 @@ class Aging:
             self.bypasses.pop(job_id, None)
 
     def aged(self, order: Iterable[Job], limit: int) -> list[Job]:
-        """Return the jobs that may be passed over no more, in queue order."""
+        """Return the jobs that must not be bypassed again, in queue order."""
         if not self.bypasses:
             return []
         return [job for job in order if self.bypasses.get(job.id, 0) >= limit]
 
     def in_turn(self, aged: Iterable[Job]) -> list[Job]:
-        """Sort aged jobs by whose turn it is to have GPUs held for it.
+        """Sort aged jobs by the order in which GPUs are held for them.
 
-        The highest priority comes first. Among equals a job keeps its turn; then namespaces take
-        turns, each with its oldest job.
+        The highest priority comes first. Among equals, the job that had the last turn stays first.
+        Then the namespaces take turns, each with its oldest job.
         """
 
         def turn(job: Job) -> tuple[int, bool, int, float, str]:
@@ -74,13 +74,13 @@ class Aging:
         return sorted(aged, key=turn)
 
     def reserve(self, job: Job) -> None:
-        """Note that it is a job's turn."""
+        """Record that it is a job's turn."""
         if job.id != self._reserved:
             self._reserved = job.id
             self._turns[job.namespace] = max(self._turns.values(), default=0) + 1
 
     def keep_only(self, waiting: Collection[str]) -> None:
-        """Forget jobs that wait no longer."""
+        """Remove the counts of jobs that no longer wait."""
         for job_id in self.bypasses.keys() - waiting:
             del self.bypasses[job_id]
 
@@ -107,14 +107,14 @@ def gpus_to_hold(
     gpus: Iterable[GPU],
     nodes: Mapping[str, Node] = MappingProxyType({}),
 ) -> tuple[str, ...] | None:
-    """Choose among these the GPUs on which a job will fit soonest; None if it fits on none.
+    """Choose the GPUs on which a job will fit soonest; None if it can never fit.
 
-    Those with the least memory still to be released come first.
+    GPUs with the least memory still to be released come first.
 
     Parameters
     ----------
     nodes
-        What is allocatable on nodes. A node that is not listed is not checked.
+        Allocatable amounts of nodes. A node that is not listed is not checked.
     """
     best: tuple[int, tuple[str, ...]] | None = None
     for candidates in _by_node(gpus).values():
@@ -132,7 +132,7 @@ def _could_take(job: Job, gpu: GPU) -> bool:
 
 
 def _suffices(job: Job, gpu: GPU, nodes: Mapping[str, Node]) -> bool:
-    """Tell whether a job may run on the GPU's node once the jobs there have ended."""
+    """Return whether a job fits on the GPU's node once the jobs there have ended."""
     if job.nodes and gpu.node not in job.nodes:
         return False
     node = nodes.get(gpu.node)

@@ -1,4 +1,4 @@
-"""What a partition looks like to a policy: its GPUs that may take jobs, and its queue."""
+"""Snapshot of a partition for a policy: the GPUs on which jobs can be placed, and the queue."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ __all__ = ["gpus_of", "snapshot_of"]
 
 
 def gpus_of(partition: GPUPartition, state: State, now: datetime) -> tuple[policy.GPU, ...]:
-    """Return the GPUs of a partition that may take jobs, with what is allocated on them."""
+    """Return the GPUs of a partition on which jobs can be placed, with their allocations."""
     cap = cache(partition.spec.priority_cap)
     return tuple(
         _gpu(server, partition, state, now, cap)
@@ -87,7 +87,7 @@ def snapshot_of(
     nodes: tuple[policy.Node, ...],
     now: datetime,
 ) -> policy.Snapshot:
-    """Freeze a partition for a policy; `jobs` are in queue order."""
+    """Return an immutable snapshot of a partition for a policy; `jobs` are in queue order."""
     return policy.Snapshot(
         partition=partition.metadata.name,
         time=now.timestamp(),

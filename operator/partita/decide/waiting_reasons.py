@@ -24,11 +24,11 @@ _REASONS = {
     CapacityShortage.NOT_ELIGIBLE: Reason.NODE_NOT_ELIGIBLE,
 }
 _NAMED = 3
-"""Nodes that a message names."""
+"""Maximum number of nodes named in a message."""
 
 
 def shape_of(job: Job) -> tuple[object, ...]:
-    """Return all that decides where a job fits."""
+    """Return the properties that determine on which GPUs a job fits."""
     return (
         *(job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults),
         *(job.cpu, job.host_memory, job.host_storage, job.nodes, job.products),
@@ -36,24 +36,24 @@ def shape_of(job: Job) -> tuple[object, ...]:
 
 
 class WaitingReasons:
-    """Answers for all jobs of one partition after one cycle.
+    """Finds why the jobs of one partition wait after one cycle.
 
-    Jobs of the same shape wait for the same reason, so each shape is looked into once.
+    Jobs of the same shape wait for the same reason, so each shape is examined once.
 
     Parameters
     ----------
     capacity
-        What is left after the cycle.
+        Free capacity after the cycle.
     gpus
-        The GPUs that may take jobs.
+        The GPUs on which jobs can be placed.
     holds
         GPUs that are held for each job, by its UID.
     answer
         The answer of the policy that decided.
     wanted
-        How many GPUs the partition is to have.
+        Number of GPUs in the partition's spec.
     totals
-        What Pods may request of each node in all.
+        Allocatable amounts of each node.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class WaitingReasons:
         self._wanted = wanted
         self._totals = totals
         self.short: set[str] = set()
-        """Nodes of whose own resources too little is free for one of the jobs asked about."""
+        """Nodes with too little free CPU, memory or ephemeral storage for one of the jobs."""
         self._known: dict[tuple[object, ...], Why] = {}
 
     def why(self, job: Job) -> Why:
-        """Say why this job waits."""
+        """Return why a job waits."""
         if job.id in self._holds:
             held = ", ".join(self._holds[job.id])
             return Why(Reason.GPU_HELD, f"{held} is held for it until enough is released")
@@ -108,7 +108,7 @@ class WaitingReasons:
             return Why(
                 Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
             )
-        # Of the nodes that it may not run on anyway nothing is to be expected.
+        # Nodes on which the job cannot run at all are the least useful reason.
         told_last: dict[CapacityShortage | str | None, int] = {
             None: 2,
             CapacityShortage.NOT_ELIGIBLE: 1,
@@ -135,7 +135,7 @@ class WaitingReasons:
         refusals: Counter[CapacityShortage | str | None],
         main: CapacityShortage | str,
     ) -> str:
-        """Say what is asked for, what is free, and of how much."""
+        """Return a message about the requested, the free and the total amount."""
         count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
         if main is CapacityShortage.MEMORY:
             lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
@@ -174,7 +174,7 @@ class WaitingReasons:
         return f"{said} (and {', '.join(others)})" if others else said
 
     def _node_sentence(self, job: Job, count: str) -> str:
-        """Say what is asked of a node, and what is free of how much where the most is."""
+        """Return a message about the scarcest node resource: the requested and the most free."""
         nodes = {g.node for g in self._gpus if self._refusal(job, g) is CapacityShortage.HOST}
         left = {name: Requests(*self._left(name)) for name in nodes}
         asked = Requests(job.cpu, job.host_memory, job.host_storage)._asdict()

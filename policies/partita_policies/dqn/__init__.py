@@ -1,21 +1,19 @@
-"""A deep Q-network that chooses which waiting jobs go together on a GPU.
+"""A deep Q-network that chooses which waiting jobs share a GPU.
 
-After J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
-(2019), section IV: an image of what is allocated on four resources over the next steps, images of
-combinations of waiting jobs, and a network that chooses a combination or to wait. Departures from
-the study, each for a reason that the ablation in `docs/policies.md` shows:
+Source: J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
+(2019), section IV. The inputs are an image of the allocation of four resources over the next
+steps and images of combinations of waiting jobs. The network chooses a combination or to wait.
+Departures from the study (the ablation in `docs/policies.md` shows the effects):
 
-- one scorer shared by all combinations, so that the window and the number of GPUs may change;
-- beside the images, what the interference model predicts for each combination;
-- combinations for which there is no room, or that would take longer than in turns, are masked;
-- double and dueling Q-learning instead of the study's update.
+- one scorer is shared by all combinations, so that the window and the number of GPUs can change;
+- the predictions of the interference model for each combination are inputs beside the images;
+- combinations that do not fit, or that take longer than one job after the other, are masked;
+- double and dueling Q-learning replace the study's update.
 
-Deciding
-    `demand` (what jobs ask for), `board` (what is offered to whom), `forecast` (what would become
-    of it), `observation` (as numbers), `served` (the network, by ONNX Runtime), `policy`.
-Learning, with torch
-    `configuration`, `environment`, `replay`, `network`, `learning`, `training`, `checkpoint`,
-    `export`; `workloads` says what is learnt from.
+Modules for a decision: `demand` (resource demands of jobs), `offers` (jobs offered to each GPU),
+`job_arrays`, `combination_forecast` (predicted durations), `prices` and `work_values`,
+`observation` (network inputs), `served` (inference with ONNX Runtime), `policy`.
+`configuration` contains the settings of a training; `partita_research.training` trains with torch.
 """
 
 from partita_policies.dqn.policy import DQN, DQNParameters

@@ -1,11 +1,11 @@
-"""How combinations of jobs would get on with each other, predicted for many at once.
+"""Predicted durations and slowdowns for many combinations of jobs at once.
 
-`partita_policies.interference` in arrays: the same model, for every combination on every GPU in
-one pass. Each job is taken to ask for the mean of what its profile has left, so a prediction is
-exact for constant profiles and an approximation for others.
+This is the model of `partita_policies.interference`, evaluated with arrays for every combination
+on every GPU in one pass. The demand of each job is the mean over the rest of its profile. A
+prediction is therefore exact for constant profiles and an approximation for others.
 
-Axes: P jobs in the pool that combinations are made of, G GPUs, A combinations for each. Jobs come
-first, so that sums over them run along whole rows: there are few of them, and many combinations.
+Axes: P jobs from which combinations are formed, G GPUs, A combinations for each GPU. Jobs are the
+first axis, so that sums over them run along whole rows: jobs are few and combinations are many.
 """
 
 from typing import NamedTuple
@@ -27,34 +27,34 @@ __all__ = ["CombinationForecast", "Pool", "forecast", "slowdowns_of"]
 Bools = NDArray[np.bool_]
 
 _EVENTS = 3
-"""Ends of jobs followed one by one; those after it are taken to go on at the speed they have."""
+"""Ends of jobs that are simulated one by one. The remaining jobs keep their speed after them."""
 _NEWTON = 4
-"""Steps at most; after three of them shares add up to less than 4e-3 too much."""
+"""Maximum number of steps. After three steps the sum of the shares is less than 4e-3 too large."""
 _ENOUGH = 3e-4
 
 
 class Pool(NamedTuple):
-    """The jobs that combinations are made of."""
+    """The jobs from which combinations are formed."""
 
     loads: Floats
     """(RESOURCES, P, G): mean use, PCIe as a share of the link."""
     limit: Floats
-    """(P, G): share of the SMs that each may use."""
+    """(P, G): share of the SMs that each job may use."""
     remaining: Floats
-    """(P, G): seconds left when alone; above zero."""
+    """(P, G): remaining seconds without co-located jobs; above zero."""
 
 
 class CombinationForecast(NamedTuple):
-    """What becomes of each combination when nothing else is started."""
+    """Predictions for each combination if no other job is started."""
 
     finish: Floats
-    """(P, G, A): seconds until each job ends; 0 for those outside."""
+    """(P, G, A): seconds until each job ends; 0 for jobs outside the combination."""
     speeds: Floats
-    """(P, G, A): seconds of its work that each job does in a second, at first."""
+    """(P, G, A): initial speed of each job, in seconds of its work per second."""
     throughput: Floats
-    """(G, A): the sum of these."""
+    """(G, A): sum of the speeds."""
     useful: Floats
-    """(G, A): share of the SMs that does work then; cache misses and idle SMs lack."""
+    """(G, A): share of the SMs that initially does work; excludes idle SMs and cache misses."""
     first: Floats
     """(G, A): seconds until the first job ends; 0 without jobs."""
 
@@ -67,9 +67,9 @@ def forecast(pool: Pool, members: Bools, sharing: Sharing) -> CombinationForecas
     pool
         The jobs.
     members
-        (P, G, A): which of them make each combination.
+        (P, G, A): whether a job belongs to a combination.
     sharing
-        How they share the GPU.
+        How the jobs share the GPU.
     """
     model = _Model(pool, sharing)
     on, active = members, members.astype(np.float32)
@@ -99,12 +99,12 @@ def forecast(pool: Pool, members: Bools, sharing: Sharing) -> CombinationForecas
 
 
 def slowdowns_of(pool: Pool, members: Bools, sharing: Sharing) -> Floats:
-    """Tell how much longer than alone each member takes while all of them run, (P, G, A)."""
+    """Return the slowdown of each member relative to running alone, (P, G, A)."""
     return _Model(pool, sharing).slowdowns(members.astype(np.float32))
 
 
 class _Model:
-    """The interference model over one pool."""
+    """The interference model of one pool."""
 
     def __init__(self, pool: Pool, sharing: Sharing) -> None:
         busy, sm, pcie, memory = (pool.loads[column] for column in (BUSY, SM, PCIE, MEMORY))
@@ -123,7 +123,7 @@ class _Model:
             self._demand = (busy * SWITCH_OVERHEAD)[..., None]
 
     def slowdowns(self, active: Floats) -> Floats:
-        """Return the slowdown of each job beside the active ones, at least 1."""
+        """Return the slowdown of each job by the active jobs, at least 1."""
         slow = _stretch(self._demand, active)
         if self._mps:
             slow = np.maximum(slow, self._least)
@@ -135,7 +135,7 @@ class _Model:
 
 
 def _stretch(demand: Floats, active: Floats) -> Floats:
-    """Share one resource of size 1 fairly; see `interference.stretches`."""
+    """Return the slowdowns from fair sharing of one resource; see `interference.stretches`."""
     asked = demand * active
     total = asked.sum(axis=0)
     if total.max(initial=0) <= 1 + _ENOUGH:
@@ -143,7 +143,7 @@ def _stretch(demand: Floats, active: Floats) -> Floats:
     k = np.zeros_like(total)
     slowed = asked
     for _ in range(_NEWTON):
-        # Newton's method for the inverse of the sum, which is nearly straight.
+        # Newton's method for the inverse of the sum, which is nearly linear.
         squares = (slowed * slowed).sum(axis=0)
         k = np.maximum(k + total * (total - 1) / np.maximum(squares, 1e-9), 0)
         slowed = asked / (1 + k * asked)

@@ -1,7 +1,8 @@
-"""What jobs ask of a GPU over time, as arrays.
+"""Resource demands of jobs over time, as arrays.
 
-A job with a profile asks for what was measured. One without is taken to keep the GPU as busy as
-its threads allow from beginning to end, the safe assumption: nothing is put beside it lightly.
+The demand of a job with a profile is the measured use. A job without a profile is assumed to keep
+the GPU as busy as its threads allow for its whole duration. This assumption is conservative: it
+makes co-location with such a job unlikely.
 """
 
 from math import isfinite
@@ -36,47 +37,48 @@ STEPS = 16
 """Equal parts into which every profile is divided."""
 RESOURCES = 4
 BUSY, SM, PCIE, MEMORY = range(RESOURCES)
-"""Columns: share of the time a kernel runs, share of the SMs, PCIe bytes per second, GiB. The four
-resources of the DqnGPU study, its GPU cores as `interference.load_of` reads them."""
+"""Columns: share of the time in which a kernel runs, share of the SMs, PCIe bytes per second, GiB.
+These are the four resources of the DqnGPU study. GPU cores are converted as by
+`interference.load_of`."""
 
 UNKNOWN_DURATION = 600.0
-"""Seconds taken for a job of unknown duration where no other job's is known. An assumption."""
+"""Seconds assumed for a job of unknown duration if the duration of no other job is known."""
 _GIB = float(1 << 30)
 
 
 class Division(NamedTuple):
-    """A profile in equal parts."""
+    """A profile divided into equal parts."""
 
     steps: Floats
-    """(STEPS, RESOURCES): what each part uses."""
+    """(STEPS, RESOURCES): use of each part."""
     rests: Floats
-    """(STEPS, RESOURCES): the mean of each part and those after it."""
+    """(STEPS, RESOURCES): mean of each part and the later parts."""
     peak: Floats
-    """(RESOURCES): the most that any part uses."""
+    """(RESOURCES): largest use of any part."""
 
 
 class Demands(NamedTuple):
-    """What the jobs of each class, N of them, ask for when they have a GPU to themselves."""
+    """Demands of N job classes without co-located jobs."""
 
     durations: Floats
     """(N): seconds."""
     limits: Floats
-    """(N): share of the SMs that each may use."""
+    """(N): share of the SMs that a job may use."""
     steps: Floats
-    """(N, STEPS, RESOURCES): what each part of it uses."""
+    """(N, STEPS, RESOURCES): use of each part."""
     rests: Floats
-    """(N, STEPS, RESOURCES): the mean of each part and those after it."""
+    """(N, STEPS, RESOURCES): mean of each part and the later parts."""
     peaks: Floats
-    """(N, RESOURCES): the most that any part uses."""
+    """(N, RESOURCES): largest use of any part."""
 
 
 class Catalogue:
-    """The demands of the jobs met in one decision, each class of them once.
+    """The demands of the jobs of one decision, one entry for each class of jobs.
 
     Parameters
     ----------
     profiles
-        Divided profiles, kept from one decision to the next; by default for this one alone.
+        Cache of divided profiles that is kept between decisions. By default a new cache.
     """
 
     def __init__(self, profiles: ProfileCache[Division] | None = None) -> None:
@@ -85,12 +87,12 @@ class Catalogue:
         self._index: dict[tuple[int, float | None, int, int], int] = {}
         self._durations: list[float | None] = []
         self._constant: list[tuple[float, float, float, float]] = []
-        """What each asks for all the time, unless it was measured."""
+        """Constant demand of each class, used unless it has a measured profile."""
         self._measured: dict[int, Division] = {}
         self._demands: Demands | None = None
 
     def index(self, job: Job | RunningJob) -> int:
-        """Return the place in `demands` of what a job asks for."""
+        """Return the index of a job's demand in `demands`, and add the demand if it is new."""
         profile, duration = job.profile, job.duration
         if profile is None:
             key = (0, duration, job.thread_percent, job.memory)
@@ -104,7 +106,7 @@ class Catalogue:
         return known
 
     def demands(self) -> Demands:
-        """Return what was indexed so far."""
+        """Return the demands indexed so far."""
         count = len(self._durations)
         if self._demands is not None and len(self._demands.durations) == count:
             return self._demands
@@ -133,12 +135,12 @@ class Catalogue:
 
 
 def divided(profile: Profile) -> Division:
-    """Divide a profile, with at least one step, into equal parts.
+    """Divide a profile with at least one step into equal parts.
 
     Raises
     ------
     ValueError
-        Some amount of it is negative or no number.
+        An amount in the profile is negative or not finite.
     """
     used = np.array(
         [(s.gpu / 100, s.core / (100 * SM_SATURATION), s.pcie, s.memory) for s in profile.steps]

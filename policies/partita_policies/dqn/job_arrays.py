@@ -1,6 +1,6 @@
-"""The jobs of each offer, running and offered, side by side in arrays.
+"""Arrays of the running and offered jobs of all offers.
 
-Axes: P jobs (those running, then those offered), G offers, A combinations of the offered jobs.
+Axes: P jobs (first running, then offered), G offers, A combinations of the offered jobs.
 """
 
 from collections.abc import Sequence
@@ -19,30 +19,30 @@ from partita_policies.types import Sharing
 __all__ = ["JobArrays", "padded", "subsets"]
 
 OVERDUE = 0.95
-"""Share of its work done by a job that runs longer than expected. An assumption."""
+"""Assumed share of the work done by a job that runs longer than expected."""
 _GIB = 1 << 30
 
 
 @cache
 def subsets(window: int) -> Bools:
-    """Return all combinations of `window` jobs, (2**window, window); nobody comes first."""
+    """Return all combinations of `window` jobs, (2**window, window), the empty one first."""
     return np.array(list(product((False, True), repeat=window)), bool)
 
 
 @cache
 def _columns(window: int) -> NDArray[np.float64]:
-    """Return the same, (window, 2**window), to be summed over."""
+    """Return the transpose of `subsets` as floats, (window, 2**window), for matrix products."""
     return subsets(window).T.astype(np.float64)
 
 
 def padded(rows: Sequence[Sequence[Any]], dtype: Any, width: int = 0) -> tuple[NDArray[Any], Bools]:
-    """Set rows side by side.
+    """Pad rows with zeros to equal length.
 
     Returns
     -------
     tuple
-        A column for each of them, (P, G), as long as the longest or `width`; where they have
-        something.
+        Table with a column for each row, (P, G), where P is the largest length or at least
+        `width`; mask of the entries that are not padding.
     """
     lengths = [len(row) for row in rows]
     there = np.arange(max(width, *lengths, 0)) < np.array(lengths)[:, None]
@@ -52,21 +52,21 @@ def padded(rows: Sequence[Sequence[Any]], dtype: Any, width: int = 0) -> tuple[N
 
 
 class JobArrays:
-    """The jobs of each offer, running and offered, side by side in arrays.
+    """Arrays of the running and offered jobs of all offers.
 
-    Only combinations that fit some offer are included; the empty one is first.
+    Contains only combinations that fit at least one offer. The empty combination is first.
     """
 
     columns: Integers
-    """(A): places of the combinations among `subsets`."""
+    """(A): indices of the combinations in `subsets`."""
     feasible: Bools
     """(G, A): whether the combination fits."""
     memory_after: Floats
-    """(G, A): share of the memory that is allocated then."""
+    """(G, A): share of the memory that is allocated with the combination."""
     chosen: Bools
-    """(those offered, G, A): who is in each combination."""
+    """(offered jobs, G, A): whether an offered job is in a combination."""
     members: Bools
-    """(P, G, A): the same, and those that run."""
+    """(P, G, A): the same for all jobs; running jobs are in every combination."""
 
     def __init__(self, offers: Sequence[Offer], demands: Demands, sharing: Sharing) -> None:
         self.demands = demands
@@ -84,7 +84,7 @@ class JobArrays:
         self._pool(elapsed, there, sharing)
 
     def keep(self, columns: Integers) -> None:
-        """Forget all combinations but these."""
+        """Remove all combinations except these."""
         self.columns = self.columns[columns]
         self.feasible, self.memory_after = self.feasible[:, columns], self.memory_after[:, columns]
         self.chosen, self.members = self.chosen[..., columns], self.members[..., columns]
@@ -103,7 +103,7 @@ class JobArrays:
         memory, slots, clients, exclusive, absent = amounts @ combinations
         left = [(offer.free.memory, offer.free.slots, offer.free.clients) for offer in offers]
         free = np.array(left, np.float64).T[..., None]
-        # A job's memory is exact as a double up to 8 PiB: FreeCapacity compares alike.
+        # Memory sizes are exact as doubles up to 8 PiB, so FreeCapacity gives the same results.
         feasible = (memory <= free[0]) & (slots <= free[1]) & (clients <= free[2]) & (absent == 0)
         feasible &= (exclusive == 0) | (combinations.sum(axis=0) == 1)
         feasible[:, 0] = True
@@ -135,10 +135,11 @@ class JobArrays:
 
 
 def _done(elapsed: Floats, slow: Floats, duration: Floats, there: Bools) -> Floats:
-    """Estimate which share of its work each running job has done.
+    """Estimate the share of its work that each running job has done.
 
-    It ran as fast as now while others that are still there ran, and as fast as alone before. Jobs
-    that have gone are not known, so after sharing with those this says too much.
+    A job is assumed to have run at its present speed while any present co-located job ran, and at
+    full speed before. Finished jobs are unknown, so the estimate is too high if the job shared the
+    GPU with them.
     """
     both = np.minimum(elapsed[:, None], elapsed[None]) * there[None]
     both[np.arange(len(both)), np.arange(len(both))] = 0

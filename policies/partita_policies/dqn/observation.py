@@ -1,9 +1,10 @@
-"""What the network is shown of an offer: images, predictions and statistics, as numbers near 1.
+"""The network's inputs for an offer: images, predictions and statistics, scaled to about 1.
 
-For each GPU a **state** (what is allocated, what waits) and, for each combination of the offered
-jobs, a **candidate** (what would then be allocated, and what the interference model says of it).
-Combination 0 is nobody: to wait. Times are in units of the mean duration of what waits and runs,
-memory in shares of the GPU, so the numbers mean the same for small and large jobs and GPUs.
+Each GPU has a **state** (its allocations and the waiting jobs). Each combination of the offered
+jobs has a **candidate** (the allocations with it and the predictions of the interference model).
+Combination 0 is empty: the GPU waits. The unit of time is the mean duration of the waiting and
+running jobs. Memory is a share of the GPU. The numbers are therefore comparable between small and
+large jobs and GPUs.
 """
 
 from collections.abc import Sequence
@@ -40,36 +41,36 @@ __all__ = [
 ]
 
 FEATURE_VERSION = 2
-"""Raised when a number below changes its meaning: a model trained before it is refused."""
+"""Incremented when a feature changes its meaning. Models with another version are rejected."""
 IMAGE_STEPS = 8
 """Equal steps of an image, from now to the predicted end of the last job of any combination."""
 _IMAGE = IMAGE_STEPS * RESOURCES
 STATE_FEATURES = _IMAGE + 22
 CANDIDATE_FEATURES = _IMAGE + 32
 DUAL_VALUE = _IMAGE + 3
-"""Where a candidate says what the work done in a second is worth, at first."""
+"""Index of the initial dual value of the work per second in a candidate."""
 
 _TOLERANCE = 1.001
 _LARGEST = 4.0
-"""Bound on every number: nothing that is shown can be far from all that was learnt."""
+"""Bound on the absolute value of every feature. It limits the distance from the training data."""
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class Observation(NamedTuple):
-    """Offers as the network sees them: G of them with A combinations each."""
+    """The network's inputs for G offers with A combinations each."""
 
     states: Floats
     """(G, STATE_FEATURES)."""
     candidates: Floats
-    """(G, A, CANDIDATE_FEATURES); 0 for combinations that no offer may choose."""
+    """(G, A, CANDIDATE_FEATURES); 0 for combinations that are legal for no offer."""
     legal: Bools
     """(G, A): which combinations may be chosen; at least one for each GPU."""
     dual_value: Floats
-    """(G, A): what the work done in a second is worth at first, at most 1 (`prices`)."""
+    """(G, A): initial dual value of the work per second, at most 1 (`prices`)."""
     units: Floats
-    """(G): seconds that stand for 1 in `states` and `candidates`."""
+    """(G): unit of time of `states` and `candidates`, in seconds."""
     bounds: Floats
-    """(G): seconds that all waiting and running work takes at least, as far as can be foreseen."""
+    """(G): predicted lower bound on the time for all waiting and running work, in seconds."""
 
 
 def observe(
@@ -81,23 +82,23 @@ def observe(
     slowdown_budget: float | None = None,
     mask: bool = True,
 ) -> Observation:
-    """Show offers as numbers.
+    """Compute the network's inputs for offers.
 
     Parameters
     ----------
     offers
         At least one.
     catalogue
-        The demands that the offers name.
+        The demands to which the offers refer.
     sharing
         How jobs share a GPU.
-    paces
-        Where the paces of sets of jobs are kept.
+    throughputs
+        Cache of the throughputs of sets of jobs.
     slowdown_budget
-        How many times longer than alone any job may be predicted to take; None: no bound.
+        Largest predicted slowdown of any job relative to running alone; None: no bound.
     mask
-        Whether combinations predicted to take longer together than in turns are forbidden, and
-        waiting on an idle GPU (always on, but for the ablation).
+        Whether to forbid combinations predicted to take longer than one job after the other, and
+        waiting on an idle GPU. Always on, except in the ablation.
     """
     arrays = JobArrays(offers, catalogue.demands(), sharing)
     predicted = forecast(arrays.pool, arrays.members, sharing)
@@ -122,14 +123,14 @@ def observe(
 
 
 def _spread(part: NDArray[Any], arrays: JobArrays) -> NDArray[Any]:
-    """Give all combinations a place, those that nobody may choose as well."""
+    """Expand an array to all combinations, with 0 for those that are not in `arrays`."""
     whole = np.zeros((len(part), 1 << arrays.offered, *part.shape[2:]), part.dtype)
     whole[:, arrays.columns] = part
     return whole
 
 
 class _Inputs(NamedTuple):
-    """All that numbers are made of."""
+    """The data from which features are computed."""
 
     arrays: JobArrays
     predicted: CombinationForecast
@@ -149,7 +150,7 @@ def _allowed(
     *,
     mask: bool,
 ) -> Bools:
-    """Tell which combinations are no worse than taking turns and within the budget."""
+    """Return which combinations take no longer than sequential runs and keep the budget."""
     count = arrays.members.sum(axis=0)
     allowed = np.ones(last.shape, bool)
     if mask:
@@ -165,7 +166,7 @@ def _allowed(
 
 
 def _turns(arrays: JobArrays, last: Floats) -> Floats:
-    """Return how long it would take to let the running ones end and then each in turn."""
+    """Return the seconds to finish the running jobs and then run the chosen ones sequentially."""
     own = arrays.pool.remaining[arrays.running :, :, None]
     return np.asarray(last[:, :1] + (own * arrays.chosen).sum(axis=0), np.float32)
 
@@ -173,18 +174,18 @@ def _turns(arrays: JobArrays, last: Floats) -> Floats:
 def _images(
     arrays: JobArrays, predicted: CombinationForecast, last: Floats, legal: Bools
 ) -> Floats:
-    """Return what is used of each resource in each step from now, (G, A, IMAGE_STEPS, 4)."""
+    """Return the use of each resource in each future step, (G, A, IMAGE_STEPS, RESOURCES)."""
     horizon = np.maximum(np.where(legal, last, 0).max(axis=-1), 1e-3)
     middle = ((np.arange(IMAGE_STEPS) + 0.5) / IMAGE_STEPS).astype(np.float32)
     at = horizon[:, None, None] * middle
     known, of = np.unique(arrays.demand, return_inverse=True)
-    # What each uses in each of its steps; the last row stands for what has ended.
+    # The use of each demand in each of its steps. The last row is for jobs that have ended.
     table = np.zeros((len(known) * STEPS + 1, RESOURCES), np.float32)
     table[:-1] = arrays.demands.steps[known].reshape(-1, RESOURCES)
     firsts = (of.reshape(arrays.demand.shape) * STEPS)[..., None, None]
     image = np.zeros((*last.shape, IMAGE_STEPS, RESOURCES), np.float32)
     jobs = zip(predicted.finish[..., None], arrays.done[..., None, None], firsts, strict=True)
-    for finish, done, first in jobs:  # one by one, for the arrays of all are large
+    for finish, done, first in jobs:  # one by one, because arrays of all jobs are large
         share = done + (1 - done) * at / np.maximum(finish, 1e-6)
         part = np.minimum((share * STEPS).astype(np.int64), STEPS - 1)
         image += table.take(np.where(at < finish, first + part, len(table) - 1), axis=0)
@@ -194,19 +195,19 @@ def _images(
 
 
 class _Backlogs(NamedTuple):
-    """Statistics of what waits, one row for each offer; seconds where not said otherwise."""
+    """Statistics of the waiting jobs for each offer, in seconds unless stated otherwise."""
 
     jobs: Floats
     work: Floats
     unit: Floats
     area: Floats
-    """Work times its share of the SMs, what runs included."""
+    """Work multiplied by its share of the SMs, including running jobs."""
     longest: Floats
     sm: Floats
     memory: Floats
     pcie: Floats
     quantiles: Floats
-    """(G, 5): of the memory a job allocates, as a share of the GPU."""
+    """(G, 5): quantiles of the memory that a job allocates, as a share of the GPU."""
 
 
 def _backlogs(offers: Sequence[Offer], arrays: JobArrays) -> _Backlogs:
@@ -234,7 +235,7 @@ def _backlogs(offers: Sequence[Offer], arrays: JobArrays) -> _Backlogs:
 
 
 def _waiting(backlog: Backlog, arrays: JobArrays) -> tuple[float, ...]:
-    """Return sums over what waits, for each GPU, and the number of GPUs last."""
+    """Return statistics of the waiting jobs, sums divided by the GPUs; the GPU count is last."""
     counts = backlog.counts
     duration, used = (
         arrays.demands.durations[backlog.demands],
@@ -322,13 +323,13 @@ def _candidates(inputs: _Inputs) -> Floats:
 
 
 def _sums(amounts: Floats, members: Floats) -> Floats:
-    """Add up amounts of jobs, (N, P, G), over the members of combinations: (N, G, A)."""
+    """Sum amounts of jobs, (N, P, G), over the members of each combination, (N, G, A)."""
     sums: Floats = amounts.transpose(2, 0, 1) @ members.swapaxes(0, 1)
     return sums.swapaxes(0, 1)
 
 
 def _side_by_side(images: Floats, columns: Sequence[NDArray[np.floating]]) -> Floats:
-    """Set an image and other numbers in a row, within bounds."""
+    """Concatenate images and other features, clipped to the bounds."""
     rows = np.empty((*images.shape[:-1], _IMAGE + len(columns)), np.float32)
     rows[..., :_IMAGE] = images
     for place, column in enumerate(columns, _IMAGE):

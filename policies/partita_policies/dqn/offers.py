@@ -1,9 +1,9 @@
-"""What is dealt to the GPUs in one decision: to each, some of the jobs that it has room for.
+"""Rounds of offers in one decision: each GPU is offered some of the jobs that fit it.
 
-A decision goes in rounds. In each, every GPU that is still active is offered the first classes of
-jobs that fit it, no job being offered to two at a time; it takes any combination of them, or
-waits and is out. Jobs of one class are told apart by nothing, so several of them join in several
-rounds. Those with the least work left choose first.
+In each round, every active GPU is offered the first job classes that fit it. No job is offered to
+two GPUs at once. A GPU takes any combination of the offered jobs, or it waits and becomes
+inactive. Jobs of one class are interchangeable, so several of them start in several rounds. GPUs
+with the least remaining work are served first.
 """
 
 from collections.abc import Hashable, Sequence
@@ -20,12 +20,12 @@ from partita_policies.types import GPU, Job, Placement, Snapshot
 __all__ = ["Backlog", "Offer", "OfferRound", "OfferedClass", "Priced"]
 
 _GONE = 1 << 62
-"""What a job of a class of which none is left asks for: more than any GPU has."""
+"""Memory demand of a class without waiting jobs: more than any GPU has."""
 _GIB = 1 << 30
 _CHUNK = 32
-"""Classes looked through at first; then thrice as many as so far, at a time."""
+"""Size of the first chunk of classes searched. Each later chunk is three times all before it."""
 _PATIENCE = 2048
-"""Classes after which a GPU makes do with those found; a GPU with none looks through all."""
+"""Classes searched for a GPU once one that fits is found. Otherwise all classes are searched."""
 _ASKED = attrgetter(
     "priority", "memory", "alone", "gpus", "slots", "clients", "cpu", "host_memory", "host_storage",
     "products", "nodes", "duration", "thread_percent",
@@ -34,13 +34,13 @@ _ASKED = attrgetter(
 
 @dataclass(slots=True, eq=False)
 class OfferedClass:
-    """Waiting jobs that ask for the same."""
+    """Waiting jobs with the same request."""
 
     demand: int
-    """Place of their demand in the catalogue."""
+    """Index of their demand in the catalogue."""
     like: Job
     waiting: list[Job] = field(default_factory=list)
-    """The next one is at the end."""
+    """The next job is last."""
 
 
 Priced = tuple[Floats, float]
@@ -48,50 +48,51 @@ Priced = tuple[Floats, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Backlog:
-    """What waits, for each GPU that shares the work."""
+    """The waiting jobs, by class."""
 
     demands: Integers
-    """Place in the catalogue, for each class."""
+    """Index in the catalogue, for each class."""
     memory: Floats
     """GiB allocated by a job, for each class."""
     alone: NDArray[np.bool_]
-    """Whether a job must have a GPU to itself, for each class."""
+    """Whether a job needs a GPU without other jobs, for each class."""
     counts: Floats
     gpus: int
+    """GPUs among which the work is divided."""
     priced: dict[tuple[float, float], Priced]
-    """What a second of the work of each demand is worth on GPUs of a memory and link, and what all
-    of it is worth: what starts in a decision changes neither, so once is enough."""
+    """Price of a second of each demand's work and total value of all work, by GPU memory and link.
+    Computed once, because the jobs started in a decision do not change them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """A GPU, who is on it, and whom it may take."""
+    """A GPU, its running jobs and the jobs offered to it."""
 
     free: FreeGPU
     running: tuple[int, ...]
-    """Demand of each job on it."""
+    """Demand of each running job."""
     elapsed: tuple[float, ...]
-    """Seconds since each of them started."""
+    """Seconds since each running job started."""
     allocated: tuple[float, ...]
-    """GiB that each of them allocates."""
+    """GiB allocated by each running job."""
     classes: tuple[int, ...]
-    """Places of the classes offered, on the board."""
+    """Indices of the offered classes in the round."""
     jobs: tuple[Job, ...]
-    """One of each of these classes."""
+    """One job of each offered class."""
     demands: tuple[int, ...]
-    """Their demands."""
+    """Demand of each offered class."""
     backlog: Backlog
 
 
 class OfferRound:
-    """The GPUs and the waiting jobs of one snapshot while they are dealt out.
+    """Offers the waiting jobs of one snapshot to its GPUs and applies the choices.
 
     Parameters
     ----------
     snapshot
-        The situation to decide on.
+        The snapshot to decide on.
     catalogue
-        Where demands are kept; several boards may share one.
+        Catalogue of demands; several rounds may share one.
     """
 
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
@@ -105,7 +106,7 @@ class OfferRound:
         self._left = np.array([len(job_class.waiting) for job_class in self._classes], np.int64)
         self._memory = np.array([job.memory for job in likes], np.int64)
         self._asked = self._memory.copy()
-        """The same, and `_GONE` where none is left."""
+        """The same, with `_GONE` for classes without waiting jobs."""
         self._alone = np.array([job.alone for job in likes], bool)
         shapes = [(job.slots, job.clients, job.alone) for job in likes]
         places = {shape: place for place, shape in enumerate(dict.fromkeys(shapes))}
@@ -119,14 +120,14 @@ class OfferRound:
         self.placements: list[Placement] = []
 
     def make_offers(self, window: int, rows: int) -> list[Offer]:
-        """Offer jobs to the active GPUs; nothing is left to decide when there are no offers.
+        """Offer jobs to the active GPUs; the decision is complete when there are no offers.
 
         Parameters
         ----------
         window
-            Classes offered to a GPU at most; fewer when there are more GPUs than jobs.
+            Maximum number of classes offered to a GPU; reduced if there are few jobs per GPU.
         rows
-            Combinations offered in all at most, as far as two classes each allow.
+            Maximum number of combinations in all offers; exceeded if two classes per GPU need it.
         """
         waiting = int(self._left.sum())
         if not waiting:
@@ -152,7 +153,7 @@ class OfferRound:
         return offers
 
     def apply(self, offers: Sequence[Offer], chosen: Sequence[Sequence[int]]) -> None:
-        """Start, for each offer, the jobs at the chosen places in it; with none, the GPU waits."""
+        """Start the jobs at the chosen indices of each offer; a GPU without any is deactivated."""
         out: set[str] = set()
         for offer, places in zip(offers, chosen, strict=True):
             started = [self._start(offer, place) for place in places]
@@ -167,7 +168,7 @@ class OfferRound:
         try:
             self._capacity.take(job, gpu_ids)
         except CapacityError:
-            # What another offer of this round took (GPUs of the node, its CPU) is wanted here too.
+            # Another offer of this round took resources (GPUs or CPU of the node) that it needs.
             return False
         job_class.waiting.pop()
         self._left[offer.classes[place]] -= 1
@@ -180,7 +181,7 @@ class OfferRound:
         return True
 
     def _held_on(self, gpu_id: str, catalogue: Catalogue) -> list[tuple[int, float, float]]:
-        """Return demand, seconds since the start and GiB allocated of each job that a GPU runs."""
+        """Return demand, seconds since the start and allocated GiB of each job on a GPU."""
         free = self._capacity[gpu_id]
         return [
             (
@@ -207,7 +208,7 @@ class OfferRound:
         return sorted(groups.values(), key=lambda job_class: -job_class.like.priority)
 
     def _with_room(self) -> list[str]:
-        """Return the active GPUs that some waiting job may still have."""
+        """Return the active GPUs with free capacity for a waiting job, and deactivate the rest."""
         least = int(self._asked[~self._alone].min(initial=_GONE))
         some_alone = bool((self._asked[self._alone] < _GONE).any())
         kept = []
@@ -220,7 +221,7 @@ class OfferRound:
         return kept
 
     def _fitting(self, gpu_id: str, asked: Integers, start: int, window: int) -> list[int]:
-        """Return the first classes of the highest priority that a GPU has room for."""
+        """Return the first classes that fit a GPU, all of the same priority."""
         free, hosts = self._capacity[gpu_id], self._capacity.hosts
         host = hosts.left(free.gpu.node) if hosts else None
         shapes = [
@@ -235,7 +236,7 @@ class OfferRound:
             fits = asked[part] <= free.memory
             if allowed is not None:
                 fits &= allowed[self._shape[part]]
-            if host:  # what a job does not ask cannot be lacking
+            if host:  # a job that requests none of a resource always fits
                 fits &= self._cpu[part] <= max(host[0], 0)
                 fits &= self._host_memory[part] <= max(host[1], 0)
                 fits &= self._host_storage[part] <= max(host[2], 0)
@@ -274,7 +275,10 @@ class OfferRound:
 
 
 def _work_left(gpu: GPU) -> float:
-    """Return the seconds of work on a GPU, those of unknown duration left out."""
+    """Return the seconds of work left on a GPU, without jobs of unknown duration.
+
+    One second is added for a busy GPU, so that idle GPUs are first.
+    """
     known = [(one.duration, one.elapsed) for one in gpu.running if one.duration is not None]
     left = sum(max(duration - elapsed, 0.0) for duration, elapsed in known)
     return left + bool(gpu.running)

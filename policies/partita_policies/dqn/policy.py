@@ -1,4 +1,4 @@
-"""The policy: offers dealt out in rounds, all GPUs judged by the network in one batch."""
+"""The policy: jobs are offered in rounds, and the network scores all GPUs in one batch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ from partita_policies.types import Parameters, Placement, Snapshot
 __all__ = ["DQN", "DQNParameters"]
 
 _ROWS = 1 << 11
-"""Combinations judged in a round: bounds the time for a thousand GPUs."""
+"""Maximum number of combinations scored in a round; it bounds the time for a thousand GPUs."""
 _MARGIN = 0.5
-"""How far outside of what was met in training a feature may be, as a share of its range there."""
+"""Tolerated distance of a feature from its training range, as a share of that range."""
 
 
 class DQNParameters(Parameters):
@@ -69,7 +69,7 @@ class DQN:
         self._profiles = ProfileCache(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Deal the jobs out until every GPU is full or waits."""
+        """Make offers until every GPU is full or waits."""
         catalogue = Catalogue(self._profiles)
         round_ = OfferRound(snapshot, catalogue)
         while offers := round_.make_offers(self._window, _ROWS):
@@ -91,7 +91,7 @@ class DQN:
         return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
 
     def _out_of_range(self, observation: Observation) -> NDArray[np.bool_]:
-        """Tell which GPUs are in a situation far from all that was met in training."""
+        """Return for which GPUs a feature of the state is far outside its training range."""
         if self._model.known is None:
             return np.zeros(len(observation.states), bool)
         least, most = self._model.known

@@ -1,17 +1,18 @@
-"""What a second of each job's work is worth, given all the work that there is.
+"""Prices of a second of each job's work, derived from all waiting and running work.
 
-The shortest time in which all work can be done, if jobs could be interrupted at will, is a linear
-programme: how long does each set of jobs that fits a GPU run? (`tests/bench/policies/optimum.py`
-solves it as a bound.) Its dual gives every job a price: by how much the makespan grows for one
-more second of the job's work. The dual value of the work that a set does in a second is at most 1,
-and exactly 1 for the sets of the shortest schedule. A job that runs well with few others has a
-high price, and a job that fills gaps has a low one.
+If jobs could be interrupted at any time, the shortest time for all work would be the solution of
+a linear programme. Its variables are the times for which each set of jobs that fits a GPU runs.
+(`tests/bench/policies/optimum.py` solves it as a bound.) The dual solution gives every job a
+price: the increase of the makespan for one more second of the job's work. The dual value of the
+work that a set does in a second is at most 1, and exactly 1 for the sets of the shortest schedule.
+A job that runs well with few others has a high price. A job that fills gaps has a low price.
 
-The programme has a constraint for each group of similar jobs and a variable for each set of them,
-so the revised simplex method solves it in a few dozen steps, each of which lets the set run that
-does the most worth at the prices so far (P. Gilmore, R. Gomory, "A Linear Programming Approach to
-the Cutting-Stock Problem", Operations Research 9, 1961). Whenever it ends, the prices are scaled
-so that no set is worth more than 1: then they bound the time from below.
+The programme has a constraint for each group of similar jobs and a variable for each set of
+groups. The revised simplex method therefore solves it in a few dozen steps. Each step adds the
+set with the highest value at the current prices (P. Gilmore, R. Gomory, "A Linear Programming
+Approach to the Cutting-Stock Problem", Operations Research 9, 1961). At the end the prices are
+scaled so that the value of no set exceeds 1. The prices are then a lower bound on the time, also
+if the method stops early.
 """
 
 from collections.abc import Hashable
@@ -29,23 +30,23 @@ from partita_policies.types import Sharing
 __all__ = ["GROUPS", "Groups", "ThroughputCache", "group", "prices"]
 
 GROUPS = 10
-"""Groups of similar jobs that are told apart: there are a thousand sets of four of them."""
+"""Maximum number of groups of similar jobs; ten groups have about a thousand sets of four jobs."""
 _TOGETHER = 4
-"""Jobs in a set at most; more of them add little (an assumption, for speed)."""
+"""Maximum number of jobs in a set. Larger sets are assumed to add little and cost time."""
 _STEPS = 100
 _BETTER = 1e-4
 _KEPT = 256
 
 
 class Groups(NamedTuple):
-    """Similar jobs taken together."""
+    """K job classes combined into N groups of similar jobs."""
 
     of: Integers
     """(K): the group of each class."""
     loads: Floats
     """(N, RESOURCES): mean use, PCIe as a share of the link."""
     limit: Floats
-    """(N): share of the SMs that each may use."""
+    """(N): share of the SMs that a job may use."""
     memory: Floats
     """(N): GiB allocated by a job."""
     work: Floats
@@ -53,14 +54,14 @@ class Groups(NamedTuple):
 
 
 def group(loads: Floats, limit: Floats, memory: Floats, work: Floats) -> Groups:
-    """Put job classes into at most `GROUPS` groups.
+    """Combine job classes into at most `GROUPS` groups.
 
     Parameters
     ----------
     loads
         (K, RESOURCES).
     limit, memory, work
-        (K): as in `Groups`, of each class.
+        (K): as in `Groups`, for each class.
     """
     classes = len(work)
     if classes <= GROUPS:
@@ -79,7 +80,7 @@ def group(loads: Floats, limit: Floats, memory: Floats, work: Floats) -> Groups:
 
 
 def _buckets(points: NDArray[np.floating], weight: Floats) -> Integers:
-    """Split at the median of the weight, always what spreads the widest, and along that axis."""
+    """Repeatedly split the part with the widest spread at its weighted median along that axis."""
     scale = np.maximum(points.max(axis=0) - points.min(axis=0), 1e-9)
     points = points / scale
     parts = [np.arange(len(points))]
@@ -107,14 +108,14 @@ def _buckets(points: NDArray[np.floating], weight: Floats) -> Integers:
 
 
 def _spread(points: NDArray[np.floating]) -> list[float]:
-    """Return how far points are apart along each axis."""
+    """Return the range of the points along each axis."""
     spread: list[float] = (points.max(axis=0) - points.min(axis=0)).tolist()
     return spread
 
 
 @cache
 def _sets(groups: int) -> Integers:
-    """Return all sets of up to `_TOGETHER` jobs of so many groups, (S, _TOGETHER); -1 is nobody."""
+    """Return all sets of up to `_TOGETHER` jobs as their groups, (S, _TOGETHER); -1 for no job."""
     rows = [
         (*members, *[-1] * (_TOGETHER - size))
         for size in range(1, _TOGETHER + 1)
@@ -124,13 +125,13 @@ def _sets(groups: int) -> Integers:
 
 
 class ThroughputCache:
-    """How fast sets of groups get on, kept from one decision to the next."""
+    """Throughputs of sets of jobs, kept between decisions."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Floats] = {}
 
     def of(self, groups: Groups, capacity: float, sharing: Sharing) -> Floats:
-        """Return the work of each group done in a second by each set that fits, (S, N).
+        """Return the work per second of each group in each set that fits, (S, N).
 
         Parameters
         ----------
@@ -139,7 +140,7 @@ class ThroughputCache:
         capacity
             GiB of the GPU.
         sharing
-            How jobs share it.
+            How jobs share the GPU.
         """
         key = (
             groups.loads.tobytes(), groups.limit.tobytes(), groups.memory.tobytes(),
@@ -158,7 +159,7 @@ def _throughputs(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
     sets = _sets(count)
     there = sets >= 0
     allocated = np.where(there, groups.memory[sets], 0).sum(axis=1)
-    # Whatever allocates more than this GPU has runs on another: it is taken to run alone.
+    # A job that needs more memory than this GPU has runs on another: it is assumed to run alone.
     fits = (allocated <= capacity * (1 + 1e-6)) | (there.sum(axis=1) == 1)
     if sharing is Sharing.EXCLUSIVE:
         fits = there.sum(axis=1) == 1
@@ -175,23 +176,23 @@ def _throughputs(groups: Groups, capacity: float, sharing: Sharing) -> Floats:
 
 
 def prices(work: Floats, throughputs: Floats) -> Floats:
-    """Price a second of the work of each group.
+    """Compute the price of a second of each group's work.
 
     Parameters
     ----------
     work
-        (N): seconds of work alone.
-    paces
-        (S, N): work of each group done in a second by each set.
+        (N): seconds of work, when each job runs alone.
+    throughputs
+        (S, N): work per second of each group in each set.
 
     Returns
     -------
     ndarray
-        (N): seconds; no set does more than 1 of worth in a second. `prices @ work` is at most the
-        time that all work takes.
+        (N): seconds. The value of the work of any set in a second is at most 1. `prices @ work`
+        is at most the time that all work takes.
     """
     count = len(work)
-    # To begin with everybody runs alone: a set of one comes first among those of its group.
+    # Initially every job runs alone: a set of one job comes first among the sets of its group.
     there = throughputs > 0
     alone = (there & (there.sum(axis=1) == 1)[:, None]).argmax(axis=0)
     inverse = np.diag(1 / throughputs[alone, np.arange(count)].astype(float))
@@ -203,7 +204,7 @@ def prices(work: Floats, throughputs: Floats) -> Floats:
         best = int(dual_value.argmax())
         if dual_value[best] - 1 > -price.min():
             entering, spends, gain = throughputs[best].astype(float), 1.0, dual_value[best] - 1
-        else:  # more of this work is done than there is: let it be so
+        else:  # enter the surplus variable of the group with the lowest price
             least = int(price.argmin())
             entering, spends, gain = np.zeros(count), 0.0, -price[least]
             entering[least] = -1.0

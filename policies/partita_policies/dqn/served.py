@@ -1,7 +1,7 @@
-"""The trained network as it is served: an ONNX file, read and run without torch.
+"""Inference with the trained network: an ONNX file, loaded and run without torch.
 
-The file says in its metadata what it was made for, so that one of another kind, of another
-version or with other inputs is refused with a sentence and never run.
+The metadata of the file contain its kind and version. A file of another kind, another version or
+with other inputs is rejected with an error message and never run.
 """
 
 import json
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "ModelError", "ModelOutputError", "ScoringModel", "open_session"]
 
 KIND = "partita-dqn"
-"""What the metadata's `kind` must be."""
+"""Required `kind` in the metadata."""
 _SHIPPED = "dqn.onnx"
 
 
 class ModelError(Exception):
-    """A model file is missing, is none, or is not made for this policy; the message names it."""
+    """A model file is missing, invalid, or of another policy; the message names the file."""
 
 
 class ModelOutputError(ArithmeticError):
-    """A model answered with something that is no number."""
+    """A model returned a value that is not a finite number."""
 
 
 def open_session(
@@ -46,13 +46,13 @@ def open_session(
     Parameters
     ----------
     path
-        The file; None for the one that comes with this package.
+        The file; None for the file included in this package.
     shipped
-        Name of that one.
+        Name of the included file.
     kind, version
-        What its metadata must say it is for.
+        Required values in the metadata.
     inputs
-        The inputs that it must have, with the size of the last axis of each; 0 for any.
+        Required inputs with the size of the last axis of each; 0 for any size.
 
     Returns
     -------
@@ -62,9 +62,9 @@ def open_session(
     Raises
     ------
     ModelError
-        It cannot be read, or is not what was expected.
+        The file cannot be read, or is not a model as required.
     """
-    import onnxruntime  # noqa: PLC0415 - a policy that is not used loads no runtime
+    import onnxruntime  # noqa: PLC0415 - loaded only if a policy uses it
 
     name = str(path) if path is not None else f"{shipped} of the package"
     try:
@@ -82,7 +82,7 @@ def open_session(
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         metadata: dict[str, str] = dict(session.get_modelmeta().custom_metadata_map)
     except Exception as error:
-        # ONNX Runtime has a class of error for each status, under RuntimeError or not.
+        # ONNX Runtime has an error class for each status; not all derive from RuntimeError.
         raise ModelError(
             f"model file {name}: it is no ONNX model ({type(error).__name__}); expected a file "
             "that `partita train` wrote"
@@ -101,27 +101,27 @@ def open_session(
 
 
 class ScoringModel:
-    """The scorer of combinations.
+    """The network that scores combinations.
 
     Parameters
     ----------
     path
-        The file; None for the one that comes with this package.
+        The file; None for the file included in this package.
 
     Raises
     ------
     ModelError
-        As `open_session` says.
+        See `open_session`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         inputs = {"states": STATE_FEATURES, "candidates": CANDIDATE_FEATURES, "legal": 0}
         self._session, metadata = open_session(path, _SHIPPED, KIND, FEATURE_VERSION, inputs)
         self.training: dict[str, Any] = json.loads(metadata.get("training", "{}"))
-        """The settings that it was trained with."""
+        """The settings of its training."""
         known = np.array(json.loads(metadata.get("known", "[]")), np.float32)
         self.known = known if known.shape == (2, STATE_FEATURES) else None
-        """(2, STATE_FEATURES): least and most of each feature in training; None if not said."""
+        """(2, STATE_FEATURES): range of each feature in training; None if not in the metadata."""
 
     def estimates(self, observation: Observation) -> Floats:
         """Return the estimated return of each combination of each offer, (G, A); 0 where not legal.
@@ -129,7 +129,7 @@ class ScoringModel:
         Raises
         ------
         ModelOutputError
-            One of a legal combination is not a number.
+            The estimate of a legal combination is not a finite number.
         """
         places = np.flatnonzero(observation.legal.any(axis=0))
         legal, candidates = observation.legal[:, places], observation.candidates[:, places]

@@ -1,4 +1,4 @@
-"""What the work of each offer's jobs is worth, by all that waits and runs."""
+"""Values of the work of each offer's jobs, derived from all waiting and running work."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,16 +17,16 @@ _UNPRICED = np.float32(-1)
 
 
 class WorkValues(NamedTuple):
-    """What work is worth."""
+    """Prices of jobs' work and the total value of the remaining work."""
 
     price: Floats
-    """(P, G): of a second of each job's work."""
+    """(P, G): price of a second of each job's work."""
     bound: Floats
-    """(G): what all that is left is worth, seconds."""
+    """(G): total value of the remaining work, in seconds."""
 
 
 class _Work(NamedTuple):
-    """All the work that one GPU has before it."""
+    """The waiting and running work per GPU."""
 
     demands: Integers
     seconds: Floats
@@ -37,16 +37,16 @@ class _Work(NamedTuple):
 def values_of(
     offers: Sequence[Offer], arrays: JobArrays, sharing: Sharing, throughputs: ThroughputCache
 ) -> WorkValues:
-    """Price the work of each offer's jobs, by all that waits and what runs on the GPUs offered to.
+    """Compute the prices of each offer's jobs from all waiting jobs and the offers' running jobs.
 
     Parameters
     ----------
-    offers, seats
-        The offers, and their jobs side by side.
+    offers, arrays
+        The offers and the arrays of their jobs.
     sharing
         How jobs share a GPU.
-    paces
-        Where the paces of sets of jobs are kept.
+    throughputs
+        Cache of the throughputs of sets of jobs.
     """
     alike: dict[tuple[int, float, float], list[int]] = {}
     gpus = zip(offers, arrays.capacity.tolist(), arrays.link.tolist(), strict=True)
@@ -59,7 +59,7 @@ def values_of(
         priced = offers[rows[0]].backlog.priced
         demand = arrays.demand[:, rows]
         known = priced.get((capacity, link))
-        # A GPU that had no room before may be offered now, with jobs on it that nobody else runs.
+        # A GPU without an offer before may have one now and run jobs that have no price yet.
         if known is None or bool((known[0][demand] == _UNPRICED).any()):
             work = _work([offers[row] for row in rows], arrays, rows, capacity)
             groups, of = _grouped(work, arrays.demands, link)
@@ -72,11 +72,11 @@ def values_of(
 
 
 def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Integers]:
-    """Put the work into groups; return them, and the group of each demand, -1 for no work."""
+    """Return the groups of the work and the group of each demand, -1 for no work."""
     known, of = np.unique(work.demands, return_inverse=True)
     total = np.bincount(of, work.seconds)
     allocated = np.bincount(of, work.seconds * work.memory) / total
-    # Prices need not be unique: those found must not hang on the order of the jobs.
+    # Prices need not be unique. Sorting makes them independent of the order of the jobs.
     order = np.lexsort((total, allocated, *demands.rests[known, 0].T))
     known, total, allocated = known[order], total[order], allocated[order]
     loads = demands.rests[known, 0]
@@ -91,7 +91,7 @@ def _grouped(work: _Work, demands: Demands, link: float) -> tuple[Groups, Intege
 def _work(
     offers: Sequence[Offer], arrays: JobArrays, rows: Sequence[int], capacity: float
 ) -> _Work:
-    """Return what waits, for each GPU, and what runs on those offered to, in the mean."""
+    """Return the waiting work per GPU and the mean running work of the GPUs with offers."""
     backlog, r = offers[0].backlog, arrays.running
     there = arrays.there[:r, rows].T
     left = arrays.pool.remaining[:r, rows].T[there] / len(rows)

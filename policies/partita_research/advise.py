@@ -1,14 +1,15 @@
-"""Which applications to put together on a GPU, which to keep apart, and how many at once.
+"""Recommends which applications should share a GPU, which should not, and how many jobs at once.
 
-The tool that "Analyzing GPU Performance on Containers" (Son, Kim, Han) asks for in its section
-3.4: from what applications use it says beforehand whether sharing by MPS pays, for it does where
-the GPU has room, and costs dearly where the caches are saturated.
+"Analyzing GPU Performance on Containers" (Son, Kim, Han) asks for this tool in its section 3.4:
+it predicts from the resource use of applications whether sharing by MPS pays off. Sharing pays
+off if the GPU has free capacity, and costs much time if the caches are saturated.
 
-Predictions are those of `partita_policies.interference`, for jobs that are always there, each at
-any point of its run: the speed-up is the work done in a second, where one job after the other
-does 1. What a profile does not tell is assumed, and the range tells what that may cost: it goes
-from all as sensitive to the cache as the study's sensitive kernel to all as insensitive as its
-other one (and, where no SM occupancy was measured, to kernels that leave all threads free).
+`partita_policies.interference` makes the predictions. The jobs are assumed to run all the time,
+each at an arbitrary point of its run. The speed-up is the work done in a second, relative to
+running the jobs one after the other. Values that a profile does not contain are assumed, and the
+range shows their effect. It extends from all jobs as sensitive to the cache as the study's
+sensitive kernel to all as insensitive as its other kernel (and, if no SM occupancy was measured,
+to kernels that leave all threads free).
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,35 +40,37 @@ __all__ = [
 SENSITIVE, INSENSITIVE = 1.0, 0.11
 """Cache sensitivities of the two kernels of the study's Table 1 (the second one is fitted)."""
 WORTHWHILE = 1.05
-"""Speed-up from which sharing is worth it: an assumption, what one would notice."""
+"""Speed-up from which sharing is recommended: an assumption, a gain that users would notice."""
 _NEARLY = 0.98
-"""A smaller group that reaches so much of a larger one's speed-up is better: less can go wrong."""
+"""A smaller group that reaches this share of a larger group's speed-up is preferred, since it has
+fewer risks."""
 _SAMPLES = 96
-"""Alignments of the runs that a prediction is the mean of."""
+"""Number of alignments of the runs over which a prediction is averaged."""
 _BEAM = 6
 MOST_COLOCATED = 4
-"""Jobs of the groups that are looked through: larger ones are alike, and seldom there together."""
+"""Largest size of the groups that are searched. Larger groups behave alike, and their jobs rarely
+run at the same time."""
 
 
 class Recommendation(StrEnum):
-    """What to do with a group."""
+    """Recommendation for a group."""
 
     TOGETHER = "Together"
-    """By MPS it does more work in a second than one after the other."""
+    """Under MPS the group does more work in a second than its jobs one after the other."""
     BY_TURNS = "TimeSlicing"
-    """By MPS it does not, but time slicing does: it fills the pauses, and spares the caches."""
+    """Time slicing is faster, MPS is not. Time slicing fills pauses without sharing the caches."""
     NO_GAIN = "NoGain"
-    """It does about as much as one after the other: apart is simpler."""
+    """The group is about as fast as its jobs one after the other, which is simpler."""
     APART = "Apart"
-    """It does less."""
+    """The group is slower than its jobs one after the other."""
     UNKNOWN = "Unknown"
-    """It cannot be said without a measured SM occupancy."""
+    """A recommendation requires a measured SM occupancy."""
     NO_ROOM = "NoRoom"
-    """Its memory, or its number of jobs, is more than the GPU takes."""
+    """The GPU has too little memory, or permits too few jobs."""
 
 
 class Strain(StrEnum):
-    """What slows a group down the most."""
+    """The resource that slows a group down the most."""
 
     NOTHING = "Nothing"
     SM = "SM"
@@ -81,39 +84,39 @@ class Subject:
     """An application to advise on."""
 
     profile: Profile
-    """With at least one step."""
+    """Has at least one step."""
     memory: int
-    """Bytes that each of its jobs allocates."""
+    """Bytes allocated for each of its jobs."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the application."""
         return self.profile.application
 
     @property
     def measured(self) -> bool:
-        """Whether its SM occupancy is known."""
+        """Whether the profile contains the SM occupancy."""
         return any(step.core for step in self.profile.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some jobs on one GPU, and what to expect of it."""
+    """Several jobs on one GPU, and the prediction for them."""
 
     names: tuple[str, ...]
-    """Their applications, ascending; one may be there several times."""
+    """Applications in ascending order; a name occurs once for each job."""
     verdict: Recommendation
     memory: int
-    """Bytes allocated, all together."""
+    """Bytes allocated in total."""
     speedup: float = 1.0
-    """Work in a second under MPS; one job after the other does 1."""
+    """Work in a second under MPS, relative to one job after the other."""
     low: float = 1.0
     high: float = 1.0
-    """The ends of its range: all sensitive to the cache, all insensitive."""
+    """Ends of the range of the speed-up: all sensitive to the cache, all insensitive."""
     slicing: float = 1.0
-    """The same under time slicing."""
+    """The speed-up under time slicing."""
     slowdowns: tuple[float, ...] = ()
-    """Of each under MPS, in terms of its time alone."""
+    """Run time of each job under MPS, relative to its run time alone."""
     strain: Strain = Strain.NOTHING
 
     @property
@@ -126,49 +129,49 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How many jobs of one application to run at once."""
+    """Recommended number of jobs of one application at once."""
 
     name: str
     best: int
     speedup: float
     slowdown: float
     fitting: int
-    """How many fit, if it were for room alone."""
+    """Number of jobs that fit on the GPU."""
     strain: Strain
-    """What keeps more from being better; `MEMORY` for room."""
+    """The resource that prevents a gain from more jobs; `MEMORY` if no more fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """All there is to say for one GPU."""
+    """Recommendations for one GPU."""
 
     gpu: GPU
     subjects: tuple[Subject, ...]
     copies: tuple[Copies, ...]
-    """One for each application that fits at all."""
+    """One entry for each application that fits on the GPU."""
     pairs: tuple[Group, ...]
-    """All of them, the best first."""
+    """All pairs, the best first."""
     colocations: tuple[Group, ...]
-    """For each application the best group with it of at most `MOST_COLOCATED` jobs; none for
-    those that are best alone."""
+    """For each application, the best group that contains it, of at most `MOST_COLOCATED` jobs;
+    applications that run best alone have no entry."""
 
 
 def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) -> Advice:
-    """Advise on applications for one GPU.
+    """Recommend how applications should share one GPU.
 
     Parameters
     ----------
     subjects
-        Applications of different names.
+        Applications with distinct names.
     gpu
-        What may be allocated on it, its bandwidth and how many jobs it takes.
+        The GPU: its allocatable memory, its bandwidth and its maximum number of jobs are used.
     most
-        Jobs at once at the most; by default what the GPU takes.
+        Maximum number of jobs at once; by default that of the GPU.
 
     Raises
     ------
     ValueError
-        Two applications have one name, or a profile has no steps.
+        Two applications have the same name, or a profile has no steps.
     """
     names = [subject.name for subject in subjects]
     if len(set(names)) < len(names):
@@ -198,7 +201,7 @@ def _rank(group: Group) -> tuple[int, float, tuple[str, ...]]:
 
 
 class _Bench:
-    """Predicts groups of some applications on one GPU."""
+    """Predicts the performance of groups of applications on one GPU."""
 
     def __init__(self, subjects: Sequence[Subject], gpu: GPU, limit: int) -> None:
         self.subjects = subjects
@@ -208,7 +211,7 @@ class _Bench:
         self._known: dict[tuple[int, ...], list[float]] = {}
 
     def group(self, members: tuple[int, ...]) -> Group:
-        """Return all there is to say of a group, its members ascending."""
+        """Return the prediction for a group; members are in ascending order."""
         subjects = [self.subjects[one] for one in members]
         names = tuple(subject.name for subject in subjects)
         memory = sum(subject.memory for subject in subjects)
@@ -238,7 +241,7 @@ class _Bench:
         )
 
     def copies(self, one: int) -> Copies | None:
-        """Return how many of one application to run at once; None when not even one fits."""
+        """Return the best number of jobs of one application; None if not even one fits."""
         fitting = 0
         while fitting < self._limit and self._fits((one,) * (fitting + 1)):
             fitting += 1
@@ -255,7 +258,7 @@ class _Bench:
         return Copies(self.subjects[one].name, best, speedups[best - 1], slower, fitting, strain)
 
     def best_colocation(self, one: int) -> Group:
-        """Return the group with one application that does the most work in a second."""
+        """Return the group containing one application that does the most work in a second."""
         best: tuple[int, ...] = (one,)
         best_speedup, level = 1.0, [best]
         while level:
@@ -292,7 +295,7 @@ class _Bench:
 
 
 class _Course:
-    """The run of an application alone: what it asks for from 0, its beginning, to 1, its end."""
+    """Load of an application over its run alone, from 0 (start) to 1 (end)."""
 
     def __init__(self, phases: Sequence[LoadPhase]) -> None:
         self._phases = phases
@@ -303,18 +306,18 @@ class _Course:
 
     @cached_property
     def mean(self) -> Load:
-        """What it asks for on average."""
+        """Mean load."""
         return mean_load(self._phases)
 
     def at(self, share: float) -> Load:
-        """Return what it asks for at a point of its run."""
+        """Return the load at a point of the run."""
         for end, phase in zip(self._ends, self._phases, strict=True):
             if share < end:
                 return phase.load
         return self._phases[-1].load
 
     def with_cache(self, cache: float, *, free: bool = False) -> "_Course":
-        """Return the same with another cache sensitivity, and with hardly a thread in use."""
+        """Return a copy with another cache sensitivity and, if `free`, without SM load."""
         return _Course(
             [
                 replace(
@@ -327,7 +330,7 @@ class _Course:
 
 
 def _means(runs: Sequence[_Course], sharing: Sharing) -> list[float]:
-    """Return the mean slowdown of each, over evenly spread alignments of their runs."""
+    """Return the mean slowdown of each run over evenly spread alignments of the runs."""
     totals = [0.0] * len(runs)
     steps = [sqrt(prime) for prime in _primes(len(runs))]
     for sample in range(_SAMPLES):
@@ -338,7 +341,7 @@ def _means(runs: Sequence[_Course], sharing: Sharing) -> list[float]:
 
 
 def _primes(count: int) -> Iterator[int]:
-    """Yield the first primes: their roots have no common measure, so no alignment is favoured."""
+    """Yield the first primes. Ratios of their square roots are irrational: no alignment repeats."""
     found: list[int] = []
     number = 2
     while len(found) < count:
@@ -363,7 +366,7 @@ def _verdict(speedup: float, high: float, slicing: float, *, known: bool) -> Rec
 
 
 def _strain(loads: Sequence[Load]) -> Strain:
-    """Return what adds the most to the time of a group, by its mean loads."""
+    """Return the resource that adds the most to the run time of a group with these mean loads."""
     by_sm = sum(stretches([load.sm for load in loads])) - len(loads)
     by_link = sum(stretches([load.pcie for load in loads])) - len(loads)
     by_cache = sum(slowdowns(loads, Sharing.MPS)) - len(loads) - by_sm - by_link
@@ -374,4 +377,4 @@ def _strain(loads: Sequence[Load]) -> Strain:
 
 
 _NOTICED = 0.01
-"""Mean slowdown from which something strains a group."""
+"""Mean slowdown above which a resource counts as limiting a group."""

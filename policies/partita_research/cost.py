@@ -1,4 +1,4 @@
-"""What the same jobs cost under different policies, at the prices of instances with a GPU.
+"""Compares the cost of the same jobs under different policies, at prices of GPU instances.
 
 A policy that never shares a GPU pays for a whole instance. A policy that shares GPUs may rent a
 part of a larger instance and pay for that part only. J. Oh compares costs in this way in "A Job
@@ -40,7 +40,7 @@ __all__ = [
 
 _HOUR = 3600.0
 _TOUCH = 1e-6
-"""Seconds by which two jobs may overlap without sharing: rounding."""
+"""Seconds by which two jobs may overlap without counting as sharing: rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ class Instance:
     dollars: float
     """Per hour."""
     source: str
-    """Where the price is from."""
+    """Source of the price."""
     gpu: str = ""
-    """Its GPU product; empty when not stated."""
+    """GPU product; empty if not stated."""
     gpu_memory: float | None = None
-    """GB of each of its GPUs."""
+    """GB of each GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedRental:
-    """Compares a part of a shared instance with a whole smaller one."""
+    """A part of a shared instance, compared with a whole smaller instance."""
 
     name: str
     alone: Instance
     shared: Instance
     sharers: int
-    """How many share the instance; each pays an equal part."""
+    """Number of tenants of the instance; each pays an equal part."""
     source: str = ""
 
     @property
@@ -90,17 +90,17 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What the jobs cost under one policy."""
+    """Cost of the jobs under one policy."""
 
     policy: str
     seconds: float
     """Makespan."""
     whole: bool
-    """Whether all jobs finished; otherwise the costs are those of fewer jobs."""
+    """Whether all jobs finished; if not, the costs are those of fewer jobs."""
     shares: bool
     """Whether jobs shared a GPU."""
     dollars: Mapping[str, float]
-    """By instance, if whole instances are rented."""
+    """Cost if whole instances are rented, by instance."""
     rentals: Mapping[str, float]
     """By the name of the `SharedRental`."""
 
@@ -111,7 +111,7 @@ def read_prices(path: Path) -> Prices:
     Raises
     ------
     InputError
-        Something in it is wrong: file, line, and what was expected.
+        The content is invalid; the message has the file, the line and what was expected.
     """
     return _prices(read(path))
 
@@ -124,12 +124,12 @@ def published_prices() -> Prices:
 
 
 def saving(dollars: float, reference: float) -> float:
-    """Return how much less this is than a reference, percent; negative if it is more."""
+    """Return by how many percent a cost is below a reference; negative if it is above."""
     return 100 * (1 - dollars / reference) if reference else 0.0
 
 
 def bill(policy: str, results: Sequence[Result], prices: Prices) -> Bill:
-    """Price the mean of some simulations of a workload under one policy.
+    """Return the cost of the mean of several simulations of a workload under one policy.
 
     For each simulated GPU a GPU is rented for the whole makespan: on whole instances, or as a part
     of a shared instance.
@@ -167,7 +167,7 @@ def shares(result: Result) -> bool:
 
 
 def _rent(instance: Instance, gpus: int) -> float:
-    """Return dollars per hour for so many GPUs, on whole instances."""
+    """Return dollars per hour for this number of GPUs on whole instances."""
     return instance.dollars * -(-gpus // instance.gpus)
 
 

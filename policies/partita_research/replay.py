@@ -1,7 +1,7 @@
-"""Recorded decisions under other policies: what they would have done with the same snapshots.
+"""Compares recorded decisions with those of other policies on the same snapshots.
 
-Each snapshot is asked on its own: what a policy starts in one does not change the next, which is
-the one that was recorded. For what would have followed, see `partita_research.simulator`.
+Each snapshot is evaluated independently: a job that a policy starts in one snapshot does not
+change the next one. To simulate the consequences, use `partita_research.simulator`.
 """
 
 from collections import Counter
@@ -22,18 +22,18 @@ __all__ = ["Change", "Difference", "Replay", "changes_of", "same"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a policy would have done with one job instead."""
+    """A job for which a policy decides differently from the recording."""
 
     job: str
-    """The job's name."""
+    """Name of the job."""
     done: tuple[str, ...]
-    """The GPUs on which it was started; none when it was left to wait."""
+    """GPUs on which the job was started; empty if it had to wait."""
     instead: tuple[str, ...]
-    """The GPUs on which the policy would have started it; none when it would have let it wait."""
+    """GPUs on which the policy would have started the job; empty if the job would have waited."""
 
     @property
     def kind(self) -> str:
-        """Whether it starts `earlier`, `later`, `elsewhere` or beside `others`."""
+        """Whether the job starts `earlier`, `later`, `elsewhere` or beside `others`."""
         if not self.done:
             return "earlier"
         if not self.instead:
@@ -56,7 +56,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that would have been another one."""
+    """A recorded decision from which the policy differs."""
 
     file: str
     line: int
@@ -68,16 +68,17 @@ class Difference:
 
 @dataclass(slots=True)
 class Replay:
-    """One policy, asked about recorded snapshots one after another.
+    """The decisions of one policy on recorded snapshots.
 
     Attributes
     ----------
     same
-        Decisions that would have been the same.
+        Number of decisions that are equal to the recorded ones.
     failures
-        Where it raised or broke a rule of the guard, and how.
+        File, line and reason for each snapshot on which the policy raised an exception or broke
+        a rule of the guard.
     seconds
-        What each decision took.
+        Latency of each decision.
     """
 
     name: str
@@ -87,10 +88,10 @@ class Replay:
     failures: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     started: int = 0
-    """Jobs it would have started."""
+    """Number of jobs that the policy would have started."""
 
     def ask(self, recorded: Recorded) -> None:
-        """Ask about one snapshot, and compare the answer with what was done."""
+        """Run the policy on one snapshot and compare its decision with the recorded one."""
         snapshot, where = recorded.snapshot, f"{recorded.file}:{recorded.line}"
         began = perf_counter()
         try:
@@ -122,20 +123,20 @@ class Replay:
 
     @property
     def mean_seconds(self) -> float:
-        """Mean of the decision times."""
+        """Mean decision latency."""
         return fmean(self.seconds) if self.seconds else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the decision time that this share of the decisions did not exceed, seconds."""
+        """Return the decision latency that this share of the decisions did not exceed, seconds."""
         ordered = sorted(self.seconds)
         return ordered[max(ceil(share * len(ordered)), 1) - 1] if ordered else 0.0
 
 
 def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]) -> bool:
-    """Tell whether two decisions come to the same.
+    """Return whether two decisions are equivalent.
 
-    They do when the same jobs start beside the same jobs: which of several GPUs of one node it is
-    that are alike and hold the same allocations makes no difference.
+    They are if the same jobs start beside the same jobs. GPUs of one node that are of one kind and
+    have the same allocations are interchangeable.
     """
     return _colocation(snapshot, done) == _colocation(snapshot, other)
 
@@ -143,7 +144,7 @@ def same(snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placemen
 def changes_of(
     snapshot: Snapshot, done: Sequence[Placement], other: Sequence[Placement]
 ) -> tuple[Change, ...]:
-    """List the jobs that would have fared otherwise, in the order of the queue."""
+    """Return the jobs for which two decisions differ, in queue order."""
     before, after = _colocation(snapshot, done), _colocation(snapshot, other)
     gpus, instead = ({p.job: p.gpus for p in placements} for placements in (done, other))
     return tuple(
@@ -154,7 +155,7 @@ def changes_of(
 
 
 def _colocation(snapshot: Snapshot, placements: Sequence[Placement]) -> dict[str, object]:
-    """Return, for each job that starts, what its GPUs are and who else is on them."""
+    """Return the kinds of GPU of each job that starts, and the jobs that start on them."""
     beside: dict[str, set[str]] = {}
     for placement in placements:
         for gpu in placement.gpus:

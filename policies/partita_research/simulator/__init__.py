@@ -1,4 +1,4 @@
-"""Simulates jobs on shared GPUs under a policy: no Kubernetes, no GPU, no clock.
+"""Simulates jobs on shared GPUs under a policy, without Kubernetes, GPUs or a clock.
 
 from partita_policies import GPU, create
 from partita_research.simulator import simulate, task_of

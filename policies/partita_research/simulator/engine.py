@@ -1,13 +1,13 @@
-"""The simulation: events in, decisions out.
+"""Discrete-event simulation of jobs on GPUs.
 
-Time jumps from event to event: a job arrives, a run goes on to a part of its profile in which it
-asks for something else, ends, or is killed. Only those change what shares a GPU, and only then
-are the paces there computed anew, by `partita_policies.interference` with what the applications
-really are. All events of one instant are handled before the policy is asked.
+Time advances from event to event: a job arrives, or a run reaches a part of its profile with
+another load, ends, or is killed. Only these events change the load of a GPU, so the paces of its
+runs are recomputed only then, by `partita_policies.interference` from the true behaviour of the
+applications. All simultaneous events are handled before the next decision of the policy.
 
-Memory. Under MPS an allocation is a limit: a job that asks for more is killed, it alone. Without
-limits, when the jobs of a GPU ask for more than it has, the one that asked last is killed. Either
-comes back with its allocation grown by `GROWTH_PERCENT` and starts from nothing.
+Memory. Under MPS an allocation is a limit: only the job that requests more is killed. Without
+limits, if the jobs of a GPU request more than its memory, the job that requested last is killed. A
+killed job returns to the queue with its allocation grown by `GROWTH_PERCENT`, and starts over.
 """
 
 from bisect import insort
@@ -29,9 +29,9 @@ from partita_research.simulator.tasks import MIB, Task, check_tasks
 __all__ = ["GROWTH_PERCENT", "Simulation", "simulate"]
 
 GROWTH_PERCENT = 50
-"""Growth of an allocation after it was too small: the operator's default `growthPercent`."""
+"""Growth of an allocation that was too small: the operator's default `growthPercent`."""
 _INSTANT = 1e-6
-"""Seconds within which events count as simultaneous: rounding must not tear them apart."""
+"""Seconds within which events count as simultaneous, so that rounding does not separate them."""
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
 _FIELDS = tuple(field.name for field in fields(Job))
 _BYPASSES = _FIELDS.index("bypasses")
@@ -39,26 +39,26 @@ _VALUES = attrgetter(*_FIELDS)
 
 
 class Simulation:
-    """Jobs on GPUs, stopped wherever there is something to decide.
+    """A simulation of jobs on GPUs that stops at every decision.
 
     Parameters
     ----------
     tasks
-        The jobs; of equal priority and arrival, the first is the older one.
+        The jobs. With equal priority and arrival, the first one is the oldest.
     gpus
-        The GPUs; they start empty, whatever is allocated on them.
+        The GPUs. They start empty: their `running` is ignored.
     sharing
         How jobs share a GPU.
     speeds
-        How fast each GPU product is, in terms of the one on which durations hold; 1 for those
-        that are not named.
+        Speed of each GPU product, relative to the product to which durations refer; 1 by default.
     nodes
-        CPU and memory of the nodes; those of others are not counted.
+        CPU and memory of nodes; those of nodes that are not listed are not checked.
 
     Raises
     ------
     ValueError
-        Two jobs or GPUs have the same id, or an arrival or a speed is no number above 0.
+        Two jobs or GPUs have the same id, an arrival is not a number of at least 0, or a speed is
+        not a number above 0.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Simulation:
         self.now = 0.0
         """Seconds since the start."""
         self.over = False
-        """Whether nothing more will happen."""
+        """Whether the simulation has ended."""
         self.rejected = 0
-        """Placements that broke a limit."""
+        """Number of placements that exceeded a limit."""
         self.decisions = 0
         self._sharing = sharing
         self._tasks = {task.job.id: task for task in tasks}
@@ -103,7 +103,7 @@ class Simulation:
 
     @property
     def work_done(self) -> float:
-        """Seconds of work done so far, each job's counted as if alone; a kill takes its back."""
+        """Seconds of work done so far, measured as run time alone; a kill discards its work."""
         return self._work_finished + sum(run.progress(self.now) for run in self._runs.values())
 
     @property
@@ -112,13 +112,13 @@ class Simulation:
         return sum(task.truth.duration for task in self._tasks.values())
 
     def next_decision(self) -> Snapshot | None:
-        """Go on until there is something to decide.
+        """Simulate until the next decision.
 
         Returns
         -------
         Snapshot or None
-            Some jobs wait, and one of them has arrived or something was freed since the last
-            decision; None when all is over.
+            A snapshot with waiting jobs: since the last decision, a job arrived or resources were
+            released. None at the end of the simulation.
         """
         while not (self._news and self._waiting):
             if not self._advance():
@@ -133,7 +133,7 @@ class Simulation:
         )
 
     def apply(self, placements: Sequence[Placement]) -> None:
-        """Start jobs where the policy wants them; one that has no room there is not started."""
+        """Start jobs according to placements; reject placements that do not fit."""
         started: list[Run] = []
         waiting = {job.id: job for job in self._waiting}
         for placement in placements:
@@ -151,12 +151,12 @@ class Simulation:
         self._set_paces(changed)
 
     def result(self, seconds: Sequence[float] = ()) -> Result:
-        """Return what has come of it so far.
+        """Return the result so far.
 
         Parameters
         ----------
         seconds
-            How long each decision took.
+            Latency of each decision.
         """
         last = {attempt.job: attempt for attempt in self._attempts}
         counts: dict[str, int] = {}
@@ -177,7 +177,7 @@ class Simulation:
         )
 
     def _advance(self) -> bool:
-        """Handle all that happens at the next instant; say whether anything did."""
+        """Handle the events of the next instant; return whether there were any."""
         calendar, arrivals = self._calendar, self._arrivals
         while calendar and calendar[0][2].version != calendar[0][1]:
             heappop(calendar)
@@ -222,7 +222,7 @@ class Simulation:
         self._news = True
 
     def _leave_queue(self, started: set[str]) -> None:
-        """Take jobs out of the queue; those that stood before one of them were passed over."""
+        """Remove started jobs from the queue; count a bypass for each job ahead of one of them."""
         left: list[Job] = []
         ahead = len(started)
         for job in self._waiting:
@@ -253,7 +253,7 @@ class Simulation:
         self._news = True
 
     def _grant_memory(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
-        """Give runs the memory that they ask for, one after the other, or kill them."""
+        """Grant the memory requests of runs in order; kill the runs whose request is refused."""
         limited = self._sharing is Sharing.MPS
         for run in asking:
             limit = run.limit if limited else None
@@ -278,7 +278,7 @@ class Simulation:
         self._queue(replace(job, memory=min(grown, most)))
 
     def _set_paces(self, changed: Iterable[Device]) -> None:
-        """Set the paces on GPUs where something changed, and the events that follow."""
+        """Recompute the paces on changed GPUs, and schedule their next events."""
         touched = dict.fromkeys(changed)
         for device in list(touched):
             device.set_paces(self.now, self._sharing)
@@ -316,9 +316,9 @@ def simulate(
     speeds: Mapping[str, float] = _EQUAL_SPEED,
     nodes: Sequence[Node] = (),
 ) -> Result:
-    """Run jobs on GPUs under a policy until nothing more happens.
+    """Simulate jobs on GPUs under a policy to the end.
 
-    Parameters and errors are those of `Simulation`; what the policy raises is passed on.
+    Parameters and errors are those of `Simulation`. Exceptions of the policy propagate.
     """
     simulation = Simulation(tasks, gpus, sharing=sharing, speeds=speeds, nodes=nodes)
     seconds: list[float] = []
@@ -338,6 +338,6 @@ def _speed(gpu: GPU, speeds: Mapping[str, float]) -> float:
 
 
 def _bypassed(job: Job) -> Job:
-    values = list(_VALUES(job))  # `replace` takes thrice as long
+    values = list(_VALUES(job))  # `replace` takes three times as long
     values[_BYPASSES] += 1
     return Job(*values)

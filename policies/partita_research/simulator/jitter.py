@@ -1,4 +1,4 @@
-"""Makes a workload less certain: measured profiles err, runs differ, the order is another."""
+"""Adds noise to a workload: profiles deviate from the truth, runs vary, the order is shuffled."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,34 +10,34 @@ from partita_research.simulator.tasks import Application, Task, allocation_for
 __all__ = ["MEMORY_SHARE", "STEADY_SHARE", "jitter"]
 
 STEADY_SHARE = 0.25
-"""Part of the noise by which runs differ from each other. An assumption: a program with one input
-repeats well; what was measured once, and on another day, may be further off."""
+"""Share of the noise that applies to runs. An assumption: runs of a program with one input vary
+little, and a single measurement on another day can deviate more."""
 MEMORY_SHARE = 0.1
-"""Part of the noise by which memory differs. An assumption: what a program allocates follows from
-its input, and is read off exactly."""
+"""Share of the noise that applies to memory. An assumption: the input of a program determines its
+allocations, and they are measured exactly."""
 
 
 def jitter(tasks: Sequence[Task], seed: int, noise: float = 0.2, *, largest: int = 0) -> list[Task]:
-    """Return a workload like another one.
+    """Return a variation of a workload.
 
     Parameters
     ----------
     tasks
-        The workload. A request that the operator derives from the profile is derived again; a
-        stated request stays.
+        The workload. A memory request that the operator derives from the profile is derived
+        again; a stated request is kept.
     seed
         The same seed gives the same workload.
     noise
-        How far the figures of the one profile that policies see of an application may be from
-        the truth, as a share (uniform); its steps err on their own by the same again. Memory and
-        the runs themselves differ by less.
+        Largest relative error (uniform) of the profile of an application; each application has one
+        profile. Each of its steps has a further error of the same size. Memory and the runs vary
+        by less.
     largest
-        Bytes of the largest GPU: nobody comes to ask for more who did not before; 0 for unknown.
+        Bytes of the largest GPU; 0 if unknown. Noise does not raise memory above it.
 
     Returns
     -------
     list of Task
-        The jobs in another order; they arrive at the same times.
+        The jobs in another order, with the same arrival times.
 
     Raises
     ------

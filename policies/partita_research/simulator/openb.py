@@ -1,12 +1,13 @@
-"""Reads the openb traces: the GPU nodes of a production cluster, and tasks that share GPUs.
+"""Reads the openb traces: GPU nodes of a production cluster, and tasks that share GPUs.
 
 The format is that of Alibaba's cluster-trace-gpu-v2023 (https://github.com/alibaba/clusterdata,
 and `data/README.md` of https://github.com/hkust-adsl/kubernetes-scheduler-simulator): CPU in
 thousandths, memory in MiB, a GPU in thousandths of itself (`gpu_milli`), times in seconds.
 
-A GPU's thousandth is taken as a thousandth of its memory, and all GPUs as equally large, since
-the trace says neither what memory a task needs nor asks for more on a smaller GPU. A task on
-several GPUs has them whole. One without a GPU only takes CPU and memory of a node.
+A thousandth of a GPU is taken as a thousandth of its memory, and all GPUs as equally large: the
+trace does not contain the GPU memory of a task, and a task does not request more on a smaller GPU.
+A task on several GPUs has them exclusively. A task without a GPU uses only CPU and memory of a
+node.
 """
 
 import csv
@@ -37,13 +38,13 @@ __all__ = [
 ]
 
 GPU_MEMORY = 16_000 * MIB
-"""Bytes that stand for a whole GPU: an assumption, and one that matters to nothing but the
-readability of figures, for every amount is a share of it."""
+"""Bytes that represent a whole GPU: an assumption. It affects only the readability of figures,
+since every amount is a share of it."""
 _WHOLE = 1000
 _LARGEST = 10**12
-"""Bound on every number: of MiB that is still a number of bytes in 64 bits."""
+"""Upper bound of every number: as MiB, it fits in 64 bits as bytes."""
 _MAX_JOBS = 1000
-"""Jobs on one GPU: the trace sets no limit, and this is as many as can ask for anything."""
+"""Jobs on one GPU. The trace has no limit; 1000 requests of a thousandth each fill a GPU."""
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ _TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 
 class TraceError(ValueError):
-    """A trace that cannot be read: the message has the file, the line and what was expected."""
+    """A trace cannot be read; the message has the file, the line and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,21 @@ class TraceTask:
     """Bytes of the node's memory."""
     gpus: int
     milli: int
-    """Thousandths that it takes of each of its GPUs."""
+    """Thousandths requested of each of its GPUs."""
     products: tuple[str, ...] = ()
-    """The GPU products that it may have; empty: any."""
+    """GPU products on which the task can run; empty for any."""
     created: float | None = None
     scheduled: float | None = None
     deleted: float | None = None
 
     @property
     def milli_in_all(self) -> int:
-        """Thousandths of a GPU on all its GPUs."""
+        """Thousandths requested on all its GPUs together."""
         return self.gpus * self.milli
 
     @property
     def duration(self) -> float | None:
-        """Seconds from its start to its end, at least one; None when the trace does not say."""
+        """Seconds from its start to its end, at least 1; None if the trace does not have them."""
         start = self.created if self.scheduled is None else self.scheduled
         return None if start is None or self.deleted is None else max(1.0, self.deleted - start)
 
@@ -104,24 +105,24 @@ def read_nodes(path: Path) -> tuple[TraceNode, ...]:
     Raises
     ------
     TraceError
-        It cannot be read.
+        The file cannot be read.
     """
     return _read(path, _NODE_COLUMNS, _node)
 
 
 def read_tasks(path: Path) -> tuple[TraceTask, ...]:
-    """Read a list of tasks, with or without the columns of GPU products and times.
+    """Read a list of tasks; the columns of GPU products and times are optional.
 
     Raises
     ------
     TraceError
-        It cannot be read.
+        The file cannot be read.
     """
     return _read(path, _TASK_COLUMNS, _task)
 
 
 def cluster_of(nodes: Iterable[TraceNode]) -> tuple[tuple[GPU, ...], tuple[Node, ...]]:
-    """Return the GPUs of nodes, idle, and the nodes' CPU and memory."""
+    """Return the GPUs of nodes, empty, and the CPU and memory of the nodes."""
     found = [
         GPU(f"{node.name}-{number}", node.name, GPU_MEMORY, _MAX_JOBS, _MAX_JOBS, node.product)
         for node in nodes
@@ -131,7 +132,7 @@ def cluster_of(nodes: Iterable[TraceNode]) -> tuple[tuple[GPU, ...], tuple[Node,
 
 
 def job_of(task: TraceTask, job_id: str, submitted: float = 0.0) -> Job:
-    """Return the job that a task with a GPU is to a policy."""
+    """Return a task with a GPU as a job for policies."""
     return Job(
         id=job_id,
         name=task.name,
@@ -147,13 +148,13 @@ def job_of(task: TraceTask, job_id: str, submitted: float = 0.0) -> Job:
 
 
 def simulated(task: TraceTask, job_id: str, submitted: float = 0.0) -> Task:
-    """Return a task with a GPU as one that can be simulated over time.
+    """Return a task with a GPU as a task of the simulator.
 
     Notes
     -----
-    What a task does with its GPU is not in the trace. It is assumed to use of it the share that
-    it asked for, all the time, in GPU utilisation as in memory. One of unknown duration takes
-    a second.
+    The trace does not contain the GPU utilisation of a task. The task is assumed to use its
+    requested share of GPU utilisation and memory all the time. A task of unknown duration takes
+    one second.
     """
     job = job_of(task, job_id, submitted)
     step = Step(task.milli * 100 / _WHOLE, job.memory)
@@ -162,23 +163,23 @@ def simulated(task: TraceTask, job_id: str, submitted: float = 0.0) -> Task:
 
 
 def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0) -> list[Task]:
-    """Draw tasks of a trace at random, to be simulated over time.
+    """Draw tasks of a trace at random, with replacement, for a simulation.
 
     Parameters
     ----------
     tasks
-        Of these, the ones with a GPU and a known duration are drawn, each time from all.
+        The trace; only tasks with a GPU and a known duration are drawn.
     count
-        How many.
+        Number of tasks to draw.
     seed
         The same seed gives the same tasks.
     gap
-        Seconds from one arrival to the next, in the mean (exponential); 0: all arrive at once.
+        Mean seconds between arrivals (exponential); 0 if all tasks arrive at once.
 
     Raises
     ------
     ValueError
-        There is none to draw.
+        No task has both a GPU and a duration.
     """
     known = [task for task in tasks if task.gpus and task.duration is not None]
     if not known:
@@ -192,14 +193,14 @@ def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0)
 
 
 class _Row:
-    """One line of a file, and what is wrong with it."""
+    """One line of a file, with checks of its values."""
 
     def __init__(self, fields: Mapping[str, str], place: str) -> None:
         self._fields = fields
         self._place = place
 
     def text(self, column: str) -> str:
-        """Return a text that may be empty, also where there is no such column."""
+        """Return a text; empty if the column is missing."""
         return self._fields.get(column, "")
 
     def name(self, column: str) -> str:
@@ -207,7 +208,7 @@ class _Row:
         return self.text(column) or self._refuse(column, "a name")
 
     def count(self, column: str, most: int = _LARGEST) -> int:
-        """Return a whole number, not negative."""
+        """Return a whole number of at least 0."""
         try:
             number = int(self.text(column))
         except ValueError:
@@ -217,7 +218,7 @@ class _Row:
         return number
 
     def seconds(self, column: str) -> float | None:
-        """Return a time; None where it is left empty."""
+        """Return a time; None if the value is empty."""
         text = self.text(column)
         try:
             seconds = float(text or "nan")
@@ -228,7 +229,7 @@ class _Row:
         return None if isnan(seconds) else seconds
 
     def check(self, column: str, expected: str, *, holds: bool) -> None:
-        """Refuse the line unless something holds."""
+        """Reject the line unless a condition holds."""
         if not holds:
             self._refuse(column, expected)
 

@@ -1,4 +1,4 @@
-"""GPUs by the name of their product, for simulations.
+"""GPU products by name, for simulations.
 
 Memory, SMs and PCIe (both directions together) are NVIDIA's, from the data sheet of each product
 and, for SMs, the white paper of its architecture. All of the memory is allocatable; the caller
@@ -18,7 +18,7 @@ _PCIE_3, _PCIE_4, _PCIE_5 = 32_000_000_000, 64_000_000_000, 128_000_000_000
 
 
 class Product(NamedTuple):
-    """What a simulation knows of a GPU product."""
+    """Figures of a GPU product."""
 
     memory: int
     """Bytes."""
@@ -53,23 +53,23 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
 def gpus_of(
     product: str, count: int, *, max_jobs: int, per_node: int, first: int = 0, memory: int = 0
 ) -> list[GPU]:
-    """Return so many GPUs of a product.
+    """Return a number of GPUs of a product.
 
     Parameters
     ----------
     max_jobs
-        Jobs that may share one of them.
+        Jobs that may share one GPU.
     per_node
-        GPUs of a node: a job on several GPUs has them on one.
+        GPUs of each node. All GPUs of a job are on one node.
     first
-        Number of the first one; ids and nodes go on from there.
+        Number of the first GPU; the ids continue from there.
     memory
-        Bytes of each; 0 takes the product's own.
+        Bytes of each GPU; 0 for the memory of the product.
 
     Raises
     ------
     ValueError
-        The product is unknown, and no memory is given.
+        The product is unknown and no memory is given.
     """
     known = PRODUCTS.get(product.lower())
     if known is None and not memory:

@@ -1,4 +1,4 @@
-"""Reads YAML that people write: what is wrong is told with file, line and what was expected."""
+"""Reads YAML files of users; errors contain the file, the line and what was expected."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,12 +8,12 @@ import yaml
 __all__ = ["Entry", "InputError", "parse", "read"]
 
 _LARGEST = 1e12
-"""Bound on every number: of MiB that is still a number of bytes in 64 bits, of seconds 30,000
+"""Upper bound of every number. As MiB, it fits in 64 bits as bytes; as seconds, it is 30,000
 years."""
 
 
 class InputError(ValueError):
-    """A file is not what it should be; the message says where, and what was expected."""
+    """A file is invalid; the message has the place and what was expected."""
 
     def __init__(self, source: str, line: int, problem: str) -> None:
         self.source = source
@@ -22,16 +22,16 @@ class InputError(ValueError):
 
 
 class Entry:
-    """A value in a file, with its place.
+    """A value in a file, with its position.
 
     Parameters
     ----------
     source
         Name of the file.
     path
-        Where in the document, for messages: `jobs[2].count`.
+        Path in the document, for messages: `jobs[2].count`.
     node
-        The value.
+        The YAML node of the value.
     """
 
     def __init__(self, source: str, path: str, node: yaml.Node) -> None:
@@ -46,12 +46,12 @@ class Entry:
         return InputError(self._source, line, where + problem)
 
     def fields(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Entry]":
-        """Return the entries of a mapping, which has all of some keys and none but others.
+        """Return the entries of a mapping with these required and optional keys.
 
         Raises
         ------
         InputError
-            It is no mapping, or a key is missing, unknown or there twice.
+            It is not a mapping, or a key is missing, unknown or repeated.
         """
         known = (*required, *optional)
         if not isinstance(self._node, yaml.MappingNode):
@@ -77,7 +77,7 @@ class Entry:
         Raises
         ------
         InputError
-            It is no list, or empty.
+            It is not a list, or it is empty.
         """
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.error(f"expected a list of {what}")
@@ -91,7 +91,7 @@ class Entry:
         Raises
         ------
         InputError
-            It is anything else.
+            The value is anything else.
         """
         value = self._scalar()
         if not isinstance(value, str) or not value:
@@ -104,30 +104,30 @@ class Entry:
         Parameters
         ----------
         least, most
-            The bounds, which it may have.
+            The bounds, inclusive.
         above
-            It may not be `least` itself.
+            Exclude `least` itself.
 
         Raises
         ------
         InputError
-            It is none, or outside.
+            The value is not a number, or is out of bounds.
         """
         value = self._scalar()
         if isinstance(value, int | float) and not isinstance(value, bool):
             inside = least <= value <= most and not (above and value == least)
-            if inside:  # which "not a number" is not
+            if inside:  # False for NaN
                 return float(value)
         bounds = f"above {least:g}" if above else f"of {least:g} or more"
         raise self.error(f"{self._shown()}: expected a number {bounds}, at most {most:g}")
 
     def whole(self, least: int = 1, most: int = 1_000_000) -> int:
-        """Return a whole number within bounds, which it may have.
+        """Return a whole number within bounds, inclusive.
 
         Raises
         ------
         InputError
-            It is anything else.
+            The value is anything else.
         """
         value = self._scalar()
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
@@ -157,7 +157,7 @@ def parse(text: str, source: str) -> Entry:
     Raises
     ------
     InputError
-        It is no YAML, or empty.
+        The text is not YAML, or is empty.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -180,7 +180,7 @@ def read(path: Path) -> Entry:
     Raises
     ------
     InputError
-        It cannot be read, or is no YAML.
+        The file cannot be read, or is not YAML.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What came of a simulation: figures, attempts, and what pictures are drawn of."""
+"""Result of a simulation: figures, attempts, and the timeline for charts."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,19 +22,19 @@ __all__ = [
 
 
 class ResultError(ValueError):
-    """A stored result is not one."""
+    """A stored result is invalid."""
 
 
 class SimulatedOutcome(StrEnum):
-    """How an attempt, or a job, ended."""
+    """How an attempt or a job ended."""
 
     FINISHED = "Finished"
     OUT_OF_MEMORY = "OutOfMemory"
-    """Killed; a job ends so when it needs more than any GPU has."""
+    """Killed; a job ends in this way if it needs more memory than any GPU has."""
     NEVER_FITS = "NeverFits"
-    """Refused at its arrival: it fits no GPU, even an empty one."""
+    """Rejected on arrival: the job does not fit on any GPU, even an empty one."""
     NEVER_PLACED = "NeverPlaced"
-    """The policy left it waiting when nothing more was to come."""
+    """The job was still waiting at the end of the simulation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,84 +49,84 @@ class SimulatedAttempt:
     memory: int
     """Bytes allocated on each of the GPUs."""
     alone: float
-    """Seconds that the whole job takes alone on these GPUs."""
+    """Duration of the whole job alone on these GPUs, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What came of a job."""
+    """Result of a job."""
 
     job: str
     application: str
     submitted: float
     outcome: SimulatedOutcome
     start: float | None = None
-    """When its last attempt began; None when it never ran."""
+    """Start of the last attempt; None if the job never ran."""
     finish: float | None = None
-    """When it finished; None when it did not."""
+    """Time at which the job finished; None if it did not finish."""
     slowdown: float | None = None
-    """Run time of the attempt that finished against the time alone on the same GPUs."""
+    """Run time of the finished attempt, relative to the run time alone on the same GPUs."""
     attempts: int = 0
 
     @property
     def wait(self) -> float | None:
-        """Seconds from the arrival to the start of the last attempt, failed ones included."""
+        """Seconds from the arrival to the start of the last attempt, with failed attempts."""
         return None if self.start is None else self.start - self.submitted
 
 
 class Reading(NamedTuple):
-    """The state of a GPU from a moment until its next reading."""
+    """State of a GPU from a point in time until the next reading."""
 
     time: float
     busy: float
     """Share of the time in which a kernel runs, 0 to 1."""
     memory: int
-    """Bytes really in use."""
+    """Bytes in actual use."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a simulation. Times are seconds from its start."""
+    """Result of a simulation. Times are seconds from its start."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     gpus: tuple[GPU, ...]
     sharing: Sharing
     jobs: tuple[JobResult, ...]
-    """In the order given."""
+    """In the order of the input."""
     attempts: tuple[SimulatedAttempt, ...]
-    """In the order in which they ended."""
+    """In the order of their ends."""
     timeline: dict[str, tuple[Reading, ...]]
     """By GPU."""
     decisions: int = 0
     rejected: int = 0
-    """Placements that broke a limit; they were not made."""
+    """Placements that were not applied because they exceed a limit."""
     seconds: tuple[float, ...] = field(default=(), compare=False)
-    """Wall-clock time of each decision."""
+    """Latency of each decision."""
 
     @cached_property
     def start(self) -> float:
-        """The first arrival."""
+        """Time of the first arrival."""
         return min((job.submitted for job in self.jobs), default=0.0)
 
     @cached_property
     def end(self) -> float:
-        """The last end of an attempt."""
+        """End of the last attempt."""
         return max((attempt.end for attempt in self.attempts), default=self.start)
 
     @property
     def makespan(self) -> float:
-        """Seconds from the first arrival to the last end."""
+        """Seconds from the first arrival to the end of the last attempt."""
         return self.end - self.start
 
     @cached_property
     def gpu_utilisation(self) -> float:
-        """Percent of the makespan in which a kernel ran, mean over the GPUs."""
+        """Percent of the makespan in which a kernel ran, averaged over the GPUs."""
         return self._percent(busy=True)
 
     @cached_property
     def memory_utilisation(self) -> float:
-        """Percent of the memory in use over the makespan, mean over the GPUs."""
+        """Percent of the memory of all GPUs in use, averaged over the makespan."""
         return self._percent(busy=False)
 
     @cached_property
@@ -136,12 +136,12 @@ class Result:
 
     @property
     def kills(self) -> int:
-        """How many attempts ran out of memory."""
+        """Number of attempts that ran out of memory."""
         return sum(attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY for attempt in self.attempts)
 
     @property
     def mean_completion(self) -> float:
-        """Mean seconds from arrival to finish, of the jobs that finished; 0 without any."""
+        """Mean seconds from arrival to finish of the finished jobs; 0 without any."""
         times = [job.finish - job.submitted for job in self.finished if job.finish is not None]
         return sum(times) / len(times) if times else 0.0
 
@@ -151,7 +151,7 @@ class Result:
         return sum(job.slowdown is not None and job.slowdown <= most for job in self.jobs)
 
     def waiting(self) -> tuple[tuple[float, int], ...]:
-        """Return how many jobs waited from each moment on at which that changed."""
+        """Return the number of waiting jobs after each change of it, with the time."""
         changes: dict[float, int] = {}
         for job in self.jobs:
             if job.outcome is not SimulatedOutcome.NEVER_FITS:
@@ -196,12 +196,12 @@ def dump_result(result: Result) -> bytes:
 
 
 def load_result(data: bytes | str) -> Result:
-    """Read what `dump_result` wrote.
+    """Read a result that `dump_result` wrote.
 
     Raises
     ------
     ResultError
-        It is not JSON, or not of a result; the message names the place.
+        The data is not JSON or not a result; the message names the field.
     """
     try:
         return _ADAPTER.validate_json(data)

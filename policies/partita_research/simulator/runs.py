@@ -1,4 +1,4 @@
-"""Jobs while they run: how far each is, what it asks for now, and what shares a GPU with it."""
+"""State of running jobs: progress, current load, and the co-located jobs on each GPU."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -21,11 +21,12 @@ _ELAPSED = list(_SOURCE).index("elapsed")
 _BEFORE = attrgetter(*list(_SOURCE.values())[:_ELAPSED])
 _AFTER = attrgetter(*list(_SOURCE.values())[_ELAPSED + 1 :])
 _running_job = cast("Callable[..., RunningJob]", RunningJob)
-"""By position, as above: with names it takes half as long again, and most time goes into this."""
+"""Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long, and the
+simulation spends most of its time here."""
 
 
 class Course:
-    """The parts of an application's work in which it asks for the same."""
+    """The work of an application, divided into parts of constant load."""
 
     __slots__ = ("_loads", "application", "bounds", "memory", "steps")
 
@@ -33,7 +34,7 @@ class Course:
         self.application = application
         self.steps: list[Step] = []
         self.bounds: list[float] = []
-        """Seconds of work at which each part ends; the last is exactly the duration."""
+        """End of each part in seconds of work; the last one is exactly the duration."""
         count = len(application.steps)
         for index, step in enumerate(application.steps, start=1):
             if not self.steps or step != self.steps[-1]:
@@ -44,7 +45,7 @@ class Course:
         self._loads: dict[tuple[int, int], list[Load]] = {}
 
     def loads(self, gpu: GPU, thread_percent: int) -> list[Load]:
-        """Return what each part asks of such a GPU."""
+        """Return the load of each part on a GPU of this kind."""
         key = (gpu.pcie_bandwidth, thread_percent)
         loads = self._loads.get(key)
         if loads is None:
@@ -57,7 +58,7 @@ class Course:
 
 
 def course_of(application: Application, known: dict[int, Course]) -> Course:
-    """Return the course of an application, from those known where it is the same object."""
+    """Return the course of an application, cached in `known` by object identity."""
     course = known.get(id(application))
     if course is None:
         course = known[id(application)] = Course(application)
@@ -65,7 +66,7 @@ def course_of(application: Application, known: dict[int, Course]) -> Course:
 
 
 class Device:
-    """A GPU and what runs on it, in the order of their starts."""
+    """A GPU and the runs on it, in the order of their starts."""
 
     __slots__ = ("_fixed", "_loads", "gpu", "memory", "readings", "runs", "speed", "version")
 
@@ -73,23 +74,23 @@ class Device:
         self.gpu = gpu
         self._fixed = _FIXED(gpu)
         self._loads: list[Load] = []
-        """What its runs ask for."""
+        """Current load of each run."""
         self.speed = speed
         self.runs: list[Run] = []
         self.memory = 0
         """Bytes in use."""
         self.readings: list[Reading] = []
         self.version = 0
-        """Of its entry in the calendar: others are void."""
+        """Version of its valid calendar entry; entries with another version are ignored."""
 
     def view(self, now: float) -> GPU:
-        """Return what a policy sees of it."""
+        """Return the GPU as it appears in snapshots."""
         if not self.runs:
             return self.gpu
         return _gpu(*self._fixed, tuple([run.running_job(now) for run in self.runs]))
 
     def set_paces(self, now: float, sharing: Sharing) -> None:
-        """Let its runs go on at the pace that this GPU now allows."""
+        """Set the pace of its runs from their current loads."""
         self._loads = [
             run.loads[0][run.part] if len(run.loads) == 1 else run.load(self) for run in self.runs
         ]
@@ -99,15 +100,15 @@ class Device:
             run.set_pace(self, slowdown / self.speed, now)
 
     def neighbours(self) -> "list[Device]":
-        """Return the GPUs of those jobs that run here and elsewhere: their paces change, too."""
+        """Return the GPUs of the jobs that also run on other GPUs: paces change there, too."""
         return [other for run in self.runs if len(run.devices) > 1 for other in run.devices]
 
     def next_event(self) -> float:
-        """Return when the next part of a run ends here; infinity when none does."""
+        """Return the end of the first part of a run to end here; infinity if there is none."""
         return min([run.ends for run in self.runs], default=inf)
 
     def read(self, time: float, sharing: Sharing) -> None:
-        """Record how busy it is from now on."""
+        """Record the current utilisation and memory."""
         slow = [run.pace * self.speed for run in self.runs]
         busy = utilization(self._loads, slow, sharing)
         if self.readings and self.readings[-1].time == time:
@@ -145,29 +146,29 @@ class Run:
         threads = 100 if job.alone else job.thread_percent
         self.loads = [course.loads(device.gpu, threads) for device in devices]
         self.limit = min(device.gpu.memory for device in devices) if job.alone else job.memory
-        """Bytes that it may use of each GPU where there are limits."""
+        """Limit of its memory on each GPU in bytes, if limits apply."""
         self.start = now
         self.part = 0
         self.memory = 0
-        """Bytes that it uses of each GPU."""
+        """Bytes in use on each GPU."""
         self.wanted = course.memory[0]
-        """Bytes that its part asks for."""
+        """Bytes that its current part requests."""
         self.done = 0.0
         """Seconds of work done at `since`."""
         self.since = now
         self.paces = [0.0] * len(devices)
         self.pace = 0.0
-        """Seconds that a second of its work takes now."""
+        """Seconds that one second of work takes now."""
         self.ends = inf
-        """When its part ends at this pace."""
+        """End of its current part at this pace."""
 
     @property
     def alone(self) -> float:
-        """Seconds that it would take alone on its GPUs."""
+        """Duration of the job alone on its GPUs, seconds."""
         return self.course.application.duration / min(device.speed for device in self.devices)
 
     def load(self, device: Device) -> Load:
-        """Return what it asks of a GPU now."""
+        """Return its current load on a GPU."""
         return self.loads[self.devices.index(device)][self.part]
 
     def progress(self, now: float) -> float:
@@ -175,8 +176,8 @@ class Run:
         return self.done + (now - self.since) / self.pace if self.pace else self.done
 
     def set_pace(self, device: Device, pace: float, now: float) -> None:
-        """Set how fast one of its GPUs lets it be."""
-        if len(self.devices) > 1:  # it goes at the pace of the slowest
+        """Set the pace that one of its GPUs permits."""
+        if len(self.devices) > 1:  # the slowest GPU determines the pace
             self.paces[self.devices.index(device)] = pace
             pace = max(self.paces)
         if pace == self.pace and self.ends != inf:
@@ -189,7 +190,7 @@ class Run:
         self.ends = now + left * pace if left > 0 else now
 
     def next_part(self, now: float) -> bool:
-        """Go on to the next part; say whether there is one."""
+        """Advance to the next part; return whether there is one."""
         self.done = self.course.bounds[self.part]
         self.since = now
         self.ends = inf
@@ -200,5 +201,5 @@ class Run:
         return True
 
     def running_job(self, now: float) -> RunningJob:
-        """Return what a policy sees of it."""
+        """Return the job as it appears in snapshots."""
         return _running_job(*self._before, now - self.start, *self._after)

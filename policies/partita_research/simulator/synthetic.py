@@ -1,9 +1,9 @@
-"""Random applications and workloads, to train on and to test with.
+"""Random applications and workloads for training and tests.
 
-Their shapes are those that the DqnGPU study describes in section III.1: training and inference
-load their data and then use the same until they end, simulations go through phases, by steps or
-gradually, and some ask for their memory only when half of the work is done. How much of what they
-use is drawn here, from ranges that are assumptions; no application of the study is among them.
+The load profiles have the shapes that the DqnGPU study describes in section III.1: training and
+inference load their data and then have a constant load, simulations go through phases, in steps or
+gradually, and some request their memory only after half of the work. The amounts are drawn from
+ranges that are assumptions. The applications of the study are not used.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _STEPS = 20
 _DURATIONS = (20.0, 1000.0)
 """Seconds, log-uniform."""
 _MEMORY = (0.02, 0.85)
-"""Peak, as a share of the GPU's, log-uniform; busy applications tend to need more."""
+"""Peak as a share of the GPU's memory, log-uniform; busy applications tend to need more."""
 _BUSY = (0.05, 1.0)
 """Peak share of the time in which a kernel runs, uniform."""
 _OCCUPANCY = (0.25, 0.75)
@@ -41,11 +41,11 @@ def random_application(random: Random, name: str, gpu: GPU) -> Application:
     Parameters
     ----------
     random
-        Source of all that is drawn.
+        Source of randomness.
     name
-        Its name.
+        Name of the application.
     gpu
-        The GPU on which its duration holds, and of which it uses shares.
+        The GPU to which the duration and the resource shares refer.
     """
     heavy = random.random()
     busy = _between(_BUSY, 0.6 * heavy + 0.4 * random.random())
@@ -82,13 +82,13 @@ def random_tasks(
     seed
         The same seed gives the same workload.
     jobs
-        How many.
+        Number of jobs.
     gpu
-        The GPU on which the applications' durations hold.
+        The GPU to which the durations of the applications refer.
     applications
-        How many different ones the jobs are drawn from.
+        Number of applications from which the jobs are drawn.
     interval
-        Mean seconds between arrivals (a Poisson process); 0 when all arrive at once.
+        Mean seconds between arrivals (a Poisson process); 0 if all jobs arrive at once.
     noise
         As in `jitter`.
     """
@@ -107,21 +107,21 @@ def random_tasks(
 
 
 def _constant(random: Random) -> _Levels:
-    """Load, then use the same to the end."""
+    """Return a loading phase followed by a constant load."""
     loading = random.randint(1, 3)
     start = [(random.uniform(0, 0.2), (step + 1) / (loading + 1)) for step in range(loading)]
     return start + [(1.0, 1.0)] * (_STEPS - loading)
 
 
 def _ramp(random: Random) -> _Levels:
-    """Rise by and by, in memory, GPU or both."""
+    """Return a gradual rise in memory, GPU utilisation or both."""
     gpu, memory = random.choice([(0.2, 0.05), (1.0, 0.05), (0.2, 1.0)])
     rises = [step // 2 / (_STEPS // 2 - 1) for step in range(_STEPS)]
     return [(gpu + (1 - gpu) * rise, memory + (1 - memory) * rise) for rise in rises]
 
 
 def _stairs(random: Random) -> _Levels:
-    """Go through phases, rising or not."""
+    """Return phases of different loads, rising or not."""
     phases = random.randint(2, 5)
     levels = [(random.uniform(0.2, 1.0), random.uniform(0.1, 1.0)) for _ in range(phases)]
     levels[random.randrange(phases)] = (1.0, 1.0)
@@ -131,7 +131,7 @@ def _stairs(random: Random) -> _Levels:
 
 
 def _late_memory(random: Random) -> _Levels:
-    """Need little memory at first, and all of it later."""
+    """Return a load with little memory at first and the peak memory later."""
     late = random.randint(_STEPS // 4, 3 * _STEPS // 4)
     early = random.choice([0.0, 0.1])
     busy = sorted([random.uniform(0.2, 0.6), random.uniform(0.4, 1.0), 1.0])

@@ -1,4 +1,4 @@
-"""What runs in the simulator: applications as they really are, and jobs as policies see them."""
+"""Tasks of the simulator: the true behaviour of applications, and jobs as policies see them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ __all__ = [
 
 MIB = 1 << 20
 MEMORY_MARGIN_PERCENT = 10
-"""Added to the peak of a profile where a job names no memory: what the operator does."""
+"""Margin above the peak of a profile if a job requests no memory, as in the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What a run of an application is, when it has a GPU of speed 1 to itself.
+    """Behaviour of an application that runs alone on a GPU of speed 1.
 
     Raises
     ------
@@ -36,9 +36,9 @@ class Application:
     duration: float
     """Seconds of work."""
     steps: tuple[Step, ...]
-    """What it uses in each of as many equal parts of its work; the same on each of its GPUs."""
+    """Resource use in equal parts of its work; the same on each of its GPUs."""
     cache: float = TYPICAL_CACHE
-    """Sensitivity to the cache being shared, 0 to 1."""
+    """Sensitivity to sharing the cache, 0 to 1."""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.duration) and self.duration > 0):
@@ -61,33 +61,33 @@ class Application:
 
     @property
     def peak_memory(self) -> int:
-        """The largest memory of any step, bytes."""
+        """Largest memory of all steps, bytes."""
         return max(step.memory for step in self.steps)
 
     def profile(self) -> Profile:
-        """Return what an exact measurement of a run would say."""
+        """Return the profile that an exact measurement of a run would give."""
         return Profile(self.name, self.duration, self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A job with what it really does."""
+    """A job with its true behaviour."""
 
     job: Job
-    """All that a policy sees. Its `profile` is the measured one, `submitted` its arrival."""
+    """The job as policies see it: `profile` is the measured one, `submitted` the arrival."""
     truth: Application
-    """What the simulator alone knows."""
+    """The true behaviour, which policies do not see."""
 
 
 def allocation_for(profile: Profile, largest: int = 0) -> int:
-    """Return the memory that the operator allocates for a job that names none, bytes.
+    """Return the memory that the operator allocates for a job without a request, bytes.
 
     Parameters
     ----------
     profile
-        What is known of the application.
+        Profile of the application.
     largest
-        Bytes of the largest GPU, where known: the margin keeps no job from it.
+        Bytes of the largest GPU, if known. The margin does not exceed it.
     """
     peak = profile.peak_memory
     with_margin = -(-peak * (100 + MEMORY_MARGIN_PERCENT) // 100)
@@ -107,18 +107,18 @@ def task_of(
     namespace: str = "default",
     priority: int = 0,
 ) -> Task:
-    """Make a job of one GPU that runs an application.
+    """Return a task that runs an application on one GPU.
 
     Parameters
     ----------
     truth
-        What it really does.
+        The true behaviour.
     job_id
-        Its id and name.
+        Id and name of the job.
     measured
-        What the policies are told; by default the truth.
+        The profile that policies see; by default that of the truth.
     memory
-        Bytes to allocate; by default what the operator would take from the profile.
+        Bytes to allocate; by default the amount that the operator derives from the profile.
     largest
         Bytes of the largest GPU, see `allocation_for`.
     submitted
@@ -142,12 +142,12 @@ def task_of(
 
 
 def check_tasks(tasks: Sequence[Task]) -> None:
-    """Refuse jobs that cannot be simulated.
+    """Check that jobs can be simulated.
 
     Raises
     ------
     ValueError
-        Two have one id, or an arrival is not a time.
+        Two jobs have the same id, or an arrival is not a number of at least 0.
     """
     seen: set[str] = set()
     for task in tasks:

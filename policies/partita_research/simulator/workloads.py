@@ -1,6 +1,6 @@
-"""Workload files: applications, jobs and GPUs as YAML; the five of the DqnGPU study among them.
+"""Workload files: applications, jobs and GPUs as YAML, including the five of the DqnGPU study.
 
-applications:            # besides those of the study, which are known by name
+applications:            # in addition to those of the study, which are known by name
   - name: train-small
     duration: 120        # seconds alone on a GPU of speed 1
     cache: 0.4           # sensitivity to the cache being shared, 0 to 1; optional
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 STUDY_WORKLOADS = ("gpu-heavy", "gpu-light", "memory-heavy", "memory-light", "random")
-"""Names of the study's workloads, in its order."""
+"""Names of the study's workloads, in the order of the study."""
 _DATA = files("partita_research") / "data"
 _MEGABYTE = 10**6
 _MAX_JOBS = 16
@@ -46,13 +46,13 @@ _MAX_JOBS = 16
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs to simulate, and on what."""
+    """Jobs to simulate, and their GPUs."""
 
     name: str
     tasks: tuple[Task, ...]
     gpus: tuple[GPU, ...]
     speeds: Mapping[str, float]
-    """By GPU product, in terms of the one on which the durations hold."""
+    """Speed by GPU product, relative to the product to which durations refer."""
 
 
 def read_workload(path: Path) -> Workload:
@@ -61,7 +61,7 @@ def read_workload(path: Path) -> Workload:
     Raises
     ------
     InputError
-        Something in it is wrong: file, line, and what was expected.
+        The content is invalid; the message has the file, the line and what was expected.
     """
     return _workload(path.stem, read(path))
 
@@ -85,7 +85,7 @@ def study_workload(name: str) -> Workload:
     Raises
     ------
     ValueError
-        There is none of that name.
+        The study has no workload with this name.
     """
     if name not in STUDY_WORKLOADS:
         raise ValueError(f"workload {name}: expected {', '.join(STUDY_WORKLOADS)}")

@@ -1,1 +1,1 @@
-"""Carries decisions out: the ledger first, then Pods and statuses."""
+"""Carries out decisions: writes the ledger first, then Pods and statuses."""

@@ -1,4 +1,4 @@
-"""Commits a cycle: writes the ledgers of all GPUs at the same time, then creates the Pods."""
+"""Commits a cycle: writes the ledgers of all GPUs concurrently, then creates the Pods."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -30,10 +30,10 @@ from partita_policies.types import Job
 __all__ = ["Committer"]
 
 RETRY_AFTER = 2.0
-"""Seconds before what could not be written is tried again."""
+"""Seconds until a failed write is retried."""
 PODS_WITHIN = 1.0
-"""Most seconds for which a cycle waits for its Pods to be created. This slows cycles down when the
-API server is slow. An admission webhook that does not answer delays its own jobs alone."""
+"""Maximum seconds for which a cycle waits until its Pods are created. This slows cycles down if the
+API server is slow. An admission webhook that does not answer delays only the jobs it applies to."""
 
 
 class Committer:
@@ -66,18 +66,18 @@ class Committer:
         self._queue = state.queues.jobs
         self.pods = JobPods.of(kube, state, events)
         self._postponed: set[str] = set()
-        """Jobs for which a request failed: they are processed again after a moment."""
+        """Jobs for which a request failed. They are processed again after `RETRY_AFTER`."""
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
         self, partition: GPUPartition | None, result: CycleResult, changes: LedgerChanges
     ) -> None:
-        """Write what a cycle decided.
+        """Write the result of a cycle.
 
         Parameters
         ----------
         changes
-            What was to be released when the cycle began. The allocations are added, so that each
+            The releases at the start of the cycle. The allocations are added to them, so that each
             GPU is written once.
         """
         since = self._now()
@@ -106,7 +106,7 @@ class Committer:
                     started.add(job.id)
                     self._report_scheduled(job, gpus, result)
         finally:
-            # What is allocated in part is released when the job is reconciled next.
+            # The next reconciliation of the job releases a partial allocation.
             for uid in placed - started:
                 self._done(uid)
         tasks = [
@@ -117,9 +117,9 @@ class Committer:
             await asyncio.wait(tasks, timeout=PODS_WITHIN)
 
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
-        """Leave out what is needed after all; return the UIDs of the jobs that release something.
+        """Drop releases that no longer apply; return the UIDs of jobs with remaining releases.
 
-        While the policy ran, jobs were reconciled and may have got their Pods.
+        Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
         every = changes.by_server
         unknown = {u for c in every.values() for u in c.release} - self._state.jobs.keys()
@@ -129,9 +129,9 @@ class Committer:
         return {uid for change in every.values() for uid in change.release}
 
     async def _read_unknown(self, uid: str) -> str:
-        """Read a job that the informer does not have; return its UID unless it is deleted.
+        """Read a job that is missing in the informer; return its UID unless it is deleted.
 
-        The operator that led before may have allocated for it.
+        The previous leader may have allocated for it.
         """
         for server, allocated in self._state.allocated(uid).items():
             try:
@@ -147,13 +147,13 @@ class Committer:
         return uid if uid in self._state.jobs else ""
 
     async def start(self, uid: str, attempt: int, *, read_again: bool = True) -> None:
-        """Create or find the Pod of an allocated attempt; the caller has started the job's key.
+        """Create or find the Pod of an allocated attempt; the job's key must be in processing.
 
         Parameters
         ----------
         read_again
-            Read the job and its GPUs before: another operator may have led since the allocation,
-            and ended the attempt.
+            Read the job and its GPUs first, because another leader may have ended the attempt
+            since the allocation.
         """
         try:
             job = self._state.jobs.get(uid)
@@ -168,7 +168,7 @@ class Committer:
         except KubernetesError as error:
             self._log.warning("pod not read", uid=uid, error=str(error))
             self._postponed.add(uid)
-        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("pod not created", uid=uid)
             self._postponed.add(uid)
         finally:
@@ -178,7 +178,7 @@ class Committer:
         return self._jobs.creations.of(uid, self._state.allocated(uid).values())
 
     async def _read_again(self, job: SharedGPUJob) -> bool:
-        """Read a job and its GPUs; tell whether they exist."""
+        """Read a job and its GPUs; return whether all could be read."""
         meta = job.metadata
         try:
             self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
@@ -195,10 +195,10 @@ class Committer:
         self._postponed.discard(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
-        """Tell whether the API server would accept a job's Pod if the job got these GPUs.
+        """Return whether the API server would accept a job's Pod on these GPUs.
 
-        No job is ended for one whose Pod a quota or an admission policy rejects. That job waits as
-        if its Pod had been rejected on creation.
+        No job is preempted for a job whose Pod a quota or an admission policy rejects. That job
+        waits as if its Pod had been rejected on creation.
         """
         found, since = self._state.jobs.get(job.id), self._now()
         servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
@@ -226,13 +226,13 @@ class Committer:
         if partition is None or not servers or not self._is_due(uid, attempt, allocated):
             return
         if self._creation(uid) is not PodCreation.NOT_CREATED:
-            return  # the next reconciliation finds it, or ends the attempt
+            return  # the next reconciliation finds the Pod, or ends the attempt
         if not all(server.status.uuid and server.status.memory for server in servers):
-            self._postponed.add(uid)  # the status was emptied: the agent will report again
+            self._postponed.add(uid)  # the status was reset, and the agent will report again
             return
         wanted = _job_allocation(job, attempt, allocated, servers, partition)
         self._jobs.creations.requesting(uid)
-        # An attempt that another leader ended meanwhile must not be started again.
+        # An attempt that another leader has ended must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, allocated)):
             created = await self.pods.create(job, wanted)
         if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
@@ -246,14 +246,14 @@ class Committer:
             case Created.NAME_TAKEN:
                 self._jobs.name_taken(uid, attempt)
             case Why() as why:
-                self._refuse(job, why)  # the allocation is released when it is reconciled next
+                self._refuse(job, why)  # the next reconciliation releases the allocation
 
     def _refuse(self, job: SharedGPUJob, why: Why) -> None:
         self._jobs.refuse(job, why, self._now())
         self._events.warn(job, why.reason.value, why.message)
 
     def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
-        """Tell whether an attempt is allocated on all its GPUs, and has not ended."""
+        """Return whether an attempt is allocated on all its GPUs and has not ended."""
         job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
         return (
             job is not None
@@ -271,12 +271,12 @@ class Committer:
         try:
             done = released = await write_ledger(self._kube, self._state, name, change, sound)
             if not done and change.release and name in self._state.servers:
-                # A release does not depend on allocations that could not be made.
+                # Releases are written even if the allocations cannot be made.
                 only = ServerChange(release=change.release)
                 released = await write_ledger(self._kube, self._state, name, only, sound)
         except KubernetesError as error:
             self._log.warning("ledger not written", server=name, error=str(error))
-            # Else the jobs would be placed again at once.
+            # Without this the jobs would be placed again at once.
             self._postponed |= change.allocate.keys()
         if released:
             self._jobs.releases[name] -= change.release
@@ -285,7 +285,7 @@ class Committer:
         return done
 
     def _retry_partition(self, server: str) -> None:
-        """Have a GPU's partition scheduled after a while: perhaps nothing else changes there."""
+        """Schedule a GPU's partition again after a delay, even if nothing else changes there."""
         found = self._state.servers.get(server)
         if found is not None:
             self._state.queues.partitions.add_after(found.spec.partition, RETRY_AFTER)
@@ -293,7 +293,7 @@ class Committer:
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
-        """Tell whether a GPU can take these allocations as it is by now."""
+        """Return whether these allocations are possible in a GPU's current state."""
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
@@ -320,7 +320,7 @@ class Committer:
         )
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
-        """Names of the jobs that a job meets on its GPUs; those of other namespaces have none."""
+        """Return the co-located jobs of a job; those of other namespaces appear as `OTHERS_JOB`."""
         there = {b.job for gpu in gpus for b in result.allocated[gpu].running}
         there |= {other.id for other, theirs in result.placed if set(theirs) & set(gpus)}
         found = [self._state.jobs.get(other) for other in there - {job.id}]

@@ -1,4 +1,4 @@
-"""Makes and deletes the jobs' Pods."""
+"""Creates and deletes the jobs' Pods."""
 
 import asyncio
 import re
@@ -29,35 +29,35 @@ from partita.reconcile.reasons import Reason, Why
 __all__ = ["Created", "JobPods", "Later"]
 
 _CONCURRENT = 32
-"""Pods made at a time."""
+"""Maximum number of concurrent Pod requests."""
 _POLICY = re.compile(
     r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
 )
-"""Who denies a Pod, in the API server's message. Such a denial may have any status: a policy's is
-422 as long as its `reason` is unset
+"""Finds in the API server's message what denied a Pod. The status code does not identify such a
+denial: for a policy it is 422 if its `reason` is unset
 (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
 
 
 class Created(Enum):
-    """What became of a Pod that was to be made."""
+    """Result of creating a Pod."""
 
     DONE = auto()
     NAME_TAKEN = auto()
-    """A Pod of another owner has its name."""
+    """A Pod of another owner has the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The Pod could not be created, and may be in a moment."""
+    """The Pod could not be created; a retry may succeed."""
 
     why: str
     unsure: bool = False
-    """Whether the request may have taken effect all the same."""
+    """Whether the request may have taken effect nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPods:
-    """The one maker of job Pods."""
+    """Creates and deletes job Pods; no other component does."""
 
     kube: Kube
     state: State
@@ -66,16 +66,16 @@ class JobPods:
 
     @classmethod
     def of(cls, kube: Kube, state: State, events: Events) -> "JobPods":
-        """Make one that has a bounded number of requests under way."""
+        """Return an instance with a limited number of concurrent requests."""
         return cls(kube, state, events, asyncio.Semaphore(_CONCURRENT))
 
     async def create(self, job: SharedGPUJob, grant: JobAllocation) -> Created | Later | Why:
-        """Make the Pod of a job's attempt. Asked twice, it is made once.
+        """Create the Pod of a job's attempt. Repeated calls create it once.
 
         Returns
         -------
         Created or Later or Why
-            A `Why` where the API server does not take the Pod as it is.
+            A `Why` if the API server rejects the Pod.
         """
         made = build_job_pod(job, grant)
         log = structlog.get_logger().bind(part="pods", job=job.key, attempt=grant.attempt)
@@ -100,12 +100,12 @@ class JobPods:
         return Created.DONE
 
     async def would_be_refused(self, job: SharedGPUJob, grant: JobAllocation) -> Later | Why | None:
-        """Ask the API server whether it would take the Pod of an attempt, without making it.
+        """Check by a dry run whether the API server would accept the Pod of an attempt.
 
         Returns
         -------
         Later or Why or None
-            None if it would, quota and admission included.
+            None if it would be accepted, including by quota and admission.
         """
         async with self.slots:
             try:
@@ -117,12 +117,12 @@ class JobPods:
         return None
 
     async def find(self, job: SharedGPUJob, attempt: int) -> bool:
-        """Read the Pod of an attempt by its name; tell whether it is there.
+        """Read the Pod of an attempt by its name; return whether it exists.
 
         Raises
         ------
         KubernetesError
-            It could not be read.
+            If the Pod could not be read.
         """
         meta = job.metadata
         try:
@@ -134,7 +134,7 @@ class JobPods:
         return any(pod.attempt == attempt for pod in self.state.pods_of(meta.uid))
 
     async def _take_up(self, job: SharedGPUJob, manifest: dict[str, Any]) -> Created | Later:
-        """Look at the Pod that has the name: ours from before a crash, a stray, or another's."""
+        """Check the existing Pod of the name: the attempt's own, a stray, or of another owner."""
         log = structlog.get_logger().bind(part="pods", job=job.key)
         name = manifest["metadata"]["name"]
         try:
@@ -144,7 +144,7 @@ class JobPods:
                 log.warning("pod name taken", pod=name)
                 return Created.NAME_TAKEN
             if requested_devices(body) != requested_devices(manifest):
-                # A request that we gave up came through, for GPUs that were released since.
+                # An abandoned request took effect, for GPUs that were released since.
                 log.warning("deleting a stray pod", pod=name)
                 await self.kube.delete(
                     PODS, name, job.metadata.namespace, uid=body["metadata"]["uid"]
@@ -152,30 +152,30 @@ class JobPods:
                 return Later(f"a Pod {name} for other GPUs is still there")
         except KubernetesError as error:
             log.warning("pod not taken up", pod=name, error=str(error))
-            return Later(str(error), unsure=True)  # it may have been ours
+            return Later(str(error), unsure=True)  # it may be the attempt's own
         self.state.apply_pod(body)
         return Created.DONE
 
     async def delete(self, pod: PodView, *, grace: int | None) -> None:
-        """Delete a Pod, and only this one.
+        """Delete a Pod, by its UID.
 
         Parameters
         ----------
         grace
-            Seconds that it has to terminate; None for as long as it asks for.
+            Grace period in seconds; None for the Pod's own.
         """
         async with self.slots:
             try:
                 await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
             except (NotFoundError, ConflictError):
-                pass  # it is gone, or another has its name
+                pass  # it is gone, or another Pod has its name
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
                 self.state.queues.jobs.add(self.state.job_of(pod))
 
 
 def _refused(error: KubernetesError) -> Why | None:
-    """Say why the API server does not take a Pod; None where it could not be asked."""
+    """Return why the API server rejects a Pod; None if the error is not a rejection."""
     said = error.message
     if isinstance(error, WebhookError):
         return Why(Reason.WEBHOOK_FAILED, f"its Pod cannot be created: {said}")

@@ -1,10 +1,10 @@
-"""Writes the jobs' statuses: few writes, soon enough.
+"""Writes the jobs' statuses, with few writes and short delays.
 
-The status to write is kept by job, so several changes within a moment become one write. Urgent
-statuses (a start, an end, a job that can never start) are written at once and before all others.
-The others wait for a short delay, in which more changes may come. They have two connections, each
-of which pauses for as long as its last write took: with thousands of jobs they would otherwise be
-most of all writes, and allocations and Pods need the same API server.
+The status to write is kept for each job, so that several changes in a short time become one write.
+Urgent statuses (an end, a job that can never start) are written at once and before all others. The
+others are deferred for a short delay, in which more changes may follow. They use two connections,
+each of which pauses for as long as its last write took. Otherwise they would be the majority of all
+writes with thousands of jobs, and slow down allocations and Pods on the same API server.
 """
 
 import asyncio
@@ -28,17 +28,18 @@ from partita.work_queue import utc_now
 __all__ = ["StatusWriter"]
 
 _CONCURRENT = 32
-"""Writes under way at a time."""
+"""Maximum number of concurrent writes."""
 _DEFERRED = 2
-"""Of these, those that may wait. An assumption: one core of an API server is kept busy by two."""
+"""Maximum number of these for deferred statuses. An assumption: two keep one core of an API server
+busy."""
 TURN_SECONDS = 0.02
-"""Most seconds for which statuses are computed without a break."""
+"""Maximum seconds for which statuses are computed without yielding to the event loop."""
 _RETRY_AFTER = 2.0
-"""Seconds before a status that could not be written is tried again."""
+"""Seconds until a failed status write is retried."""
 
 
 class StatusWriter:
-    """The one writer of SharedGPUJob statuses.
+    """The only writer of SharedGPUJob statuses.
 
     Parameters
     ----------
@@ -70,17 +71,17 @@ class StatusWriter:
         """Phase and reason in the last log line about each job."""
         self._wanted: dict[str, SharedGPUJobStatus] = {}
         self._due: dict[str, tuple[bool, float]] = {}
-        """Whether it may wait, and until when."""
+        """Whether the status of a job is deferred, and when it is due."""
         self._heap: list[tuple[tuple[bool, float], str]] = []
         self._writing: set[str] = set()
         self._deferred = 0
-        """Connections for those that may wait which write or rest."""
+        """Connections for deferred statuses that are writing or pausing."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
 
     def update(self, uid: str) -> None:
-        """Compute the status of a job, and have it written if it has changed."""
+        """Compute the status of a job, and schedule a write if it has changed."""
         found = self._jobs.status(uid, self._now())
         if found is None:
             return
@@ -100,7 +101,7 @@ class StatusWriter:
         self.want(uid, status, within)
 
     def want(self, uid: str, status: SharedGPUJobStatus, within: float) -> None:
-        """Have a status written within some seconds. Of several times the earliest counts."""
+        """Schedule a status write within some seconds. Of several times the earliest applies."""
         now = asyncio.get_running_loop().time()
         self._wanted[uid] = status
         due = min(self._due.get(uid, (True, now + within)), (within > 0, now + within))
@@ -110,17 +111,17 @@ class StatusWriter:
             self._changed.set()
 
     def drop(self, uid: str) -> None:
-        """Forget a job."""
+        """Remove a job."""
         self._wanted.pop(uid, None)
         self._due.pop(uid, None)
         self._logged.pop(uid, None)
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write statuses until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._update_changed())
             while True:
-                # First: what is wanted may change while there is no slot.
+                # The slot comes first: the wanted status may change while none is free.
                 await self._slots.acquire()
                 uid, may_wait = await self._next()
                 self._writing.add(uid)
@@ -129,16 +130,16 @@ class StatusWriter:
                 group.create_task(self._write_and_release(uid, work, may_wait=may_wait))
 
     async def _update_changed(self) -> None:
-        """Update the statuses of jobs that were reconciled, with a break now and then."""
+        """Update the statuses of reconciled jobs, and yield to the event loop regularly."""
         loop, queues = asyncio.get_running_loop(), self._state.queues
         while True:
             uids = await queues.job_statuses.get()
             began = loop.time()
             for uid in uids:
                 try:
-                    if uid not in queues.jobs.processing:  # else it is reconciled once it is done
+                    if uid not in queues.jobs.processing:  # otherwise it is reconciled later
                         self.update(uid)
-                except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+                except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                     self._log.exception("status not computed", uid=uid)
                     queues.jobs.add_after(uid, _RETRY_AFTER)
                 if loop.time() - began >= TURN_SECONDS:
@@ -146,7 +147,7 @@ class StatusWriter:
                     began = loop.time()
 
     async def _next(self) -> tuple[str, bool]:
-        """Wait until a status is due; return whose it is, and whether it could have waited."""
+        """Wait until a status is due; return the job's UID and whether the status was deferred."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -156,7 +157,7 @@ class StatusWriter:
                     break
                 due, uid = heapq.heappop(self._heap)
                 if self._due.get(uid) != due or uid in self._writing:
-                    continue  # an older wish, or one whose turn comes after that write
+                    continue  # outdated, or pushed again after the write in progress
                 del self._due[uid]
                 return uid, due[0]
             wait = self._heap[0][0][1] - loop.time() if self._heap and not full else None
@@ -217,13 +218,13 @@ class StatusWriter:
             self._jobs.status_refused(uid)
             self._state.queues.jobs.add(uid)
         except KubernetesError as error:
-            # Or the lease was renewed late: nobody would ask for this status once more.
+            # Or the lease was renewed late. Nothing else would request this status again.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
             if uid not in self._wanted:
                 self.want(uid, status, _RETRY_AFTER)
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
-        """Read a job that was written meanwhile, perhaps by another operator, and plan it anew."""
+        """Read a job that was written meanwhile, perhaps by another operator, and replan it."""
         if job is None:
             return
         meta = job.metadata

@@ -1,4 +1,4 @@
-"""Writes the ledger: one patch a GPU, which is rejected if the GPU was written meanwhile."""
+"""Writes the ledger: one patch per GPU, rejected if the GPUServer was written meanwhile."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from partita.models import GPUServer
 __all__ = ["write_ledger"]
 
 _TRIES = 5
-"""An agent's report changes the resource version too; a handful of tries meets any rate of it."""
+"""An agent's reports change the resource version too; five tries suffice at any report rate."""
 
 
 async def write_ledger(
@@ -28,25 +28,25 @@ async def write_ledger(
     Parameters
     ----------
     sound
-        Tells whether the ledger would be sound after the change; asked anew when somebody else
-        wrote in between.
+        Returns whether the ledger would be valid after the change. It is called again after a
+        conflict with another write.
 
     Returns
     -------
     bool
-        False if the allocations were not made; the releases may still have to be repeated.
+        False if the change was not written; the releases may still have to be repeated.
 
     Raises
     ------
     KubernetesError
-        The API server cannot be had, or does not let us: asking again at once is of no use.
+        If the API server is unavailable or refuses the request. An immediate retry would not help.
     """
     for _ in range(_TRIES):
         server = state.servers.get(name)
         if server is None or not sound(server, change):
             return False
         if allocations_after(server, change) == server.status.allocations:
-            return True  # an earlier try of it took effect
+            return True  # an earlier try took effect
         try:
             body = await kube.patch(
                 SERVERS,
@@ -72,7 +72,7 @@ async def write_ledger(
 
 
 def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
-    """Leave alone what another leader has allocated meanwhile for a job that is to release it."""
+    """Drop the releases of allocations that another leader has replaced meanwhile."""
     there = now.status.allocations if now is not None else {}
     same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
     return ServerChange(release=same, allocate=change.allocate)

@@ -1,4 +1,4 @@
-"""Which GPUServers and server Pods a partition needs, and which it releases. Pure."""
+"""The GPUServers and server Pods that a partition needs, and those that it releases. No I/O."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ __all__ = ["GPUServerChanges", "plan_gpu_servers"]
 
 @dataclass(slots=True)
 class GPUServerChanges:
-    """What is to be done; empty when all is as it should be."""
+    """Changes to make; empty if the actual state is the desired one."""
 
     create_servers: list[str] = field(default_factory=list)
-    """Names of GPUServers to make."""
+    """Names of GPUServers to create."""
     delete_servers: list[GPUServer] = field(default_factory=list)
     """GPUServers to release; they are drained first."""
     create_pods: list[GPUServer] = field(default_factory=list)
-    """GPUServers whose server Pod is not there."""
+    """GPUServers whose server Pod is missing."""
     record: list[tuple[GPUServer, PodView]] = field(default_factory=list)
     """GPUServers whose status lacks the UID of their server Pod."""
     delete_pods: list[PodView] = field(default_factory=list)
     """Server Pods that have ended, or whose GPU is released."""
     reset: list[GPUServer] = field(default_factory=list)
-    """GPUServers whose report is of a server Pod that is no more."""
+    """GPUServers whose status was reported by a server Pod that no longer exists."""
     finish: list[GPUServer] = field(default_factory=list)
-    """GPUServers that are drained: they may go."""
+    """Drained GPUServers whose finalizer can be removed."""
 
 
 def plan_gpu_servers(
@@ -37,21 +37,21 @@ def plan_gpu_servers(
     *,
     unknown: bool = False,
 ) -> GPUServerChanges:
-    """Compare what a partition wants with what is there.
+    """Compare the desired state of a partition with the actual one.
 
     Parameters
     ----------
     partition
-        None once it is gone: then all its GPUs are released.
+        The partition; None once it is deleted: then all its GPUs are released.
     servers
         Its GPUServers.
     pods
         Server Pods, by name of their GPUServer.
     nodes
-        The nodes there are.
+        Names of the existing nodes.
     unknown
-        The partition, or one of its GPUServers, is there but could not be read: how many GPUs it
-        wants or has is not known, so none is taken or released.
+        Whether the partition, or one of its GPUServers, exists but could not be read. Then the
+        number of GPUs that it needs or has is unknown, so none is added or released.
     """
     todo = GPUServerChanges()
     going = partition is None or partition.metadata.deletion_timestamp is not None
@@ -77,7 +77,7 @@ def plan_gpu_servers(
     surplus = len(current) - spec.gpus
     if surplus > 0:
         todo.delete_servers += sorted(current, key=_release_order)[:surplus]
-    # A GPU that is still being released holds its place: no more are taken than are wanted.
+    # A GPU that is still being released counts: never more GPUs than desired are occupied.
     missing = spec.gpus - len(servers)
     if missing > 0:
         todo.create_servers += _free_names(partition, servers, missing)
@@ -89,7 +89,7 @@ def plan_gpu_servers(
 
 
 def _release_order(server: GPUServer) -> tuple[bool, int, int]:
-    """Order in which GPUs are released: unready or drained, then emptiest, then newest name."""
+    """Sort key for releases: unready or drained first, then fewest jobs, then highest index."""
     ready = server.status.holds("Ready") and server.spec.drain_since is None
     index = server.metadata.name.rsplit("-", 1)[-1]
     return ready, len(server.status.allocations), -int(index) if index.isdigit() else 0
@@ -110,7 +110,7 @@ def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: in
 def _release(
     server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
 ) -> None:
-    """Let a GPU go once nothing is allocated on it any more: first its Pod, then the object."""
+    """Release a GPU once it has no allocations: first its Pod, then its finalizer."""
     if server.status.allocations:
         return
     if pod is None:
@@ -120,20 +120,20 @@ def _release(
 
 
 def _stranded(pod: PodView, nodes: Container[str]) -> bool:
-    """Tell whether the node that would have to confirm a deletion is gone."""
+    """Return whether a Pod's node, which would have to confirm a deletion, no longer exists."""
     return bool(pod.node) and pod.node not in nodes
 
 
 def _plan_pod(
     server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
 ) -> None:
-    """Keep the server Pod of a GPU that stays."""
+    """Plan the changes to the server Pod of a GPU that is kept."""
     status = server.status
     if pod is None:
         if server.spec.drain_reason is not None:
-            return  # its node is under maintenance: see `controller.maintenance`
+            return  # its node is under maintenance: see `partita.partitions.maintenance`
         if status.uuid and status.allocations:
-            return  # the jobs on the old GPU end first: another GPU may take its place
+            return  # the jobs on the old GPU end first, because the new Pod may get another GPU
         if status.uuid or status.conditions:
             todo.reset.append(server)
         else:

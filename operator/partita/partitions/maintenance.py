@@ -1,9 +1,9 @@
-"""What nodes under maintenance mean for the GPUs on them. Pure.
+"""Effects of node maintenance on GPUs. No I/O.
 
-There are two kinds of maintenance. A node that is cordoned takes no new Pods: its GPUs take no
-new jobs, and once a GPU has none its server Pod may be evicted. A node whose labels ask GPU clients
+There are two kinds of maintenance. On a cordoned node no new Pods start: no jobs are placed on its
+GPUs, and the server Pod of a GPU without jobs may be evicted. A node whose labels ask GPU clients
 to leave (a driver upgrade by NVIDIA's GPU Operator) needs more: its GPUs are drained, and their
-server Pods deleted.
+server Pods are deleted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ __all__ = ["Maintenance", "is_protected", "maintain"]
 
 @dataclass(slots=True)
 class Maintenance:
-    """What is to be done; empty when no node asks for anything."""
+    """Changes to make; empty if no node needs any."""
 
     drain: list[GPUServer] = field(default_factory=list)
-    """GPUServers that are to take no more jobs, and whose jobs are to end within drainTimeout."""
+    """GPUServers to drain: they get no new jobs, and their jobs must end within drainTimeout."""
     resume: list[GPUServer] = field(default_factory=list)
-    """GPUServers that were drained for maintenance that is over."""
+    """GPUServers that were drained for a maintenance that is over."""
     leave: list[PodView] = field(default_factory=list)
-    """Server Pods that are to leave their node: no job is on their GPU any more."""
+    """Server Pods to delete, because no job is left on their GPU."""
 
 
 def maintain(
     servers: Sequence[GPUServer], pods: Mapping[str, PodView], nodes: Mapping[str, NodeView]
 ) -> Maintenance:
-    """Compare what the nodes' labels ask for with what is there.
+    """Compare the state requested by the nodes' labels with the actual one.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ def maintain(
     pods
         Server Pods, by name of their GPUServer.
     nodes
-        The nodes there are, by name.
+        The existing nodes, by name.
 
     Notes
     -----
-    A drain that somebody else asked for is neither taken over nor undone.
+    A drain that was requested in another way is neither changed nor undone.
     """
     todo = Maintenance()
     asking = {name for name, node in nodes.items() if node.maintenance}
@@ -68,16 +68,16 @@ def maintain(
 
 
 def is_protected(server: GPUServer, node: NodeView | None) -> bool:
-    """Tell whether the eviction API must not end a GPU's server Pod.
+    """Return whether a GPU's server Pod must be protected from the eviction API.
 
-    While jobs are on the GPU that would end them all. While the GPU could take jobs at any moment,
-    one might just be starting. So the Pod may be evicted once its node is cordoned, or is under
-    maintenance, and the last job has left.
+    Eviction would end all jobs on the GPU. As long as jobs can be placed on the GPU, one may just
+    be starting. So the Pod may be evicted once its node is cordoned or under maintenance, and the
+    last job has ended.
 
     Parameters
     ----------
     node
-        The node of its server Pod; None where it is on none yet.
+        The node of the server Pod; None if it is not bound to one.
     """
     if server.status.allocations:
         return True

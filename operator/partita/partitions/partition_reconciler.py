@@ -27,11 +27,11 @@ from partita.pods.server_pod import ServerPodSettings, build_server_pod
 __all__ = ["PartitionReconciler"]
 
 RETRY_AFTER = 2.0
-"""Seconds before a partition whose GPUs could not be set up is reconciled again."""
+"""Seconds until a partition is reconciled again after an error."""
 
 
 class PartitionReconciler:
-    """Sees to it that each partition has its GPUs.
+    """Creates and releases the GPUs of each partition.
 
     It processes the partitions in `state.queues.gpu_servers`.
     """
@@ -49,14 +49,14 @@ class PartitionReconciler:
         self._settings = settings
         self._queue = state.queues.gpu_servers
         self._budgets: dict[str, tuple[str, bool]] = {}
-        """For each GPUServer the UID for which its budget was last written, and whether it is
-        there."""
+        """By GPUServer name: the UID for which the budget was last written, and whether the budget
+        exists."""
         self.problems: dict[str, str] = {}
-        """Why a partition's GPUs could not be set up, by its name."""
+        """Why GPUs could not be set up, by partition name."""
         self._log = structlog.get_logger().bind(part="partitions")
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Reconcile partitions until cancelled."""
         while True:
             for name in sorted(await self._queue.get()):
                 problem = ""
@@ -108,7 +108,7 @@ class PartitionReconciler:
         await self._protect(self._state.servers_of(name))
 
     def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
-        """Return server Pods by name of their GPUServer."""
+        """Return server Pods, by name of their GPUServer."""
         found = ((s.metadata.name, self._state.server_pod(s.metadata.name)) for s in servers)
         return {name: pod for name, pod in found if pod is not None}
 
@@ -128,7 +128,7 @@ class PartitionReconciler:
             await self._delete_pod(pod)
 
     async def _set(self, server: GPUServer, spec: dict[str, str | None]) -> None:
-        """Change a GPUServer's spec, unless somebody has written to it since."""
+        """Change a GPUServer's spec, unless it was written meanwhile."""
         meta = server.metadata
         try:
             body = await self._kube.patch(
@@ -140,11 +140,11 @@ class PartitionReconciler:
         self._state.apply_server(body)
 
     async def _protect(self, servers: Sequence[GPUServer]) -> None:
-        """Make each server Pod's disruption budget, or remove it."""
+        """Create or delete the disruption budget of each server Pod."""
         for server in servers:
             if server.metadata.deletion_timestamp is not None:
                 self._budgets.pop(server.metadata.name, None)
-                continue  # its budget goes with itself, by ownership
+                continue  # its budget is garbage-collected with it
             pod = self._state.server_pod(server.metadata.name)
             node = self._state.nodes.get(pod.node if pod else server.status.node)
             await self._set_budget(server, wanted=is_protected(server, node))
@@ -154,7 +154,7 @@ class PartitionReconciler:
         if self._budgets.get(name) == (uid, wanted):
             return
         if wanted:
-            with suppress(AlreadyExistsError):  # an operator before us made it
+            with suppress(AlreadyExistsError):  # an earlier operator created it
                 await self._kube.create(BUDGETS, build_budget(server, self._settings.namespace))
         else:
             with suppress(NotFoundError):
@@ -191,7 +191,7 @@ class PartitionReconciler:
         self._queue.add_after(server.spec.partition, RETRY_AFTER)
 
     async def _record(self, server: GPUServer, pod: PodView) -> None:
-        """Write the UID of a server Pod to its GPUServer: no other Pod counts from now on."""
+        """Write the UID of a server Pod to its GPUServer, so that no other Pod counts."""
         try:
             body = await self._kube.patch(
                 SERVERS,
@@ -260,9 +260,10 @@ class PartitionReconciler:
             )
 
     async def _reset(self, server: GPUServer) -> None:
-        """Forget what the last agent said: the next server Pod may get another GPU.
+        """Clear the last agent's report, because the next server Pod may get another GPU.
 
-        The operator that led before may have created that Pod, and the informer may not have it.
+        The previous leader may have created that Pod already, and it may be missing in the
+        informer.
         """
         namespace = self._settings.namespace
         with suppress(NotFoundError):
@@ -294,7 +295,7 @@ class PartitionReconciler:
                 resource_version=server.metadata.resource_version,
             )
         except (NotFoundError, ConflictError):
-            return  # the watch tells
+            return  # the watch will report the change
         self._state.apply_server(body)
 
     async def _finish(self, server: GPUServer) -> None:

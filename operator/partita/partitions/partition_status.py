@@ -1,4 +1,4 @@
-"""The status of a GPUPartition: its GPUs, its queue, its policy. Pure."""
+"""The status of a GPUPartition: its GPUs, its queue and its policy. No I/O."""
 
 from collections import Counter
 from collections.abc import Container
@@ -31,7 +31,7 @@ __all__ = ["partition_status", "waits"]
 
 _TROUBLE = {"Faulted", "Unready", "Mismatched"}
 _MAX_MESSAGE = 300
-"""Characters of why a GPU takes no jobs: a partition may have thousands of GPUs."""
+"""Maximum characters of a GPU's message: a partition may have thousands of GPUs."""
 
 
 def partition_status(
@@ -41,7 +41,7 @@ def partition_status(
     now: datetime,
     problem: str = "",
 ) -> GPUPartitionStatus:
-    """Write down how a partition gpu_state.
+    """Compute the status of a partition.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def partition_status(
 
 
 def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
-    """Tell whether a job waits for a GPU.
+    """Return whether a job waits for a GPU.
 
     Parameters
     ----------
     holding
-        UIDs of the jobs that have one.
+        UIDs of the jobs that have allocations.
     """
     over = job.status.phase is not None and job.status.phase.finished
     return not over and not job.spec.suspend and job.metadata.uid not in holding
@@ -113,7 +113,7 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
 
 
 def _describe(gpu: GPUSummary) -> str:
-    """Name a GPU's state, and the reason for it."""
+    """Return a GPU's name and state, with the reason for the state."""
     return f"{gpu.name} is {gpu.state}" + (f" ({gpu.message})" if gpu.message else "")
 
 

@@ -1,4 +1,4 @@
-"""Writes the partitions' statuses, each at most once in a while."""
+"""Writes the partitions' statuses at a limited rate."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from partita.reconcile.job_status import merge_diff
 __all__ = ["PartitionStatusWriter"]
 
 _PERIOD = 1.0
-"""Least seconds between two writes about one partition: every allocation changes its numbers. If
+"""Minimum seconds between two writes for one partition: every allocation changes its numbers. If
 all writes take longer, the pause is as long as they took."""
 
 
 class PartitionStatusWriter:
-    """The one writer of GPUPartition statuses.
+    """The only writer of GPUPartition statuses.
 
     Parameters
     ----------
     compute
-        Returns the status that a partition should have; None if it is gone.
+        Returns the desired status of a partition; None if the partition is deleted.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class PartitionStatusWriter:
         self._log = structlog.get_logger().bind(part="status")
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write statuses until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             names = sorted(await self._queue.get())

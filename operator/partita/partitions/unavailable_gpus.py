@@ -1,4 +1,4 @@
-"""Why GPUs of a partition take no jobs, in words for its status. Pure."""
+"""Messages for a partition's status about GPUs on which no jobs can be placed. No I/O."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from partita.reconcile.gpu_state import ServerState, server_state
 __all__ = ["StuckPods", "stuck_servers", "why_unavailable"]
 
 _NAMED = 3
-"""GPUServers that are named one by one, and different reasons that are given. Of more GPUServers
-only the number is given."""
+"""Maximum number of GPUServers named in a message, and of different reasons. Further GPUServers are
+only counted."""
 _MAX_WORDS = 1000
-"""Characters of what Kubernetes says of one Pod."""
+"""Maximum characters of Kubernetes' message about one Pod."""
 
 
 def why_unavailable(
     server: GPUServer, partition: GPUPartition, gpu_state: ServerState, state: State
 ) -> str:
-    """Say why a GPU takes no jobs; empty where it does, or where nothing is known.
+    """Return why no jobs can be placed on a GPU; empty if they can, or the reason is unknown.
 
     Parameters
     ----------
     gpu_state
-        Its state, as `server_state` tells it.
+        Its state, as returned by `server_state`.
     """
     pod = state.server_pod(server.metadata.name)
     node = state.nodes.get(server.status.node)
@@ -59,21 +59,21 @@ def why_unavailable(
 
 @dataclass(frozen=True, slots=True)
 class StuckPods:
-    """That server Pods of a partition do not start."""
+    """Reason and message about server Pods that do not start."""
 
     reason: str
-    """For programs."""
+    """Machine-readable reason."""
     message: str
-    """For people: Kubernetes' own words, and what to do."""
+    """Message for users: Kubernetes' own message, and what to do."""
 
 
 def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> StuckPods | None:
-    """Tell whether server Pods of a partition do not start, and why.
+    """Return why server Pods of a partition do not start; None if all of them start.
 
     Parameters
     ----------
     problem
-        What went wrong when the operator made them; empty if nothing.
+        The error when the operator created them; empty if there was none.
     """
     if problem:
         return StuckPods("ServerPodsRefused", f"the GPUs could not be set up: {problem}")

@@ -1,4 +1,4 @@
-"""What the operator puts into Pods, and what it reads from them. Pure: no I/O."""
+"""Building Pods and reading their status. The functions do no I/O."""
 
 from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.job_pod import JobPod, build_job_pod, device_slots, pod_name

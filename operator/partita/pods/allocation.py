@@ -1,4 +1,4 @@
-"""The allocation of a job: where it runs, and how much of each GPU it may use."""
+"""The allocation of a job: its GPUs, and the share of each GPU that it may use."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,34 +20,35 @@ class JobAllocation:
     Raises
     ------
     ValueError
-        It is not valid: no GPU, an unequal number of servers and GPUs, an amount that is not above
-        zero, or several GPUs in a mode in which a job uses one.
+        If the allocation is not valid: no GPU, unequal numbers of servers and GPUs, an attempt or
+        thread percentage below 1, an amount of memory below 1 MiB, or several GPUs in a mode other
+        than Exclusive.
     """
 
     attempt: int
-    """The attempt, counted from 1."""
+    """Number of the attempt, counted from 1."""
     servers: tuple[str, ...]
-    """GPUServers on which it is allocated, in name order."""
+    """GPUServers of the allocated GPUs, in name order."""
     uuids: tuple[str, ...]
-    """UUIDs of their GPUs as NVML gives them, in the same order."""
+    """UUIDs of their GPUs as reported by NVML, in the same order."""
     node: str
-    """The node of the GPUs, for messages: kube-scheduler finds it by the extended resource."""
+    """Node of the GPUs, for messages: kube-scheduler finds the node by the extended resource."""
     memory: int
     """GPU memory allocated on each GPU for the whole job (bytes)."""
     total_memory: int
-    """Whole memory of each GPU, of the smallest if they differ (bytes)."""
+    """Total memory of each GPU, of the smallest if they differ (bytes)."""
     mode: SharingMode
     """How the GPU is shared."""
     thread_percent: int = 100
-    """Percent of the GPU's threads that each process may use."""
+    """Percentage of the GPU's threads that each process may use."""
     oversubscription: bool = False
-    """Whether the partition offers unified memory."""
+    """Whether the partition allows unified memory."""
     device_injection: DeviceInjection = "Auto"
-    """How the GPU's device files are mounted into the containers."""
+    """Method by which the GPU's device files are mounted into the containers."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of the GPUs' nodes that the Pod has to tolerate."""
+    """Tolerations of the taints of the GPUs' nodes, to add to the Pod."""
     yields: bool = False
-    """Whether its kernels yield to those of co-located jobs: its priority is below zero."""
+    """Whether its kernels yield to those of co-located jobs, because its priority is below zero."""
 
     def __post_init__(self) -> None:
         if not self.uuids or len(self.uuids) != len(self.servers):
@@ -63,11 +64,11 @@ class JobAllocation:
         return self.mode is SharingMode.EXCLUSIVE
 
     def process_memory(self, processes: int) -> int:
-        """Memory that each client process may use (bytes, in whole MiB)."""
+        """Return the memory that each client process may use (bytes, in whole MiB)."""
         return max(1, self.memory // processes // MEBI) * MEBI
 
     def process_fraction(self, processes: int) -> float:
-        """Share of the GPU's whole memory that each process may use, rounded down at 1e-6."""
+        """Return the share of the GPU's total memory for each process, rounded down at 1e-6."""
         share = min(self.process_memory(processes), self.total_memory)
         return share * 1_000_000 // self.total_memory / 1_000_000
 

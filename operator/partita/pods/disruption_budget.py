@@ -8,30 +8,30 @@ from partita.models import GPUServer
 __all__ = ["budget_name", "build_budget"]
 
 _DIGITS = 8
-"""Of the GPUServer's UID in the name."""
+"""Leading characters of the GPUServer's UID that the name contains."""
 
 
 def budget_name(server: GPUServer) -> str:
-    """Name a GPUServer's budget.
+    """Return the name of a GPUServer's budget.
 
-    By its UID, too: Kubernetes' garbage collector may remove the budget of an earlier GPUServer of
-    that name only after the next one has its own.
+    The name contains part of the UID because Kubernetes' garbage collector may remove the budget
+    of an earlier GPUServer with the same name only after the next GPUServer has its own.
     """
     return f"{server.metadata.name}-{server.metadata.uid[:_DIGITS]}"
 
 
 def build_budget(server: GPUServer, namespace: str) -> dict[str, Any]:
-    """Build the budget that keeps the eviction API from ending a server Pod while it is needed.
+    """Build the budget that prevents the eviction API from deleting a server Pod in use.
 
     Parameters
     ----------
     namespace
-        The server Pods' namespace.
+        Namespace of the server Pods.
 
     Notes
     -----
-    There is one for each Pod, with `minAvailable: 1`. `maxUnavailable`, or a percentage, would make
-    Kubernetes look for the scale subresource of the Pod's controller, which a GPUServer has not
+    Each Pod has its own budget, with `minAvailable: 1`. With `maxUnavailable` or a percentage
+    Kubernetes would need the scale subresource of the Pod's controller, which a GPUServer lacks
     (https://kubernetes.io/docs/tasks/run-application/configure-pdb/, "Arbitrary workloads and
     arbitrary selectors").
     """

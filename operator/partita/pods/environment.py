@@ -22,53 +22,55 @@ __all__ = [
 
 CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 MAX_CONNECTIONS: Final = 2
-"""Most connections of a client to the GPU, which is also MPS's default. A client owns its
-connections, and all clients share one pool: one that asks for more reduces the number of clients
-that the others can have (MPS, "CUDA_DEVICE_MAX_CONNECTIONS")."""
+"""Maximum number of connections of a client to the GPU, which is also MPS's default. All clients
+share one pool of connections, so a client with more connections reduces the number of clients that
+can connect (MPS, "CUDA_DEVICE_MAX_CONNECTIONS")."""
 
 PYTORCH_FRACTION: Final = "per_process_memory_fraction"
-"""Key in PyTorch's allocator options: share of the GPU's whole memory, above 0 and at most 1.
+"""Key in PyTorch's allocator options: share of the GPU's total memory, above 0 and at most 1.
 https://docs.pytorch.org/docs/stable/notes/cuda.html, "Optimizing memory usage with
 PYTORCH_ALLOC_CONF"; added by https://github.com/pytorch/pytorch/pull/161035."""
 
 _UNIFIED_FRACTION: Final = 2.0
-"""Managed memory a JAX process may have, in GPUs: what is beyond one lies in the node's memory."""
+"""Managed memory of a JAX process as a multiple of the GPU's memory. The part above 1 is located
+in the node's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnvironment:
-    """What every container of a job gets."""
+    """The environment that every container of a job gets."""
 
     variables: dict[str, str]
     """Name to value, in the order in which they are written."""
     pytorch_fraction: float | None = None
-    """Share for PyTorch, whose variable also holds options of the user."""
+    """Memory fraction for PyTorch. It is separate because its variable may also contain options
+    of the user."""
     notices: tuple[str, ...] = ()
-    """Sentences on what could not be had."""
+    """Sentences on requested features that are not available."""
 
 
 def environment(
     framework: Framework, allocation: JobAllocation, *, processes: int = 1, yields: bool = False
 ) -> ContainerEnvironment:
-    """Work out the variables of one attempt.
+    """Return the environment of one attempt.
 
     Parameters
     ----------
     framework
-        The framework whose own limit is set as well.
+        Framework whose own memory limit is set as well.
     allocation
-        What the attempt got.
+        Allocation of the attempt.
     processes
-        Client processes of each container; the memory is divided by them, since MPS and all
-        frameworks limit each process by itself.
+        Client processes of each container. The memory is divided by this number because MPS and
+        all frameworks limit each process separately.
     yields
-        Whether the job's kernels give way to its neighbours' (MPS only).
+        Whether the job's kernels yield to those of co-located jobs (MPS only).
 
     Notes
     -----
-    A job with a GPU to itself gets no limit at all: it may use all of it, as its framework likes.
+    A job that has its GPUs to itself gets no limit.
     """
-    # Which GPUs NVIDIA's runtime shows, by UUID:
+    # UUIDs of the GPUs that NVIDIA's runtime makes visible:
     # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
     variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(allocation.uuids)}
     if allocation.whole_gpu:
@@ -92,8 +94,8 @@ def _mps(allocation: JobAllocation, *, processes: int, yields: bool) -> dict[str
         # MPS, "CUDA_MPS_PIPE_DIRECTORY" and "CUDA_MPS_LOG_DIRECTORY".
         "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(uuid),
         "CUDA_MPS_LOG_DIRECTORY": log_directory(uuid),
-        # MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ordinal of the device as the process sees it.
-        # Never the UUID: an entry for a device that it does not see drops every limit.
+        # MPS, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": the key is the device's ordinal in the process.
+        # A UUID must not be used: an entry for a device that is not visible drops every limit.
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={mebibytes}M",
         # MPS, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(allocation.thread_percent),
@@ -108,19 +110,19 @@ def _mps(allocation: JobAllocation, *, processes: int, yields: bool) -> dict[str
 def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, str]:
     match framework:
         case Framework.TENSORFLOW:
-            # Grow instead of taking the whole GPU; there is no variable for an amount.
-            # https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth. What it costs:
-            # Kang and Gil measured 0.6 % (studies/tensorflow-memory-mode.txt).
+            # TensorFlow grows its memory instead of allocating the whole GPU. No variable sets an
+            # amount: https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth.
+            # The cost is 0.6 %, measured by Kang and Gil (studies/tensorflow-memory-mode.txt).
             return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         case Framework.JAX:
-            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction is of the GPU's
-            # whole memory, also under MPS: XLA takes the total of cuMemGetInfo
-            # (xla/pjrt/gpu/gpu_helpers.cc), and a memory limit lowers the free amount there, not
-            # the total. XLA_PYTHON_CLIENT_MEM_FRACTION is its deprecated twin, and the two
-            # together stop the program: jaxlib 0.10.2 raises ValueError ("specified together").
-            # Empty counts as unset and hides the value of user or image. Preallocating would
-            # take all of it at once: no room within the MPS limit for what CUDA's libraries
-            # allocate beside XLA, and a profile that shows nothing but the allocation.
+            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction refers to the GPU's
+            # total memory, also under MPS: XLA uses the total of cuMemGetInfo
+            # (xla/pjrt/gpu/gpu_helpers.cc), and a memory limit lowers only the free amount there.
+            # XLA_PYTHON_CLIENT_MEM_FRACTION is the deprecated name. If both are set, jaxlib 0.10.2
+            # raises ValueError ("specified together"). An empty value counts as unset and
+            # overrides a value of the user or the image. Preallocation is off because it would
+            # allocate the whole fraction at once. Then the MPS limit would leave no memory for
+            # CUDA's libraries outside XLA, and a profile would show only the allocation.
             return {
                 "XLA_CLIENT_MEM_FRACTION": _decimal(fraction),
                 "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
@@ -130,15 +132,15 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # Bytes on each device: https://docs.cupy.dev/en/stable/reference/environment.html.
             return {"CUPY_GPU_MEMORY_LIMIT": str(memory)}
         case Framework.PYTORCH | Framework.NONE:
-            # PyTorch's also holds options of the user: see `limit_allocator`.
+            # PyTorch's variable may also contain options of the user: see `limit_allocator`.
             return {}
 
 
 def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
     match framework:
         case Framework.JAX:
-            # XLA with unified memory takes max(1, fraction) of the GPU's memory
-            # (xla/pjrt/gpu/gpu_helpers.cc), and needs preallocation turned off:
+            # XLA with unified memory uses max(1, fraction) of the GPU's memory
+            # (xla/pjrt/gpu/gpu_helpers.cc), and requires preallocation to be off:
             # https://github.com/google-deepmind/alphafold3/blob/main/docs/performance.md,
             # "Unified memory".
             return {
@@ -146,7 +148,7 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
                 "XLA_CLIENT_MEM_FRACTION": _decimal(_UNIFIED_FRACTION),
             }, ()
         case Framework.TENSORFLOW:
-            # The variable reaches XLA's client only; TensorFlow's own allocator reads
+            # Only XLA's client reads the variable. TensorFlow's own allocator reads
             # GPUOptions (tensorflow/core/common_runtime/gpu/gpu_process_state.cc; measured in
             # https://github.com/tensorflow/tensorflow/issues/57627).
             return {"TF_FORCE_UNIFIED_MEMORY": "true"}, (
@@ -169,15 +171,15 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def limit_allocator(options: str, fraction: float) -> str:
-    """Add the memory fraction to PyTorch's allocator options, keeping the others.
+    """Add the memory fraction to PyTorch's allocator options and keep the other options.
 
     Parameters
     ----------
     options
-        Options of the user: `key:value` pairs with commas between them; a value may be a list in
-        brackets, with commas of its own.
+        Options of the user: `key:value` pairs separated by commas. A value may be a list in
+        brackets that also contains commas.
     fraction
-        Share of the GPU's whole memory.
+        Share of the GPU's total memory.
     """
     kept = [
         option
@@ -189,7 +191,7 @@ def limit_allocator(options: str, fraction: float) -> str:
 
 def _split(options: str) -> list[str]:
     if options.count("[") != options.count("]"):
-        # PyTorch will refuse it; an open bracket must not swallow what we add.
+        # PyTorch rejects such options. An unclosed bracket must not include the added option.
         return [part.strip() for part in options.split(",")]
     parts, depth = [""], 0
     for character in options:

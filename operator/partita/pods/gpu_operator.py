@@ -16,26 +16,26 @@ from typing import Any, Final
 __all__ = ["CLIENTS_MAY_RUN", "LABEL_PRODUCT", "maintenance"]
 
 LABEL_PRODUCT: Final = "nvidia.com/gpu.product"
-"""The product, from GPU feature discovery:
+"""Label of the GPU product, set by GPU feature discovery:
 https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md,
 "Generated Labels"."""
 
 _CLIENT: Final = "nvidia.com/gpu.deploy.client"
 _UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
 _AT_REST: Final = frozenset({"", "upgrade-required", "upgrade-done", "upgrade-failed"})
-"""States in which the upgrade of a node waits for its turn, or is over. In every other state,
-also in one that a later release adds, GPU clients must leave the node."""
+"""States in which the upgrade of a node is waiting or finished. In every other state,
+including states that a later release adds, GPU clients must leave the node."""
 
 CLIENTS_MAY_RUN: Final[tuple[dict[str, Any], ...]] = (
     {"key": _CLIENT, "operator": "In", "values": ["true"]},
     {"key": _CLIENT, "operator": "DoesNotExist"},
 )
-"""Node requirements, one of which holds where GPU clients may run. GPU Operators before 26.7, and
-clusters without one, do not set the label."""
+"""Node requirements: GPU clients may run on a node that meets one of them. GPU Operators before
+26.7 do not set the label, and clusters without a GPU Operator do not have it."""
 
 
 def maintenance(labels: Mapping[str, str]) -> str:
-    """Return the label, as `key=value`, that asks GPU clients to leave a node; empty if none."""
+    """Return the label, as `key=value`, that requires GPU clients to leave a node, or ''."""
     if (client := labels.get(_CLIENT, "true")) != "true":
         return f"{_CLIENT}={client}"
     if (state := labels.get(_UPGRADE, "")) not in _AT_REST:

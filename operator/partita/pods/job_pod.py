@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 RUNTIME_CLASS: Final = "nvidia"
-"""The RuntimeClass that NVIDIA's GPU Operator and its container toolkit's guide make:
+"""Name of the RuntimeClass that NVIDIA's GPU Operator and the guide of its container toolkit use:
 https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/cdi.html."""
 
 _ALLOCATOR: Final = "PYTORCH_ALLOC_CONF"
@@ -50,33 +50,33 @@ _OLD_ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 
 @dataclass(frozen=True, slots=True)
 class JobPod:
-    """A Pod to create, and what its user should know about it."""
+    """A Pod to create, and notices for its user."""
 
     manifest: dict[str, Any]
     """The manifest of the Pod."""
     overridden: tuple[str, ...] = ()
-    """Variables that the user had set and ours replaced, sorted."""
+    """Environment variables of the user that were replaced, sorted."""
     notices: tuple[str, ...] = ()
-    """Sentences on what of the template could not be had."""
+    """Sentences on fields of the template that were changed or have no effect."""
 
 
 def pod_name(job: str, attempt: int) -> str:
-    """Name the Pod of an attempt: the same always, so that it cannot be started twice."""
+    """Return the name of an attempt's Pod. It is unique, so an attempt cannot start twice."""
     return f"{job}-{attempt}"
 
 
 def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
-    """Build the Pod of one attempt: the user's template, limited to its allocation.
+    """Build the Pod of one attempt from the user's template and limit it to its allocation.
 
-    The same job and allocation give the same Pod, and the template is not changed. Nothing is
-    added that Pod Security `restricted` forbids
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): pipes and shared
-    memory are mounted by the agent's device plugin, not by a volume of the Pod.
+    The same job and allocation always result in the same Pod. The template is not changed. The Pod
+    gets nothing that Pod Security `restricted` forbids
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): the agent's device
+    plugin mounts pipes and shared memory, so the Pod needs no volume for them.
 
     Raises
     ------
     TemplateError
-        The template is not valid; the message says what to write instead.
+        If the template is not valid. The message contains a correction.
     """
     spec = job.spec
     template = spec.template.unpack()
@@ -126,10 +126,10 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
 
 
 def device_slots(template: PodTemplate) -> int:
-    """Count the devices of each GPU that the Pod takes, as the scheduler counts them.
+    """Return the number of devices of each GPU that the Pod requests, as the scheduler counts them.
 
-    Of a template without problems. Containers run together with the sidecars, init containers one
-    after the other beside the sidecars started before them:
+    The template must be valid. Containers run together with the sidecars. Init containers run one
+    after the other, together with the sidecars started before them:
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/, "Resource sharing
     within containers".
     """
@@ -142,7 +142,7 @@ def device_slots(template: PodTemplate) -> int:
 
 @dataclass(slots=True)
 class _Build:
-    """Rewrites a template, and notes what it took from the user."""
+    """Converts a template to a Pod and records the changes to the user's values."""
 
     allocation: JobAllocation
     ours: ContainerEnvironment
@@ -150,7 +150,10 @@ class _Build:
     notices: list[str] = field(default_factory=list)
 
     def metadata(self, kind: str, values: dict[str, str]) -> dict[str, str]:
-        """Leave out the names that only the operator sets, as admission does for others' Pods."""
+        """Remove the names that only the operator may set.
+
+        The admission policy rejects such names in Pods that the operator does not create.
+        """
         reserved = sorted(name for name in values if name.startswith(f"{GROUP}/"))
         if reserved:
             self.notices.append(
@@ -167,19 +170,19 @@ class _Build:
             )
         spec["restartPolicy"] = "Never"
         if spec.pop("nodeName", None):
-            # It would pass the scheduler by, and with it the count of the GPU's devices.
+            # With nodeName the Pod would bypass the scheduler, which counts the GPU's devices.
             self.notices.append("nodeName is removed: the node follows from the job's GPU")
         if spec.get("terminationGracePeriodSeconds") == 0:
-            # A Pod without any is forgotten when it is deleted, before kubelet has ended it
-            # (k8s.io/kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete): its GPU
-            # memory would be allocated anew while its programs still have it.
+            # The API server removes a Pod without a grace period at once, before kubelet has ended
+            # its programs (k8s.io/kubernetes, pkg/registry/core/pod/strategy.go,
+            # CheckGracefulDelete). The GPU memory would be allocated again while still in use.
             spec["terminationGracePeriodSeconds"] = 1
             self.notices.append(
                 "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "
                 "others once its Pod is gone, and its programs must have ended by then"
             )
         own = spec.get("tolerations") or []
-        if isinstance(own, list):  # else the API server rejects it
+        if isinstance(own, list):  # the API server rejects any other type
             asked = [toleration.dump() for toleration in self.allocation.tolerations]
             missing = [toleration for toleration in asked if toleration not in own]
             spec |= {"tolerations": [*own, *missing]} if missing else {}
@@ -198,23 +201,23 @@ class _Build:
     def _container(self, container: dict[str, Any]) -> dict[str, Any]:
         container["env"] = self._env(container)
         container["resources"] = self._resources(container)
-        # Copies the end of the log, which has CUDA's error, to the Pod's status:
+        # kubelet copies the end of the log, which contains CUDA's error, to the Pod's status:
         # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
         container["terminationMessagePolicy"] = "FallbackToLogsOnError"
         return container
 
     def _env(self, container: dict[str, Any]) -> list[dict[str, Any]]:
-        """Merge the variables: each of ours once, at the user's place if the user had it too.
+        """Merge the operator's variables into the user's.
 
-        A value may refer to earlier variables, so the user's order is kept. What
-        comes from `envFrom` cannot be seen, but `env` wins over it
+        A variable that the user also sets keeps the user's position, since a value may refer to
+        earlier variables. Variables of `envFrom` are not available here, but `env` overrides them
         (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
         Container.envFrom).
         """
         users: list[dict[str, Any]] = container.get("env") or []
         ours = {**self.ours.variables, **self._allocator(container, users)}
         if _literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
-            ours.pop(CONNECTIONS, None)  # fewer are the user's to choose
+            ours.pop(CONNECTIONS, None)  # the user may choose fewer
         merged: dict[str, dict[str, Any]] = {
             name: {"name": name, "value": value}
             for name, value in ours.items()
@@ -234,14 +237,14 @@ class _Build:
         return [*merged.values(), *rest]
 
     def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
-        """Limit PyTorch's allocator.
+        """Return the variables that limit PyTorch's allocator.
 
-        PyTorch after 2.9 knows the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
-        PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). Up to 2.9 it stops the program at a
-        key that it does not know ("Unrecognized CachingAllocator option",
+        PyTorch after 2.9 supports the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
+        PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). PyTorch up to 2.9 stops the program at
+        an unknown key ("Unrecognized CachingAllocator option",
         https://github.com/pytorch/pytorch/issues/123505), but ignores PYTORCH_ALLOC_CONF
-        (https://github.com/pytorch/pytorch/issues/183387). So the fraction goes into the latter,
-        and into the former only where the user's value shows that their PyTorch knows it.
+        (https://github.com/pytorch/pytorch/issues/183387). So PYTORCH_ALLOC_CONF always gets the
+        fraction. PYTORCH_CUDA_ALLOC_CONF gets it only if the user's value already contains it.
         """
         fraction = self.ours.pytorch_fraction
         if fraction is None:
@@ -258,7 +261,7 @@ class _Build:
         return variables
 
     def _extends(self, entry: dict[str, Any]) -> bool:
-        """Tell whether ours only adds to what the user wrote."""
+        """Return whether the operator only adds an option to the user's value."""
         return (
             entry["name"] == _ALLOCATOR
             and "valueFrom" not in entry
@@ -275,7 +278,7 @@ class _Build:
             removed |= taken
             resources[kind] = {k: v for k, v in amounts.items() if k not in taken} | ours
         if removed:
-            # Left in place, the Pod would take a whole GPU beside its slice.
+            # With these requests the Pod would get a whole GPU in addition to its allocation.
             self.notices.append(
                 f"container {container['name']} requests {', '.join(sorted(removed))}, which "
                 "is removed: a job gets its GPU from the partition"
@@ -284,10 +287,10 @@ class _Build:
 
 
 def is_gpu_resource(name: str) -> bool:
-    """Return whether a resource means GPUs: whole, shared (`nvidia.com/gpu.shared`) or MIG's."""
+    """Return whether a resource is a GPU: whole, shared (`nvidia.com/gpu.shared`) or MIG."""
     return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
 
 
 def _literal(users: list[dict[str, Any]], name: str) -> str | None:
-    """Return what the user wrote for a variable; the last entry counts, as in Kubernetes."""
+    """Return the user's value of a variable. The last entry counts, as in Kubernetes."""
     return next((e.get("value") for e in reversed(users) if e["name"] == name), None)

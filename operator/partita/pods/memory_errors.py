@@ -1,7 +1,7 @@
-"""Messages by which programs report that the GPU's memory or MPS was refused.
+"""Error messages of programs that ran out of GPU memory or failed to use MPS.
 
 Only text that names the GPU counts: `MemoryError`, `std::bad_alloc`, TensorFlow's allocator `cpu`
-and gRPC's own RESOURCE_EXHAUSTED mean other things.
+and gRPC's own RESOURCE_EXHAUSTED have other causes.
 """
 
 import re
@@ -16,13 +16,13 @@ __all__ = [
 ]
 
 _PATTERNS: Final = (
-    # CUDA's driver API; Numba, TensorFlow and JAX print the name as it is.
+    # CUDA's driver API; Numba, TensorFlow and JAX print this name.
     # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html, CUDA_ERROR_OUT_OF_MEMORY
     r"CUDA_ERROR_OUT_OF_MEMORY",
-    # CUDA's runtime API; CuPy and RMM print the name.
+    # CUDA's runtime API; CuPy and RMM print this name.
     # https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
     r"cudaErrorMemoryAllocation",
-    # cudaGetErrorString gives "out of memory", which most programs print after the word CUDA:
+    # cudaGetErrorString returns "out of memory", which most programs print after the word CUDA:
     # PyTorch `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate ...`
     # (c10/cuda/CUDACachingAllocator.cpp), also under its old name torch.cuda.OutOfMemoryError;
     # `CUDA error: out of memory`; TensorRT `Cuda Runtime (out of memory)`; llama.cpp `cudaMalloc
@@ -33,28 +33,29 @@ _PATTERNS: Final = (
     # /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc`
     # (https://github.com/tensorflow/tensorflow/issues/136).
     r"OOM when allocating tensor[^\n]*(?i:device:GPU|allocator GPU)",
-    # The same allocator's warning before: `Allocator (GPU_0_bfc) ran out of memory trying to ...`
+    # An earlier warning of the same allocator: `Allocator (GPU_0_bfc) ran out of memory trying ...`
     # (xla/tsl/framework/bfc_allocator.cc).
     r"Allocator \(GPU_\d+_bfc\) ran out of memory trying to allocate(?![^\n]*not a failure)",
-    # XLA, as JAX shows it: `XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to
+    # XLA through JAX: `XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to
     # allocate N bytes` (https://github.com/google-deepmind/alphafold/issues/1023), and
     # `RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal
     # 0` (https://github.com/ecmwf-lab/ai-models-graphcast/issues/18).
     r"RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request)",
-    # CuPy over CUPY_GPU_MEMORY_LIMIT: `cupy.cuda.memory.OutOfMemoryError: Out of memory allocating
+    # CuPy above CUPY_GPU_MEMORY_LIMIT: `cupy.cuda.memory.OutOfMemoryError: Out of memory allocating
     # N bytes (allocated so far: ...)` (cupy/cuda/memory.pyx).
     r"cupy\.cuda\.memory\.OutOfMemoryError",
     # RMM (cuDF, cuML): `std::bad_alloc: out_of_memory: RMM failure at: ...`
     # (https://github.com/rapidsai/rmm, include/rmm/detail/error.hpp).
     r"out_of_memory: (?:CUDA error|RMM failure)",
-    # cuBLAS and its kin could not allocate, "usually caused by a cudaMalloc() failure":
+    # Failed allocations of cuBLAS and similar libraries, "usually caused by a cudaMalloc()
+    # failure":
     # https://docs.nvidia.com/cuda/cublas/#cublasstatus-t.
     r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
     # NCCL, on the line after its CUDA error: `NCCL WARN Failed to CUDA calloc 6291456 bytes`
     # (https://github.com/NVIDIA/nccl/issues/1235).
     r"NCCL WARN Failed to CUDA (?:calloc|malloc)",
-    # ONNX Runtime's GPU arena: `Failed to allocate memory for requested buffer of size N`, which
-    # its CPU arena says too, so only beside its CUDA provider
+    # ONNX Runtime's GPU arena: `Failed to allocate memory for requested buffer of size N`. Its CPU
+    # arena prints the same text, so the CUDA provider must be named before it
     # (onnxruntime/core/framework/bfc_arena.cc).
     r"(?i:CUDAExecutionProvider)[\s\S]*Failed to allocate memory for requested",
 )
@@ -64,14 +65,14 @@ _GPU_OUT_OF_MEMORY: Final = re.compile("|".join(_PATTERNS))
 
 _MPS_CLIENT_TERMINATED: Final = re.compile(
     # Error 810, "the MPS client has been terminated by the server": the name in the runtime and in
-    # the driver API, and what cudaGetErrorString gives.
+    # the driver API, and the text of cudaGetErrorString.
     # https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
     r"cudaErrorMpsClientTerminated|CUDA_ERROR_MPS_CLIENT_TERMINATED"
     r"|MPS client has been terminated by the server"
 )
 _MPS_REFUSED: Final = re.compile(
-    # Errors 805 to 809: the names in the runtime and in the driver API, and what
-    # cudaGetErrorString gives. PyTorch prints the text after `CUDA error:`, TensorFlow and JAX the
+    # Errors 805 to 809: the names in the runtime and in the driver API, and the text of
+    # cudaGetErrorString. PyTorch prints the text after `CUDA error:`, TensorFlow and JAX print the
     # driver's name. Source as above.
     r"cudaErrorMps(?:ConnectionFailed|RpcFailure|ServerNotReady|MaxClientsReached"
     r"|MaxConnectionsReached)"
@@ -83,7 +84,7 @@ _MPS_REFUSED: Final = re.compile(
     r"|hardware resources required to (?:create MPS client|support device connections) have been"
 )
 _REFUSED_MEMORY: Final = re.compile(
-    # How much was asked for: PyTorch `Tried to allocate 2.00 GiB`, TensorFlow and XLA `trying to
+    # The requested amount: PyTorch `Tried to allocate 2.00 GiB`, TensorFlow and XLA `trying to
     # allocate 2.00GiB` and `N bytes`, XLA `Failed to allocate request for 2.99GiB`, CuPy `Out of
     # memory allocating 8,000 bytes`, NCCL `Failed to CUDA calloc N bytes`, ONNX Runtime `requested
     # buffer of size N`, llama.cpp `allocating 512.00 MiB on device 0`. Sources as above.
@@ -100,29 +101,29 @@ _CUDA_ERROR: Final = re.compile(
 def is_mps_client_terminated(text: str) -> bool:
     """Return whether a failed program's last output reports that MPS terminated its GPU work.
 
-    So dies a program above its allocation, which the agent has MPS end; but also every client of an
-    MPS server that fails.
+    The agent makes MPS terminate a program that uses more memory than its allocation. If an MPS
+    server fails, all its clients fail in the same way.
     """
     return _MPS_CLIENT_TERMINATED.search(text) is not None
 
 
 def names_mps_error(text: str) -> bool:
-    """Tell whether a failed program's last words name one of CUDA's errors of MPS, 805 to 810."""
+    """Return whether a failed program's last output names one of CUDA's MPS errors, 805 to 810."""
     return _MPS_REFUSED.search(text) is not None or is_mps_client_terminated(text)
 
 
 def refused_memory(text: str) -> int:
-    """Return the most memory whose refusal a failed program reports; bytes, 0 for unknown."""
+    """Return the largest failed memory allocation that a program reports; bytes, 0 if unknown."""
     found = _REFUSED_MEMORY.findall(text)
     amounts = (float(n.replace(",", "")) * _UNITS[unit] for n, unit in found)
     return int(max(amounts, default=0))
 
 
 def names_cuda_error(text: str) -> bool:
-    """Tell whether a failed program's last words name any error of CUDA.
+    """Return whether a failed program's last output names any CUDA error.
 
-    After a fatal fault of one client its neighbours get such errors too: "Error Containment",
-    https://docs.nvidia.com/deploy/mps/.
+    A fatal fault of one MPS client also causes such errors in co-located jobs: "Error
+    Containment", https://docs.nvidia.com/deploy/mps/.
     """
     return _CUDA_ERROR.search(text) is not None
 

@@ -10,14 +10,14 @@ from typing import Final
 __all__ = ["RUN_DIRECTORY", "log_directory", "pipe_directory"]
 
 RUN_DIRECTORY: Final = "/run/partita"
-"""On the node, and at the same path in each container that mounts a part of it."""
+"""Directory on the node. Containers mount parts of it at the same path."""
 
 
 def pipe_directory(uuid: str) -> str:
-    """Directory of the control daemon's pipes and sockets."""
+    """Return the directory of the control daemon's pipes and sockets."""
     return f"{RUN_DIRECTORY}/{uuid}/pipe"
 
 
 def log_directory(uuid: str) -> str:
-    """Directory of the control daemon's and the server's logs."""
+    """Return the directory of the logs of the control daemon and the server."""
     return f"{RUN_DIRECTORY}/{uuid}/log"

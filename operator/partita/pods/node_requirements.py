@@ -1,4 +1,4 @@
-"""What a job's template requires of a node, computed once for all jobs of one template."""
+"""Requirements of a job's template on nodes, computed once for all jobs with the same template."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,28 +12,28 @@ from partita.pods.template_check import template_problems
 __all__ = ["Needs", "read_needs"]
 
 _REMEMBERED = 1024
-"""Templates whose needs are kept: most jobs are submitted with one of a few."""
+"""Number of templates whose requirements are cached: most jobs use one of a few templates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a template asks for beside GPU memory."""
+    """Requirements of a template in addition to GPU memory."""
 
     problems: tuple[str, ...] = ()
-    """What is wrong with the template; then nothing else is known of it."""
+    """Errors in the template. If there are any, all other fields have their defaults."""
     slots: int = 0
-    """Devices of each GPU."""
+    """Devices of each GPU that it requests."""
     requests: Requests = NOTHING
     """CPU, memory and ephemeral storage."""
     others: tuple[tuple[str, int], ...] = ()
-    """Other resources, by name; without those that mean GPUs, as in the job's Pod."""
+    """Other resources, by name. GPU resources are left out, as in the job's Pod."""
     rules: NodeRules = field(default_factory=NodeRules)
-    """The nodes that it may run on."""
+    """Rules for the nodes that it may run on."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def read_needs(template: PackedTemplate) -> Needs:
-    """Read what a template asks for."""
+    """Return the requirements of a template."""
     unpacked = template.unpack()
     if problems := template_problems(unpacked):
         return Needs(problems)

@@ -1,9 +1,9 @@
-"""Which nodes a Pod may run on: its nodeSelector, required node affinity and tolerations.
+"""Rules for the nodes of a Pod: its nodeSelector, required node affinity and tolerations.
 
-After kube-scheduler's plugins NodeAffinity and TaintToleration
+They follow kube-scheduler's plugins NodeAffinity and TaintToleration
 (https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
-.../taint-and-toleration/). Preferences, Pod (anti-)affinity and topology spread are ignored: for
-a Pod that these keep from its node the partition's podStartTimeout applies.
+.../taint-and-toleration/). Preferences, Pod (anti-)affinity and topology spread are ignored. If
+these prevent a Pod from running on its node, the partition's podStartTimeout applies.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ from partita.models.partition import Toleration
 __all__ = ["NodeRules", "Taint", "is_passing"]
 
 _MOST_EXPRESSIONS = 256
-"""Expressions in one template. An assumption: each is compared with each node, so there must be
-a bound, and this is far above what people write."""
+"""Maximum number of expressions in one template. Each is compared with each node, so there must be
+a bound. The value is an assumption: it is far above the number in usual templates."""
 
 _Text = Annotated[str, Field(max_length=1024)]
 
@@ -34,7 +34,7 @@ class Taint(Model):
 
     @property
     def repels(self) -> bool:
-        """Whether it keeps Pods away that do not tolerate it."""
+        """Whether it excludes Pods that do not tolerate it from the node."""
         return self.effect in {"NoSchedule", "NoExecute"}
 
     @override
@@ -43,7 +43,7 @@ class Taint(Model):
 
 
 def is_passing(taint: Taint) -> bool:
-    """Tell whether Kubernetes sets and removes a taint by itself, as the node's state changes.
+    """Return whether Kubernetes itself sets and removes a taint as the node's state changes.
 
     https://kubernetes.io/docs/reference/labels-annotations-taints/, `node.kubernetes.io/...` and
     `node.cloudprovider.kubernetes.io/...`.
@@ -57,9 +57,9 @@ class _Expression(Model):
     values: tuple[_Text, ...] | None = None
 
     def holds(self, value: str | None) -> bool:
-        """Return whether it holds for a label's value, None if the label is missing.
+        """Return whether it holds for a label's value, which is None if the label is missing.
 
-        An operator that is not known here is taken to hold: the API server judges it.
+        An unknown operator is assumed to hold, since the API server validates it.
         """
         values = self.values or ()
         match self.operator:
@@ -90,12 +90,12 @@ class _Term(Model):
     match_fields: tuple[_Expression, ...] | None = None
 
     def holds(self, node: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether a node fulfils all of it; one that is empty is fulfilled by none."""
+        """Return whether a node fulfils all its expressions. No node fulfils an empty term."""
         expressions, fields = self.match_expressions or (), self.match_fields or ()
         return (
             bool(expressions or fields)
             and all(e.holds(labels.get(e.key)) for e in expressions)
-            # `metadata.name` is the only field there is.
+            # `metadata.name` is the only supported field.
             and all(e.holds(node if e.key == "metadata.name" else None) for e in fields)
         )
 
@@ -119,7 +119,7 @@ class _Toleration(Model):
     effect: _Text | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it tolerates a taint (`ToleratesTaint` in k8s.io/api/core/v1)."""
+        """Return whether it tolerates a taint (`ToleratesTaint` in k8s.io/api/core/v1)."""
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
         match self.operator or "Equal":
@@ -174,17 +174,17 @@ class NodeRules:
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[_Term, ...] | None = None
-    """Of which one must hold; None where no affinity is required."""
+    """Terms of the affinity, of which at least one must hold. None without required affinity."""
     tolerations: tuple[_Toleration, ...] = ()
 
     @classmethod
     def read(cls, spec: Mapping[str, Any]) -> Self:
-        """Read them from a template's Pod spec.
+        """Read the rules from a template's Pod spec.
 
         Raises
         ------
         pydantic.ValidationError
-            If they have another form; `partita.models.errors.describe` describes it.
+            If the rules are malformed. `partita.models.errors.describe` formats the message.
         """
         read = _Job.model_validate({"template": {"spec": spec}}).template.spec
         required = read.required
@@ -195,17 +195,18 @@ class NodeRules:
         )
 
     def tolerating(self, more: Iterable[Toleration]) -> "NodeRules":
-        """Return them with tolerations that the Pod is given beside its own."""
+        """Return the rules with additional tolerations."""
         added = tuple(_Toleration.model_validate(t.model_dump()) for t in more)
         return NodeRules(self.selector, self.terms, (*self.tolerations, *added))
 
     def unmet(self, node: str, labels: Mapping[str, str]) -> str:
-        """Say which rule on labels and names a node does not meet; empty when it meets all.
+        """Describe a rule on labels or names that a node does not meet.
 
         Returns
         -------
         str
-            What goes after "the nodes": `lack the label zone=a (template.spec.nodeSelector)`.
+            A predicate of "the nodes", such as `lack the label zone=a
+            (template.spec.nodeSelector)`. It is empty if the node meets all rules.
         """
         for key, value in self.selector:
             if labels.get(key) != value:
@@ -215,7 +216,7 @@ class NodeRules:
         return ""
 
     def untolerated(self, taints: Iterable[Taint]) -> list[Taint]:
-        """Return the taints that keep the Pod away."""
+        """Return the taints that exclude the Pod from the node."""
         return [
             taint
             for taint in taints

@@ -18,33 +18,34 @@ from partita.pods.pod_status import condition, read_time
 __all__ = ["MAX_MESSAGE", "POD_DELETED", "PodOutcome", "read_outcome"]
 
 MAX_MESSAGE: Final = 2048
-"""Characters of a message that are kept, from its end; kubelet cuts a log at as many bytes."""
+"""Number of characters kept from the end of a message. kubelet keeps the same number of bytes of a
+log."""
 
 _MAX_REASON: Final = 256
-"""Characters of a reason that a job's status takes; Kubernetes' own are single words."""
+"""Maximum length of a reason in a job's status. Reasons of Kubernetes are single words."""
 
 POD_DELETED: Final = "the Pod was deleted"
 
 _LOST: Final = frozenset({"NodeLost", "Shutdown", "NodeShutdown", "Terminated"})
-"""`status.reason` of a Pod whose node was lost: unreachable, or shut down gracefully (`Terminated`,
+"""`status.reason` of a Pod whose node was unreachable or shut down gracefully (`Terminated`,
 before 1.22 `Shutdown`):
 https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/."""
 _LOST_DISRUPTIONS: Final = frozenset({"DeletionByPodGC"})
-"""Reasons of the condition DisruptionTarget if the node no longer exists; with all others
+"""Reasons of the condition DisruptionTarget if the node no longer exists. With all other reasons
 (preemption, taint, API, kubelet) the Pod was evicted:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions."""
 _EVICTED: Final = frozenset({"Evicted", "Preempting"})
-"""Evicted by kubelet because a resource of the node ran short, or for a critical Pod:
+"""Evicted by kubelet because the node lacked a resource or to admit a critical Pod:
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/."""
 _REJECTED: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"})
-"""Rejected by kubelet, as with the `OutOf<resource>` reasons (pkg/kubelet/lifecycle): the node's
-devices or resources had changed since the Pod was scheduled."""
+"""Reasons of a Pod that kubelet rejected because the node's devices or resources had changed since
+the Pod was scheduled. The `OutOf<resource>` reasons are similar (pkg/kubelet/lifecycle)."""
 
 _CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
-"""Control codes (Unicode's category Cc, ESC among them) but for line ends and tabs."""
+"""Control codes (Unicode's category Cc, including ESC) except line ends and tabs."""
 
 _SIGKILLED: Final = 128 + 9
-"""Exit code of a program that was killed, by the convention of shells and container runtimes."""
+"""Exit code of a killed program, by the convention of shells and container runtimes."""
 
 _HOST_MEMORY_HINT: Final = (
     "over its memory limit (the node's memory, not the GPU's): raise resources.limits.memory"
@@ -53,37 +54,37 @@ _HOST_MEMORY_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
-    """The state of a Pod, and how it ended."""
+    """The state of a Pod, and its outcome if it has finished."""
 
     finished: bool = False
     """Whether the Pod has finished."""
     outcome: Outcome | None = None
-    """How it ended; None while it is not over."""
+    """The outcome; None if the Pod has not finished."""
     exit_code: int | None = None
-    """Exit code of the container that decided it; None where no program ended."""
+    """Exit code of the container that determines the outcome; None if no program ended."""
     message: str = ""
-    """The last output of the program or message of Kubernetes, and what to do if that is known."""
+    """The program's last output or a message of Kubernetes, with a remedy if one is known."""
     reason: str = ""
-    """Why kubelet evicted or did not admit it, such as `OutOfcpu`; else empty."""
+    """Why kubelet evicted or rejected the Pod, such as `OutOfcpu`; empty otherwise."""
     ended_from_outside: bool = False
-    """Whether it failed as a program does that the agent ends for being above its allocation."""
+    """Whether it failed like a program that the agent ended because it exceeded its allocation."""
     gpu_error: bool = False
-    """Whether it failed as a program does on whose GPU something went wrong."""
+    """Whether it failed with a CUDA error."""
     mps_error: bool = False
-    """Whether it failed with one of CUDA's errors of MPS."""
+    """Whether it failed with one of CUDA's MPS errors."""
     refused_memory: int = 0
-    """GPU memory whose refusal it reports, bytes; 0 for unknown."""
+    """Size of the failed GPU memory allocation that it reports (bytes); 0 if unknown."""
     accepted_at: datetime | None = None
-    """When kubelet took it, before anything of it ran."""
+    """When kubelet accepted the Pod, before any container ran."""
     started_at: datetime | None = None
-    """When its first container started, an init container only where no other did."""
+    """When its first main container started, or its first init container if no main one has."""
     finished_at: datetime | None = None
     """When its last container ended; never before `started_at`."""
     running: bool = False
-    """Whether a container of the program runs now."""
+    """Whether a main container is running."""
 
     def removed(self) -> Self:
-        """Return how a Pod ended that is no longer there."""
+        """Return the outcome after the Pod was deleted."""
         if self.finished:
             return self
         return replace(
@@ -113,13 +114,13 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     Parameters
     ----------
     status
-        `status` of the Pod as the API server gives it; empty for one just created.
+        `status` of the Pod as the API server returns it; empty for a new Pod.
 
     Notes
     -----
-    The Pod's phase alone determines whether it has finished. The first container that failed is
-    then the cause. An attempt ran out of GPU memory if any failed container reports it. A container
-    killed for the node's memory (`OOMKilled`) never counts as that.
+    Only the Pod's phase determines whether it has finished. The cause is then the first container
+    that failed. An attempt ran out of GPU memory if any failed container reports it. A container
+    that was killed for exceeding its limit of node memory (`OOMKilled`) does not count.
     """
     main = list(_ends(status.get("containerStatuses")))
     ends = main or list(_ends(status.get("initContainerStatuses")))
@@ -172,7 +173,7 @@ def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int 
 
 
 def _shown(text: str) -> str:
-    """Remove control codes, which would act on the terminal of a reader."""
+    """Remove control codes, which a terminal would execute."""
     return text.translate(_CONTROLS)
 
 
@@ -189,7 +190,7 @@ def _ended_by_kubernetes(
     if reason in _LOST:
         return Outcome.NODE_LOST, _kubernetes_message(status)
     if reason == "DeadlineExceeded":
-        # The template's own activeDeadlineSeconds: kubelet ends the Pod with this reason.
+        # kubelet ended the Pod because of the template's activeDeadlineSeconds.
         return Outcome.DEADLINE_EXCEEDED, _kubernetes_message(status)
     if _is_kubelet_eviction(status):
         return Outcome.EVICTED, _kubernetes_message(status)
@@ -199,7 +200,7 @@ def _ended_by_kubernetes(
         lost = disruption.get("reason") in _LOST_DISRUPTIONS
         return (Outcome.NODE_LOST if lost else Outcome.EVICTED), why.rstrip(": ")
     if failed and all(e.reason == "ContainerStatusUnknown" for e in failed):
-        # kubelet found the Pod without its containers, as after the node's restart.
+        # kubelet no longer found the Pod's containers, for example after a restart of the node.
         return Outcome.NODE_LOST, _last_output(failed[0], len(failed))
     return None
 

@@ -15,7 +15,7 @@ def condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 
 def read_time(value: object) -> datetime | None:
-    """Read a time; kubelet leaves it out, or writes zero, for a container it lost sight of."""
+    """Read a time. kubelet omits it or writes zero for a container that it can no longer find."""
     try:
         time = parse_time(value)
     except ValueError:

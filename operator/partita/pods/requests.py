@@ -1,9 +1,9 @@
-"""What a Pod requests of its node, as kube-scheduler counts it.
+"""Resource requests of a Pod, as kube-scheduler counts them.
 
-After `PodRequests` in k8s.io/component-helpers, resource/helpers.go, and the defaults of
-k8s.io/kubernetes, pkg/apis/core/v1/defaults.go (`SetDefaults_Pod`, `defaultPodRequests`). What
-admission adds to a Pod (a LimitRange's defaults, a RuntimeClass's overhead, a webhook's changes)
-cannot be known from a template, only once the Pod exists.
+They follow `PodRequests` in k8s.io/component-helpers, resource/helpers.go, and the defaults of
+k8s.io/kubernetes, pkg/apis/core/v1/defaults.go (`SetDefaults_Pod`, `defaultPodRequests`). A
+template does not show the additions of admission (a LimitRange's defaults, a RuntimeClass's
+overhead, a webhook's changes). These are known only once the Pod exists.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from partita.models.quantities import MAX_AMOUNT, parse_amount
 __all__ = ["NOTHING", "Requests", "effective_requests", "requests_of"]
 
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
-"""Resources that a Pod may state for all its containers together (`IsSupportedPodLevelResource`):
+"""Resources that a Pod may request for all its containers together (`IsSupportedPodLevelResource`):
 two names and a prefix."""
 
 
@@ -33,7 +33,7 @@ NOTHING = Requests()
 
 
 def requests_of(amounts: Mapping[str, int]) -> Requests:
-    """Pick CPU, memory and ephemeral storage from amounts by resource name."""
+    """Return CPU, memory and ephemeral storage from amounts by resource name."""
     return Requests(
         amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("ephemeral-storage", 0)
     )
@@ -42,23 +42,23 @@ def requests_of(amounts: Mapping[str, int]) -> Requests:
 def effective_requests(
     spec: Mapping[str, Any], status: Mapping[str, Any] | None = None
 ) -> dict[str, int]:
-    """Add up what a Pod requests, by resource name.
+    """Return the total requests of a Pod, by resource name.
 
-    Init containers run one after the other before the containers; those that restart always
-    (sidecars) run on beside what comes after them.
+    Init containers run one after the other before the containers. Init containers that always
+    restart (sidecars) continue to run together with the later containers.
 
     Parameters
     ----------
     spec
         The Pod's spec, or a template's.
     status
-        The Pod's status, if it has one: while a Pod is resized in place, the most of what is
-        asked for, allocated and in force counts.
+        The Pod's status, if it has one. While a Pod is resized in place, the largest of the
+        requested, the allocated and the actual amount counts.
 
     Raises
     ------
     ValueError
-        If an amount is no quantity.
+        If an amount is not a quantity.
     """
     states = _states(status)
     infeasible = _is_resize_infeasible(status) if states else False
@@ -83,7 +83,7 @@ def effective_requests(
 
 
 def _states(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
-    """Return what is reported of containers whose resources are reported, by name."""
+    """Return the statuses of the containers whose resources are reported, by name."""
     return {
         state["name"]: state
         for kind in ("containerStatuses", "initContainerStatuses")
@@ -93,7 +93,7 @@ def _states(status: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_resize_infeasible(status: Mapping[str, Any] | None) -> bool:
-    """Tell whether the kubelet will never allocation the resize that is asked for."""
+    """Return whether kubelet can never perform the requested resize."""
     return any(
         c["type"] == "PodResizePending" and c.get("reason") == "Infeasible"
         for c in (status or {}).get("conditions") or ()
@@ -104,7 +104,7 @@ def _of_container(
     container: Mapping[str, Any], states: Mapping[str, Mapping[str, Any]], *, infeasible: bool
 ) -> dict[str, int]:
     resources = container.get("resources") or {}
-    # What has a limit and no request requests its limit.
+    # A resource with a limit but no request gets its limit as request.
     asked = _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
     state = states.get(container.get("name", ""))
     if state is None:
@@ -120,7 +120,7 @@ def _of_container(
 
 
 def _apply_pod_level(total: dict[str, int], resources: Mapping[str, Any]) -> None:
-    """Put what the Pod states as a whole in place of what its containers add up to."""
+    """Replace the sum of the containers by the amounts that the Pod requests as a whole."""
     requests, limits = (_amounts(resources.get(kind) or {}) for kind in ("requests", "limits"))
     stated = limits | total | requests
     total.update((name, stated[name]) for name in stated if name.startswith(_POD_LEVEL))

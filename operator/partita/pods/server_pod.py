@@ -1,17 +1,17 @@
-"""The Pod that holds one GPU for a partition.
+"""The server Pod, which reserves one GPU for a partition.
 
-Its container `agent` requests the one `nvidia.com/gpu`, in every mode: of the two it is the one
-that must know which GPU the Pod got. NVIDIA's device plugin answers that container alone, and the
-agent reads the UUID from its environment, or from the kubelet's PodResources API
+Its container `agent` requests one `nvidia.com/gpu` in every mode, because it needs the UUID of the
+Pod's GPU. NVIDIA's device plugin assigns the GPU only to the container that requests it. The agent
+reads the UUID from its environment, or from the kubelet's PodResources API
 (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
-"Monitoring device plugin resources"), which holds for each of the plugin's strategies.
+"Monitoring device plugin resources"), which works with each of the plugin's strategies.
 
-Its container `mps` must see the GPU without requesting it. It asks NVIDIA's runtime for all GPUs
-of the node by `NVIDIA_VISIBLE_DEVICES=all`, as the MPS daemon of NVIDIA's own plugin does
+Its container `mps` needs access to the GPU without requesting it. It requests all GPUs of the node
+from NVIDIA's runtime by `NVIDIA_VISIBLE_DEVICES=all`, as the MPS daemon of NVIDIA's own plugin does
 (https://github.com/NVIDIA/k8s-device-plugin, deployments/helm/nvidia-device-plugin/templates/
-daemonset-mps-control-daemon.yml), waits for the UUID that the agent leaves under `/run/partita`,
-and narrows itself to it by `CUDA_VISIBLE_DEVICES=<uuid>`. So where the partition's deviceInjection
-is not RuntimeClass, NVIDIA's runtime has to be the node's default one.
+daemonset-mps-control-daemon.yml). Then it waits for the UUID that the agent writes under
+`/run/partita`, and restricts itself to this GPU by `CUDA_VISIBLE_DEVICES=<uuid>`. So NVIDIA's
+runtime must be the node's default runtime unless the partition's deviceInjection is RuntimeClass.
 """
 
 from dataclasses import dataclass
@@ -34,45 +34,46 @@ from partita.pods.mps_directories import RUN_DIRECTORY
 __all__ = ["ServerPodSettings", "build_server_pod"]
 
 _DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
-"""Where kubelet and device plugins meet, `DevicePluginPath` in k8s.io/kubelet."""
+"""Directory of the sockets of kubelet and device plugins, `DevicePluginPath` in k8s.io/kubelet."""
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 """Directory of the socket on which kubelet reports the devices of Pods."""
 
 _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
-"""Memory in MiB: a label of GPU feature discovery, as `LABEL_PRODUCT`."""
+"""Label of the GPU's memory in MiB, set by GPU feature discovery like `LABEL_PRODUCT`."""
 _LABEL_HOST: Final = "kubernetes.io/hostname"
 
 _AGENT_MEMORY: Final = "96Mi"
-"""Above the 75.1 MB that it was measured to have (docs/performance.md, "The agent"). A container
-above its request is among the first that kubelet ends when a node runs out of memory."""
+"""More than the measured 75.1 MB (docs/performance.md, "The agent"). When a node runs out of
+memory, kubelet first ends containers that use more than their request."""
 _MPS_MEMORY: Final = "128Mi"
-"""38.2 MB of the program that keeps the daemon running (measured, the same page), about 50 MiB of
-the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and,
-as an assumption, some for the control daemon."""
+"""38.2 MB for the program that keeps the daemon running (measured, the same page), about 50 MiB for
+the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and
+the rest for the control daemon (an assumption)."""
 
 _TOLERATIONS: Final = tuple(
     {"key": f"node.kubernetes.io/{problem}", "operator": "Exists", "effect": "NoExecute"}
     for problem in ("not-ready", "unreachable")
 )
-"""Of what a DaemonSet's Pods tolerate
-(https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/, "Taints and tolerations"),
-what keeps a running Pod. A node that does not answer for more than five minutes may still run jobs;
-to delete the Pod would end their MPS server as soon as the node answers again. The others are about
-where a new Pod may start, and are left out: on a cordoned node (`unschedulable`) it would take back
-the GPU that a drain has just freed, and on a node under memory, disk or PID pressure no job could
-start (under the latter two kubelet would not admit the Pod itself)."""
+"""Those tolerations of a DaemonSet's Pods
+(https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/, "Taints and tolerations")
+that prevent the deletion of a running Pod. A node that does not respond for more than five minutes
+may still run jobs. If the Pod were deleted, their MPS server would end as soon as the node responds
+again. The other tolerations affect only where a new Pod may start, and are left out. On a cordoned
+node (`unschedulable`) a new Pod would occupy the GPU that a drain has just released. On a node
+under memory, disk or PID pressure no job could start (under disk or PID pressure kubelet would not
+admit the Pod itself)."""
 
 _PACKING_WEIGHT: Final = 100
-"""The largest that Kubernetes allows."""
+"""The largest weight that Kubernetes allows."""
 _DRIVER_CAPABILITIES: Final = "compute,utility"
-"""CUDA and MPS, and NVML: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
-latest/docker-specialized.html, "Driver Capabilities"."""
+"""`compute` for CUDA and MPS, `utility` for NVML: https://docs.nvidia.com/datacenter/cloud-native/
+container-toolkit/latest/docker-specialized.html, "Driver Capabilities"."""
 
 
-# To set the GPU's compute mode one must be the node's administrator: "Requires root permissions",
-# nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/. With SYS_ADMIN,
-# allowPrivilegeEscalation cannot be false. Where jobs take turns nothing but a signal ends a
-# program above its allocation, and it runs as another user.
+# Setting the GPU's compute mode needs administrator rights on the node: "Requires root
+# permissions", nvmlDeviceSetComputeMode in https://docs.nvidia.com/deploy/nvml-api/. With
+# SYS_ADMIN, allowPrivilegeEscalation cannot be false. In mode TimeSlicing only a signal can end a
+# program above its allocation, and the program runs as another user, which requires KILL.
 _AGENT_CAPABILITIES: Final = {
     SharingMode.MPS: ("SYS_ADMIN",),
     SharingMode.TIME_SLICING: ("KILL", "SYS_ADMIN"),
@@ -82,25 +83,25 @@ _AGENT_CAPABILITIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ServerPodSettings:
-    """What the operator's own installation decides."""
+    """Settings of server Pods that the operator's installation determines."""
 
     namespace: str
-    """The server Pods' namespace."""
+    """Namespace of the server Pods."""
     image: str
-    """Partita's image; both containers run from it."""
+    """Partita's image, used by both containers."""
     service_account: str
     """The agent's service account."""
     priority_class: str = ""
-    """Their PriorityClass: who preempts one ends all jobs of its GPU."""
+    """PriorityClass of the server Pods: preemption of one would end all jobs of its GPU."""
 
 
 def build_server_pod(
     server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
 ) -> dict[str, Any]:
-    """Build the Pod that takes one GPU from the cluster and serves it to jobs.
+    """Build the Pod that requests one GPU from the cluster and provides it to jobs.
 
-    It can read the node's processes (hostPID): NVML names those on the GPU by the node's PIDs,
-    and an MPS server knows its clients by theirs.
+    It can read the node's processes (hostPID), because NVML and the MPS server identify processes
+    by the node's PIDs.
     """
     name = server.metadata.name
     mode = server.spec.mode
@@ -193,7 +194,7 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
         "resources": {"requests": {"cpu": "10m", "memory": _MPS_MEMORY}},
-        # The daemon starts a server under each client's user, and passes it its files.
+        # The daemon starts a server as the user of each client and changes the owner of its files.
         "securityContext": {
             **_root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
             "allowPrivilegeEscalation": False,
@@ -212,11 +213,11 @@ def _identity(server: GPUServer) -> list[dict[str, Any]]:
 
 
 def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
-    """Say on which nodes the Pod may be, and which it prefers.
+    """Return the required and the preferred nodes of the Pod.
 
-    Exclusive partitions are packed: only there may a job ask for several GPUs, and they must be on
-    one node. In the other modes each job has one GPU, and more nodes give the jobs more CPU and
-    host memory, and lose fewer of them with a node, so the choice is left to the scheduler.
+    Exclusive partitions are packed: only there can a job request several GPUs, which must be on
+    one node. In the other modes each job has one GPU, so the scheduler chooses the nodes. More
+    nodes provide more CPU and host memory, and the failure of a node affects fewer jobs.
     """
     fit = _requirements(partition.spec.gpu_selector)
     terms = [{"matchExpressions": [*fit, client]} for client in CLIENTS_MAY_RUN]
@@ -242,9 +243,10 @@ def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
 
 
 def _requirements(selector: GPUSelector) -> list[dict[str, Any]]:
-    """Turn the selector into node requirements; a node has one kind of GPU as a rule.
+    """Convert the selector to node requirements.
 
-    Where it has several, the labels speak of one of them: the agent reports which GPU it got.
+    A node usually has GPUs of one product. If it has several products, the labels describe only
+    one of them, and the agent reports the GPU of the Pod.
     """
     requirements: list[dict[str, Any]] = []
     if selector.products:

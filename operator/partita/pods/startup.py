@@ -1,4 +1,4 @@
-"""Why no container of a job's Pod runs yet, as Kubernetes reports it."""
+"""The reason, as reported by Kubernetes, that no container of a job's Pod runs yet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,44 +24,44 @@ _FAILING: Final = frozenset(
         "SignatureValidationFailed",
     }
 )
-"""Reasons of a waiting container that does not start by itself (pkg/kubelet/images/types.go,
+"""Reasons of a container that cannot start without intervention (pkg/kubelet/images/types.go,
 pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
 
 UNDERWAY: Final = frozenset({"ContainerCreating", "NotScheduled", "PodInitializing"})
-"""Reasons that every Pod has for a moment."""
+"""Reasons that every Pod has for a short time."""
 
 _PREPARED: Final = "PodReadyToStartContainers"
 """Condition that is False until kubelet has mounted the volumes and created the sandbox with its
-network. Kubernetes sets neither a reason nor a message
-(https://github.com/kubernetes/kubernetes/issues/135299); these are only in Events."""
+network. Kubernetes reports reason and message only in Events, not in the condition
+(https://github.com/kubernetes/kubernetes/issues/135299)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The state of a Pod of which no main container has started."""
+    """The state of a Pod whose main containers have not started."""
 
     reason: str
-    """Kubernetes' own reason, such as `Unschedulable` or `ImagePullBackOff`."""
+    """Reason reported by Kubernetes, such as `Unschedulable` or `ImagePullBackOff`."""
     message: str
-    """What it waits for."""
+    """Description of the missing step."""
     running: bool = False
-    """Whether an init container runs. It is part of the program; a sidecar is not."""
+    """Whether an init container runs. Init containers are part of the program, sidecars are not."""
     since: datetime | None = None
-    """When its last init container ended, by the node's clock; None if none has."""
+    """When its last init container ended, by the node's clock; None if none has ended."""
 
 
 def read_startup(pod: Json) -> Startup | None:
-    """Read what a Pod waits for.
+    """Return why a Pod has not started.
 
     Parameters
     ----------
     pod
-        The Pod as the API server gives it.
+        The Pod as the API server returns it.
 
     Returns
     -------
     Startup or None
-        None if a main container has started, or the Pod is over.
+        None if a main container has started or the Pod has finished.
     """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     main = status.get("containerStatuses") or []
@@ -129,7 +129,7 @@ def _preparing(pod: Json, node: str) -> str:
 
 
 def _references(spec: Json) -> Iterator[str]:
-    """Name what the volumes refer to: one of these may be missing."""
+    """Return the objects to which the volumes refer, one of which may be missing."""
     for volume in spec.get("volumes") or []:
         for source in (volume, *((volume.get("projected") or {}).get("sources") or [])):
             if secret := source.get("secret"):

@@ -1,7 +1,8 @@
 """Checks that a Pod can be built from a job's template.
 
-The CRD checks little of it (a Pod's whole schema would be a hundred times as long), and the API
-server checks the Pod only once we create it. Checked here is what we touch.
+The CRD validates only a small part of the template (the schema of a Pod would be a hundred times as
+long), and the API server validates the Pod only on creation. This module checks the fields that
+Partita reads or changes.
 """
 
 from collections.abc import Iterator
@@ -18,11 +19,11 @@ __all__ = ["TemplateError", "template_problems"]
 
 
 class TemplateError(ValueError):
-    """A template from which no Pod can be built; the message says what to write instead."""
+    """A template from which no Pod can be built. The message contains a correction."""
 
 
 def template_problems(template: PodTemplate) -> tuple[str, ...]:
-    """Find what is wrong with a template; each sentence begins with the field's path."""
+    """Return the errors in a template. Each sentence begins with the field's path."""
     return (*_metadata(template.metadata), *_spec(template.spec))
 
 

@@ -1,6 +1,7 @@
-"""A training on disk: everything it needs to go on as if it had never stopped, as safetensors.
+"""Checkpoints of a training, as safetensors.
 
-Nothing in such a file is code: it can be read from anywhere without harm.
+A resumed training has the same result as one without interruption. A checkpoint contains no code,
+so files from untrusted sources are safe to read.
 """
 
 import json
@@ -24,11 +25,11 @@ _KIND = f"partita-training-{FEATURE_VERSION}"
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be read, or is another training's; the message names the file."""
+    """A checkpoint cannot be read, or is of another training; the message names the file."""
 
 
 def save(trainer: Trainer, path: Path) -> None:
-    """Write a training between two of its iterations; the file is whole or not there."""
+    """Write a checkpoint atomically, between two iterations."""
     learner, progress = trainer.learner, trainer.progress
     parts: dict[str, torch.Tensor] = {}
     for name, part in learner.network.state_dict().items():
@@ -65,19 +66,19 @@ def save(trainer: Trainer, path: Path) -> None:
 
 
 def load(trainer: Trainer, path: Path) -> None:
-    """Go back to where a training was saved.
+    """Restore a training from a checkpoint.
 
     Parameters
     ----------
     trainer
-        A fresh one, of the same settings and workloads.
+        A new trainer with the same settings and workloads.
     path
         The checkpoint.
 
     Raises
     ------
     CheckpointError
-        It cannot be read, or is of other settings.
+        The checkpoint cannot be read, or has other settings.
     """
     training, metadata, parts = _read(path)
     if training != trainer.training:

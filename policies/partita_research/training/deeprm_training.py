@@ -1,8 +1,8 @@
 """Trains the networks of `deeprm`: REINFORCE with a baseline, as the paper's algorithm 1.
 
-In each iteration some workloads are run several times each, jobs drawn by the network's chances.
-The return after a step is less the time until all is done; the baseline is the mean over the runs
-of the same workload at the same step.
+Each iteration runs several workloads several times, with actions drawn from the probabilities of
+the network. The return after a step is minus the time until all jobs are done. The baseline is the
+mean over the runs of the same workload at the same step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,16 +34,16 @@ class DeepRMTraining(BaseModel):
     seed: int = 0
     iterations: int = Field(default=120, ge=1)
     workloads: int = Field(default=4, ge=1)
-    """Workloads in an iteration."""
+    """Workloads of an iteration."""
     runs: int = Field(default=4, ge=2)
-    """Runs of each: without a second one there is no baseline."""
+    """Runs of each workload; the baseline needs at least two."""
     learning_rate: float = Field(default=3e-3, gt=0)
     validation: int = Field(default=32, ge=1)
     validate_every: int = Field(default=10, ge=1)
 
 
 class TrainingReport(BaseModel):
-    """How far a training is: iterations done, and the validation's makespan as a share of turns."""
+    """Iterations done, and the validation makespan relative to running jobs one by one."""
 
     iteration: int
     makespan: float
@@ -60,7 +60,7 @@ class _TrainingRun:
 def train_deeprm(
     training: DeepRMTraining, scenarios: Callable[[int], Scenario]
 ) -> Iterator[tuple[TrainingReport, nn.Sequential]]:
-    """Train; yield each point of the learning curve with the best network so far."""
+    """Train, and yield each point of the learning curve with the best network so far."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         network = nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, SLOTS + 1))
@@ -90,7 +90,7 @@ def train_deeprm(
 
 
 def export_deeprm(network: nn.Sequential, training: DeepRMTraining, path: Path) -> None:
-    """Write a network as ONNX, its settings in the metadata."""
+    """Write a network as ONNX, with its settings in the metadata."""
     weights = {name: part.detach().numpy() for name, part in network.named_parameters()}
     constants = {name: np.ascontiguousarray(part.T) for name, part in weights.items()}
     nodes = [
@@ -99,7 +99,7 @@ def export_deeprm(network: nn.Sequential, training: DeepRMTraining, path: Path) 
         ("Relu", ["all"], "hidden"),
         ("MatMul", ["hidden", "2.weight"], "wish"),
         ("Add", ["wish", "2.bias"], "free"),
-        # Illegal ones fall behind all others: (legal - 1) is 0 or -1.
+        # Rank illegal actions below all others: (legal - 1) is 0 or -1.
         ("Sub", ["legal", "one"], "forbidden"),
         ("Mul", ["forbidden", "far"], "behind"),
         ("Add", ["free", "behind"], "estimates"),
@@ -124,7 +124,7 @@ def _live(
     usage: Usage,
     random: np.random.Generator | None,
 ) -> tuple[list[_TrainingRun], list[Episode]]:
-    """Run workloads; without a source of randomness the likeliest action is taken."""
+    """Run workloads. Without a source of randomness, take the most probable action."""
     catalogue = Catalogue()
     trajectories = [_TrainingRun() for _ in drawn]
 
@@ -153,7 +153,7 @@ def _loss(
     drawn: Sequence[Scenario],
     runs: int,
 ) -> Tensor:
-    """Return what to descend: less the sum of log chances times the returns above the baseline."""
+    """Return the loss per run: minus the sum of log probabilities times advantages."""
     advantages = []
     for number, one in enumerate(drawn):
         group = range(number * runs, (number + 1) * runs)

@@ -1,7 +1,7 @@
-"""Writes a trained network as ONNX, with what it was trained with and for in its metadata.
+"""Writes a trained network as ONNX, with the settings of the training in its metadata.
 
-The graph is put together here, operator by operator, and not traced by torch: the network is
-small, and the same weights then give the same file.
+The graph is built operator by operator instead of traced by torch: the network is small, and the
+same weights give the same file.
 """
 
 import json
@@ -27,9 +27,9 @@ from partita_research.training.network import SharedScorer
 __all__ = ["OPSET", "export", "write"]
 
 OPSET = 17
-"""Of ONNX 1.12 (2022): every ONNX Runtime that runs on our Pythons knows it."""
+"""Opset of ONNX 1.12 (2022). Every ONNX Runtime for the supported Python versions has it."""
 _IR = 8
-"""Version of the file format of the same release."""
+"""File format version of the same release."""
 
 
 def export(network: SharedScorer, training: Training, known: Floats, path: Path) -> None:
@@ -40,9 +40,9 @@ def export(network: SharedScorer, training: Training, known: Floats, path: Path)
     network
         The network.
     training
-        Its settings, kept in the metadata.
+        Settings of the training, written to the metadata.
     known
-        (2, STATE_FEATURES): least and most of each feature of a state in training.
+        (2, STATE_FEATURES): minimum and maximum of each state feature in training.
     path
         The file.
     """
@@ -117,18 +117,18 @@ def write(
     metadata: Mapping[str, str],
     path: Path,
 ) -> None:
-    """Write a graph with one output, `estimates`, (gpus, combinations).
+    """Write a graph with one output, `estimates`, of the shape (gpus, combinations).
 
     Parameters
     ----------
     nodes
-        Operator, inputs and output of each.
+        Operator, inputs and output of each node.
     constants
         Arrays by name.
     inputs
-        The shape of each input, a name for an axis of any size.
+        Shape of each input; an axis of any size has a name instead of a number.
     metadata
-        What the file says of itself.
+        Metadata of the file.
     path
         The file.
     """

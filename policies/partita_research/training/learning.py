@@ -1,4 +1,4 @@
-"""How the network learns from what was lived through.
+"""Learning algorithms: updates of the network from recorded trajectories.
 
 `DQNLearner`: V. Mnih et al., "Human-level control through deep reinforcement learning", Nature 518
 (2015), with double Q-learning (H. van Hasselt et al., AAAI 2016), the dueling network (Z. Wang et
@@ -7,8 +7,8 @@ and a target network that follows slowly (T. Lillicrap et al., ICLR 2016).
 
 `StudyLearner`: the update of J. Oh, "A Job Placement Using Reinforcement Learning in GPU
 Virtualization Environment" (2019), equation 2 and algorithm 1, as printed: theta moves along the
-sum of grad log pi(s, a) (q - v), q the network's estimate and v the return that followed. pi is
-the softmax of q. One step an iteration, after its N episodes.
+sum of grad log pi(s, a) (q - v), where q is the estimate of the network, v the observed return and
+pi the softmax of q. There is one step in each iteration, after its N episodes.
 """
 
 import copy
@@ -36,7 +36,7 @@ _ILLEGAL = -1e9
 
 
 def tensors(decisions: DecisionBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Hand arrays to torch."""
+    """Convert arrays to tensors."""
     return (
         torch.from_numpy(decisions.states),
         torch.from_numpy(decisions.candidates),
@@ -45,7 +45,7 @@ def tensors(decisions: DecisionBatch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Learner(ABC):
-    """What the two have in common: a network, an optimiser, a device."""
+    """Base class of the algorithms, with a network, an optimiser and a device."""
 
     def __init__(self, network: Scorer, training: Training, device: str) -> None:
         self.network = network.to(device)
@@ -54,12 +54,12 @@ class Learner(ABC):
 
     @property
     def serving(self) -> Scorer:
-        """The network to decide with when learning is over."""
+        """The network for decisions after training."""
         return self.network
 
     @abstractmethod
     def learn(self, trajectories: Sequence[Trajectory], iteration: int) -> float:
-        """Learn from an iteration's workloads; return the mean loss."""
+        """Update the network from the trajectories of an iteration; return the mean loss."""
 
     def _on_device(self, decisions: DecisionBatch) -> tuple[Tensor, Tensor, Tensor]:
         states, candidates, legal = tensors(decisions)
@@ -89,7 +89,7 @@ class DQNLearner(Learner):
     @property
     @override
     def serving(self) -> Scorer:
-        # The slowly following network is a mean of the last ones, and steadier than each.
+        # The target network averages recent networks, and is more stable than each of them.
         return self.target
 
     @override
@@ -130,7 +130,7 @@ class DQNLearner(Learner):
 
 
 class StudyLearner(Learner):
-    """The study's update, as printed."""
+    """The update of the study, as printed."""
 
     @override
     def learn(self, trajectories: Sequence[Trajectory], iteration: int) -> float:

@@ -1,9 +1,9 @@
-"""The environment to learn in: simulated workloads on one GPU each, many side by side.
+"""Training environment: simulated workloads on one GPU each, many in parallel.
 
-An **ask** is one choice among the combinations of one offer. Between two asks time may pass: the
-reward is by how much the least time that all the rest can take fell (`prices`), less the seconds
-it took, so that all rewards of a workload add up to a constant less its makespan, and each is what
-time was lost. A discount holds for a mean duration of a job, not for a step (a semi-Markov
+A decision is a choice among the combinations of one offer. Time can pass between two decisions.
+The reward is the decrease of the lower bound of the remaining time (`prices`), less the elapsed
+seconds. Thus each reward is minus the time lost, and the rewards of a workload sum up to a constant
+less its makespan. The discount applies to a mean job duration, not to a step (a semi-Markov
 decision process).
 """
 
@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 _NOTHING = 1e-6
-"""Seconds of work below which sums differ by rounding alone."""
+"""Seconds of work below which a difference is a rounding error."""
 
 Choose = Callable[[Observation], NDArray[np.int64]]
 """Chooses a combination for each offer."""
 
 
 class Scenario(NamedTuple):
-    """A workload and the GPU that it runs on."""
+    """A workload and its GPU."""
 
     tasks: Sequence[Task]
     gpu: GPU
@@ -51,77 +51,77 @@ class Scenario(NamedTuple):
 
 
 class DecisionPoint(NamedTuple):
-    """What was to be chosen from, without what was not legal."""
+    """The input of a decision, with the legal combinations only."""
 
     state: Floats
     candidates: Floats
     """(L, CANDIDATE_FEATURES)."""
     places: NDArray[np.int64]
-    """(L): which combinations they are."""
+    """(L): indices of the combinations."""
     bound: float
-    """Seconds that all that is left takes at least."""
+    """Lower bound of the remaining time, seconds."""
     unit: float
-    """Seconds that stand for 1 in what is seen and in estimates."""
+    """Seconds that correspond to 1 in features and estimates."""
 
 
 @dataclass(slots=True, eq=False)
 class Trajectory:
-    """What was asked, chosen and earned in one workload."""
+    """The decisions, actions and rewards of one workload."""
 
     mean: float
     """Mean duration of its jobs, seconds."""
     decisions: list[DecisionPoint] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
-    """Place among the legal ones, for each ask."""
+    """Index among the legal combinations, for each decision."""
     times: list[float] = field(default_factory=list)
     works: list[float] = field(default_factory=list)
-    """Seconds, and seconds of work done, at each ask and at the end."""
+    """Seconds of work done; like `times` (seconds), for each decision and the end."""
 
     @property
     def makespan(self) -> float:
-        """Seconds until all was done."""
+        """Seconds until all jobs were done."""
         return self.times[-1]
 
     @property
     def work(self) -> float:
-        """Seconds of work in all."""
+        """Total seconds of work."""
         return self.works[-1]
 
     def note(self, episode: "Episode") -> None:
-        """Write down how far it is."""
+        """Record the time and the work done."""
         self.times.append(episode.now)
         self.works.append(episode.work_done)
 
     def finish(self, episode: "Episode") -> None:
-        """Write down the end; what waits for ever then counts as done in turns after it."""
+        """Record the end; jobs that never start count as run one after the other after it."""
         self.times.append(episode.now + episode.work_left)
         self.works.append(episode.work_done + episode.work_left)
 
     def rewards(self) -> Floats:
-        """Return the reward after each ask, seconds."""
+        """Return the reward after each decision, seconds."""
         bounds = np.array([*(decision.bound for decision in self.decisions), 0.0])
         return (-np.diff(bounds) - np.diff(self.times)).astype(np.float32)
 
     def lengths(self) -> Floats:
-        """Return the time after each ask, in mean durations."""
+        """Return the time after each decision, in mean durations."""
         return (np.diff(self.times) / self.mean).astype(np.float32)
 
 
 class Transition(NamedTuple):
-    """Some steps on from an ask."""
+    """A decision, and the state some steps later."""
 
     decision: DecisionPoint
     action: int
     reward: float
-    """In units of the ask."""
+    """In the unit of the decision."""
     discount: float
-    """What an estimate of what follows counts here, where the unit is another; 0 at the end."""
+    """Factor of the estimate for `following`, including the change of unit; 0 at the end."""
     following: DecisionPoint | None
     """None at the end."""
 
 
 def transitions(trajectory: Trajectory, steps: int, gamma: float) -> list[Transition]:
-    """Add up the discounted rewards of so many asks each."""
+    """Return the transitions over `steps` decisions each, with the sum of discounted rewards."""
     rewards = trajectory.rewards().astype(float).tolist()
     fades = (gamma ** trajectory.lengths().astype(float)).tolist()
     count, made = len(rewards), []
@@ -146,20 +146,20 @@ def run(
     mask: bool = True,
     record: bool = True,
 ) -> list[Trajectory]:
-    """Run workloads to their ends, side by side so that all are asked in one batch.
+    """Run workloads to their ends in parallel, so that their decisions form batches.
 
     Parameters
     ----------
     scenarios
-        Workloads that share GPUs in the same way.
+        Workloads with the same kind of sharing.
     choose
-        What decides; called once a round for all that are asked then.
+        Function that decides; called once in a round for all offers of the round.
     window
-        Kinds offered at a time.
+        Kinds in an offer.
     mask
         As in `observe`.
     record
-        Whether to keep what was seen; without it only makespans come back.
+        Whether to record decisions; if not, trajectories have only the time and work at the end.
     """
     catalogue, throughputs = Catalogue(), ThroughputCache()
     means = [sum(t.truth.duration for t in one.tasks) / len(one.tasks) for one in scenarios]
@@ -198,18 +198,19 @@ def run_episodes(
     catalogue: Catalogue,
     window: int,
 ) -> list["Episode"]:
-    """Run workloads to their ends, side by side.
+    """Run workloads to their ends in parallel.
 
     Parameters
     ----------
     scenarios
         The workloads.
     answer
-        Says for each lane that has an offer which places of it to start; none to wait.
+        Function that returns the places to start for the offer of each active episode; none to
+        wait.
     catalogue
-        Where demands are kept.
+        Cache of demands.
     window
-        Kinds offered at a time.
+        Kinds in an offer.
     """
     episodes = [
         Episode(number, scenario, catalogue, window) for number, scenario in enumerate(scenarios)
@@ -223,10 +224,10 @@ def run_episodes(
 
 
 class Episode:
-    """One workload on its way."""
+    """The simulation of one workload."""
 
     offer: Offer
-    """What is to be decided."""
+    """The current offer."""
 
     def __init__(self, number: int, scenario: Scenario, catalogue: Catalogue, window: int) -> None:
         self.number = number
@@ -246,12 +247,12 @@ class Episode:
 
     @property
     def work_left(self) -> float:
-        """Seconds of work not done; at the end above 0 only where nothing forbids to wait."""
+        """Seconds of work not done; above 0 at the end only if waiting is always permitted."""
         left = self._simulation.work_total - self._simulation.work_done
         return left if left > _NOTHING else 0.0
 
     def advance(self) -> bool:
-        """Go on until there is an offer; say whether there is one."""
+        """Simulate until the next offer; return whether there is one."""
         while True:
             if self._round is not None:
                 offers = self._round.make_offers(self._window, 1 << self._window)

@@ -1,8 +1,8 @@
-"""The network, in torch: a value for the state, an advantage for each combination.
+"""The network in torch: a value for the state, and an advantage for each combination.
 
-`SharedScorer` judges every combination by the same weights, whatever their number and order.
-`SeparateScorer` is what the DqnGPU study has, an output of its own for each combination; it is
-kept for the ablation, and cannot be exported.
+`SharedScorer` scores all combinations with the same weights, in any number and order.
+`SeparateScorer` has one output for each combination, as in the DqnGPU study. It is kept for the
+ablation and cannot be exported.
 """
 
 import torch
@@ -23,12 +23,12 @@ class Scorer(nn.Module):
         self.dueling, self.prior = dueling, prior
 
     def preference(self, states: Tensor, candidates: Tensor, legal: Tensor) -> Tensor:
-        """Return what combinations are compared by: estimates, and the prior of each."""
+        """Return the scores by which combinations are compared: estimate plus prior."""
         estimates: Tensor = self(states, candidates, legal)
         return estimates + self.prior * candidates[..., DUAL_VALUE]
 
     def combine(self, value: Tensor, advantage: Tensor, legal: Tensor) -> Tensor:
-        """Add value and advantage, the latter less its mean over what is legal."""
+        """Return value plus advantage, less the mean advantage of the legal combinations."""
         if not self.dueling:
             return advantage
         count = legal.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -59,7 +59,7 @@ class SharedScorer(Scorer):
 
 
 class SeparateScorer(Scorer):
-    """An output for each of the combinations of a full window."""
+    """One output for each combination of a full window."""
 
     def __init__(
         self, hidden: int, window: int, *, dueling: bool = True, prior: float = 0.0
@@ -84,7 +84,7 @@ class SeparateScorer(Scorer):
 
 
 def build(training: Training) -> Scorer:
-    """Make the network of a training, its weights drawn by its seed."""
+    """Return the initial network of a training, with weights drawn from its seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)
         dueling, prior = training.dueling, training.prior

@@ -1,4 +1,4 @@
-"""What was lived through, to learn from again: a ring of transitions."""
+"""Replay buffer: a ring of transitions."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,23 +29,23 @@ class TransitionBatch(NamedTuple):
 
     decisions: DecisionBatch
     actions: Integers
-    """(B): places in `decisions`."""
+    """(B): indices of combinations in `decisions`."""
     rewards: Floats
     discounts: Floats
     following: DecisionBatch
-    """Where nothing follows, an ask without legal combinations."""
+    """A decision without legal combinations at the end of a workload."""
 
 
 def padded(decisions: Sequence[DecisionPoint | None], *, spread: bool) -> DecisionBatch:
-    """Put decisions side by side.
+    """Combine decisions into a batch.
 
     Parameters
     ----------
     decisions
-        None stands for one that is not there.
+        Decisions; None for a missing one.
     spread
-        Whether combinations keep their places, for a network that tells them by that; otherwise
-        only the legal ones are there, one after the other.
+        Whether combinations keep their positions, for a network with an output for each position.
+        If not, the legal combinations follow each other without gaps.
     """
     sizes = [0 if decision is None else _width(decision, spread=spread) for decision in decisions]
     width = max(*sizes, 1) if len(sizes) > 1 else max(sizes[0], 1)
@@ -66,12 +66,12 @@ def _width(decision: DecisionPoint, *, spread: bool) -> int:
 
 
 class ReplayBuffer:
-    """The latest transitions, drawn from with equal chances.
+    """The latest transitions, sampled with equal probability.
 
     Parameters
     ----------
     capacity
-        How many are kept.
+        Maximum number of transitions.
     spread
         As in `padded`.
     """
@@ -85,7 +85,7 @@ class ReplayBuffer:
         return len(self._ring)
 
     def add(self, transitions: Sequence[Transition]) -> None:
-        """Keep transitions, in place of the oldest."""
+        """Add transitions; replace the oldest ones if the buffer is full."""
         for transition in transitions:
             if len(self._ring) < self._capacity:
                 self._ring.append(transition)
@@ -94,7 +94,7 @@ class ReplayBuffer:
             self._next = (self._next + 1) % self._capacity
 
     def draw(self, count: int, random: np.random.Generator) -> TransitionBatch:
-        """Draw some, with replacement."""
+        """Draw a batch, with replacement."""
         drawn = [self._ring[place] for place in random.integers(len(self._ring), size=count)]
         decisions = padded([one.decision for one in drawn], spread=self._spread)
         actions = [
@@ -109,7 +109,7 @@ class ReplayBuffer:
         )
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
-        """Return the content as arrays by name; a decision that transitions share is kept once."""
+        """Return the content as arrays by name; a decision shared by transitions occurs once."""
         decisions: dict[int, int] = {}
         kept: list[DecisionPoint] = []
         for one in self._ring:
@@ -143,7 +143,7 @@ class ReplayBuffer:
         }
 
     def load(self, arrays: dict[str, NDArray[np.generic]]) -> None:
-        """Take back what `dump` returned."""
+        """Restore the content that `dump` returned."""
         ends = np.cumsum(arrays["counts"].astype(np.int64)).tolist()
         kept = [
             DecisionPoint(

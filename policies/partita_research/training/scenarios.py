@@ -1,13 +1,13 @@
-"""What is learnt from: random workloads on one GPU, or a cluster's own applications.
+"""Training workloads: random workloads on one GPU, or the applications of a cluster.
 
-Nothing that results are reported of is ever among them: neither the study's applications nor the
-openb tasks.
+They never include workloads for which results are reported: neither the applications of the study
+nor the openb tasks.
 
-Some workloads are of one sort, such as heavy or small jobs, others a mix of all (`_applications`).
-All jobs arrive at once: work that arrives later would be a reward or a punishment that no choice
-brought about. While it learns, profiles are exact and all applications as sensitive to the cache
-as policies take them to be, so that what a choice brings is not lost among what no policy could
-have known. The networks to keep are chosen on workloads with the noise of reality.
+Some workloads consist of similar jobs, such as heavy or small ones; others are mixed
+(`_applications`). All jobs arrive at once: a later arrival would change the reward independently
+of the decisions. In training, profiles are exact and all applications are as sensitive to the cache
+as policies assume, so that effects that no policy can predict do not hide the effect of a decision.
+The best network is selected on workloads with realistic noise.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,39 +29,39 @@ __all__ = ["NoApplicationsError", "Seen", "random_scenario", "recorded_scenarios
 
 _GIB = 1 << 30
 _HELD_OUT = 1_000_000_000
-"""Seeds from here on are for validation."""
+"""First seed of the validation workloads."""
 _MEMORY = (8, 11, 12, 16, 24, 32)
-"""GiB of the GPUs: those of common products. Above, the interference model extrapolates its cache
-term, measured with little memory, too far to learn from."""
+"""GiB of the GPUs, as in common products. The cache term of the interference model was measured
+with little memory; it extrapolates too far for training on larger GPUs."""
 _LINKS = (16, 32, 64)
 """GB/s: PCIe 3, 4 and 5 with 16 lanes."""
 _JOBS = (16, 40)
 _APPLICATIONS = (3, 14)
 _ASPECTS = 4
 _CHOICE = 4
-"""Applications of which the one that suits a workload's leaning the most is taken."""
+"""Candidate applications of which the one that best matches the bias of a workload is taken."""
 NOISE = 0.2
-"""Of profiles in validation."""
+"""Noise of profiles in validation."""
 
 
 class NoApplicationsError(ValueError):
-    """There is no profile to learn from."""
+    """The recordings contain no usable profile or GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What recorded snapshots tell of a cluster."""
+    """Applications and GPUs of a cluster, from recorded snapshots."""
 
     jobs: tuple[Job, ...]
-    """One of each application, with its profile."""
+    """One job of each application, with its profile."""
     gpus: tuple[GPU, ...]
-    """One of each kind, empty."""
+    """One GPU of each kind, empty."""
     refused: tuple[RejectedLine, ...] = ()
-    """Lines that could not be used."""
+    """Rejected lines."""
 
 
 def random_scenario(number: int) -> Scenario:
-    """Draw a random workload and its GPU; numbers below 0 give those for validation."""
+    """Draw a random workload and its GPU; negative numbers give validation workloads."""
     random = _random(number)
     gpu = GPU(
         "gpu-0",
@@ -80,12 +80,12 @@ def random_scenario(number: int) -> Scenario:
 
 
 def recorded_scenarios(seen: Seen) -> Callable[[int], Scenario]:
-    """Return what draws workloads of a cluster's own applications.
+    """Return a function that draws workloads of the applications of a cluster.
 
     Raises
     ------
     NoApplicationsError
-        Nothing was seen that has a profile, or no GPU.
+        The recordings contain no application with a profile, or no GPU.
     """
     if not (seen.jobs and seen.gpus):
         raise NoApplicationsError(
@@ -107,12 +107,12 @@ def recorded_scenarios(seen: Seen) -> Callable[[int], Scenario]:
 
 
 def seen_in(paths: Iterable[Path]) -> Seen:
-    """Read which applications and GPUs recorded snapshots show.
+    """Read the applications and GPUs in recorded snapshots.
 
     Parameters
     ----------
     paths
-        Recordings, or folders of them.
+        Recordings or folders of recordings.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _note(line: Recorded, jobs: dict[str, Job], gpus: dict[tuple[str, int, int],
 
 
 def _keep(holder: Job | RunningJob, jobs: dict[str, Job]) -> None:
-    """Keep the application of a job with a profile; the latest profile is the best."""
+    """Store the application of a job that has a profile; the latest profile replaces others."""
     profile = holder.profile
     if profile is None or not profile.steps or not profile.duration or holder.alone:
         return
@@ -169,11 +169,11 @@ def _task(like: Job, job_id: str) -> Task:
 
 
 def _applications(random: Random, count: int, gpu: GPU) -> list[Application]:
-    """Draw applications that have something in common, or nothing.
+    """Draw applications with a common bias of random strength.
 
-    A queue is seldom a mix of everything: there are days of large models, of long simulations, of
-    small inferences. So a workload leans some way in what its applications use and how long they
-    take, and keeps to it more or less strictly.
+    A real queue is rarely a mix of everything: on some days it has large models, on others long
+    simulations or small inference jobs. Therefore a workload has a bias in the resource use and
+    the duration of its applications.
     """
     leaning = [random.gauss(0, 1) for _ in range(_ASPECTS)]
     strictness = random.random()
@@ -187,9 +187,9 @@ def _applications(random: Random, count: int, gpu: GPU) -> list[Application]:
 
 
 def _aspects(one: Application, gpu: GPU) -> tuple[float, ...]:
-    """Return SMs, memory, time and PCIe that an application takes, each about 0 to 1.
+    """Return SM use, memory, duration and PCIe use of an application, each about 0 to 1.
 
-    By the ranges of `simulator.synthetic`.
+    The scales are the ranges of `simulator.synthetic`.
     """
     count = len(one.steps)
     return (
@@ -201,7 +201,7 @@ def _aspects(one: Application, gpu: GPU) -> tuple[float, ...]:
 
 
 def _plain(tasks: Sequence[Task]) -> list[Task]:
-    """Return a workload in which all are as sensitive to the cache as policies take them to be."""
+    """Return a workload whose applications are as sensitive to the cache as policies assume."""
     return [replace(task, truth=replace(task.truth, cache=TYPICAL_CACHE)) for task in tasks]
 
 

@@ -1,4 +1,4 @@
-"""Trains a network, iteration by iteration, so that it can stop and go on between any two."""
+"""Trains a network in iterations; a training can stop and resume between two iterations."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ from partita_research.training.replay_buffer import DecisionBatch
 __all__ = ["Point", "Progress", "Scenarios", "Trainer", "greedy", "validate"]
 
 _TEMPERATURE = 0.15
-"""Of what is tried out: combinations of which what gets done in a second is worth the most are
-tried the most, for it is among them that the best is to be found."""
+"""Temperature of exploration: combinations whose work in a second has a higher value are tried
+more often, since the best one is probably among them."""
 
 Scenarios = Callable[[int], Scenario]
-"""Draws the workload of a number: below 0 for validation, others for training."""
+"""Draws the workload with a number: negative numbers for validation, others for training."""
 
 
 class Point(NamedTuple):
@@ -32,15 +32,15 @@ class Point(NamedTuple):
     iteration: int
     """Iterations done."""
     makespan: float
-    """Mean over the validation workloads, as a share of the time that turns would take."""
+    """Mean over the validation workloads, relative to running the jobs one after the other."""
     loss: float
     decisions: int
-    """Decisions learnt from so far."""
+    """Number of decisions in the training so far."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a training is, and what it has found."""
+    """Progress of a training, and its learning curve."""
 
     iteration: int = 0
     decisions: int = 0
@@ -56,11 +56,11 @@ class Trainer:
     Parameters
     ----------
     training
-        Its settings.
+        Settings of the training.
     scenarios
-        Where workloads come from.
+        Source of the workloads.
     device
-        `cpu` or `cuda`, for the network alone: simulations run on the CPU.
+        `cpu` or `cuda`, for the network only: simulations run on the CPU.
     """
 
     def __init__(self, training: Training, scenarios: Scenarios, device: str = "cpu") -> None:
@@ -77,10 +77,10 @@ class Trainer:
         self._held_out = [scenarios(-1 - number) for number in range(training.validation)]
         self.best = {name: part.clone() for name, part in self._weights().items()}
         self.known = np.stack((np.full(STATE_FEATURES, np.inf), np.full(STATE_FEATURES, -np.inf)))
-        """Least and most of each feature of the states met so far."""
+        """Minimum and maximum of each state feature so far."""
 
     def iterations(self) -> Iterator[Progress]:
-        """Train until all iterations are done; yield after each."""
+        """Train until all iterations are done, and yield after each."""
         training, progress = self.training, self.progress
         if not progress.curve:
             self._validate()
@@ -100,7 +100,7 @@ class Trainer:
             yield progress
 
     def network(self) -> Scorer:
-        """Return the best network of the curve."""
+        """Return the best network of the learning curve."""
         network = build(self.training)
         network.load_state_dict(self.best)
         return network
@@ -141,7 +141,7 @@ class Trainer:
 
 
 def greedy(network: Scorer, device: str = "cpu") -> Choose:
-    """Return what chooses by a network alone."""
+    """Return a function that always chooses the best combination according to a network."""
 
     def choose(observation: Observation) -> NDArray[np.int64]:
         decisions = DecisionBatch(
@@ -159,7 +159,7 @@ def greedy(network: Scorer, device: str = "cpu") -> Choose:
 def validate(
     network: Scorer, drawn: Sequence[Scenario], training: Training, device: str = "cpu"
 ) -> float:
-    """Return the mean makespan of workloads, each as a share of its work taken in turns."""
+    """Return the mean makespan of workloads, relative to running the jobs one after the other."""
     trajectories = run(
         drawn, greedy(network, device), window=training.window, mask=training.mask, record=False
     )

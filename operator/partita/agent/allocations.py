@@ -1,7 +1,7 @@
 """Reads the allocations of the GPU from the operator's ledger, and the Pods that use them.
 
-The ledger says how much each job may use. The Pod of an allocation, whose name follows from it,
-shows which processes belong to the job and how the run ended.
+The ledger contains how much each job may use. The name of an allocation's Pod is derived from the
+allocation. The Pod shows which processes belong to the job and how the run ended.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ class AttemptAllocation:
 
     @property
     def key(self) -> Key:
-        """Identifies the attempt."""
+        """Key of the attempt."""
         return self.job, self.attempt
 
     @property
     def pod(self) -> str:
-        """Name of its Pod."""
+        """Name of the attempt's Pod."""
         return pod_name(self.name, self.attempt)
 
     @classmethod
@@ -64,7 +64,7 @@ class AllocatedPod:
 
     uid: str
     application: str
-    """Empty if the job states none; no profile is kept then."""
+    """The job's application. If empty, no profile is stored."""
     devices: frozenset[str]
     """The extended resources of its GPUs."""
 
@@ -72,22 +72,22 @@ class AllocatedPod:
 class AllocationReader:
     """Reads the ledger of one GPUServer.
 
-    If the GPUServer cannot be parsed, the last ledger that could be stays in force.
+    If the GPUServer cannot be parsed, the last valid ledger stays in use.
     """
 
     def __init__(self, kube: Kube, server: str) -> None:
         self._kube = kube
         self._name = server
         self.server: GPUServer | None = None
-        """As read last; None before."""
+        """The GPUServer as last read; None before the first read."""
         self.status: dict[str, Any] = {}
-        """The GPUServer's status, as read last."""
+        """The GPUServer's status as last read."""
         self.allocations: dict[Key, AttemptAllocation] = {}
         self.pods: dict[Key, AllocatedPod] = {}
         self.loaded = asyncio.Event()
-        """Set once the ledger was read."""
+        """Is set once the ledger was read."""
         self.complete_at: float | None = None
-        """When the ledger and all its Pods were last read, of `time.time`."""
+        """Time of the last read of the ledger and all its Pods, from `time.time`."""
         self.problem: str = ""
         """Why the GPUServer cannot be parsed; empty if it can."""
         self._log = structlog.get_logger(__name__)
@@ -168,8 +168,8 @@ def allocated_pod(body: Mapping[str, Any], allocation: AttemptAllocation) -> All
     devices = {name for r in limits for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
     if not devices or owners - {allocation.job}:
-        # Only the operator may give a Pod these resources (admission), and they never change. The
-        # owner of a Pod may remove the owner reference.
+        # Admission allows only the operator to create a Pod with these resources, and they never
+        # change. Users may remove the Pod's owner reference.
         return None
     return AllocatedPod(
         meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""), frozenset(devices)

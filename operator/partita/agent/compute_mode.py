@@ -1,7 +1,7 @@
 """The GPU's compute mode: exclusive while MPS serves the GPU, the default otherwise.
 
-In EXCLUSIVE_PROCESS only the MPS server may use the GPU. A program that does not find its server
-then fails with an error instead of running beside the others without a limit:
+In EXCLUSIVE_PROCESS only the MPS server may use the GPU. A program that does not find the server
+then fails with an error instead of using the GPU without a limit:
 https://docs.nvidia.com/deploy/mps/latest/, "GPU Compute Modes".
 """
 
@@ -25,7 +25,7 @@ def set_for(gpu: NVMLDevice, mode: SharingMode) -> None:
     Raises
     ------
     SetupError
-        This process is not permitted to.
+        This process may not change the compute mode.
     """
     _set(gpu, _EXCLUSIVE if mode is SharingMode.MPS else _DEFAULT)
 
@@ -36,7 +36,7 @@ def restore(gpu: NVMLDevice) -> None:
     Raises
     ------
     SetupError
-        This process is not permitted to.
+        This process may not change the compute mode.
     """
     _set(gpu, _DEFAULT)
 

@@ -1,8 +1,8 @@
-"""A kubelet device plugin for one GPU: offers its slots, reports their health, mounts MPS.
+"""A kubelet device plugin for one GPU: offers slots, reports their health, mounts MPS directories.
 
-https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/. Several
-agents on a node each have their own socket and resource. A slot is only a number: the
-resource's name determines which GPU a job gets.
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/. Each
+agent on a node has its own socket and resource. A slot is only a number: the resource's name
+determines which GPU a job gets.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from partita.pods.mps_directories import pipe_directory
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
 
 DEVICE_PLUGINS: Final = Path("/var/lib/kubelet/device-plugins")
-"""Where kubelet and its plugins create their sockets, independent of kubelet's own directory."""
+"""Directory of the sockets of kubelet and its plugins, independent of kubelet's root directory."""
 _KUBELET_SOCKET: Final = "kubelet.sock"
 _VERSION: Final = "v1beta1"
 _POLL: Final = 1.0
-"""Seconds between two checks of the sockets. kubelet deletes all of them when it starts (the page
+"""Seconds between two checks of the sockets. kubelet deletes all sockets when it starts (page
 above, "Device plugin implementation")."""
 _REGISTER_DEADLINE: Final = 10.0
 _HEALTHY: Final = "Healthy"
@@ -37,20 +37,20 @@ _UNHEALTHY: Final = "Unhealthy"
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What is offered.
+    """The slots of one GPU that are offered to kubelet.
 
     Parameters
     ----------
     server
         The GPUServer.
     uuid
-        Its GPU.
+        UUID of its GPU.
     count
-        How many containers may use it at once.
+        Number of containers that may use the GPU at once.
     mode
-        How they share it.
+        How the containers share the GPU.
     injection
-        How the GPU's device files are mounted into them.
+        How the GPU's device files are mounted into the containers.
     """
 
     server: str
@@ -70,7 +70,7 @@ class Slots:
         return f"partita-{self.resource.rpartition('/')[2]}.sock"
 
     def devices(self, *, healthy: bool) -> api.ListAndWatchResponse:
-        """Return all slots, as kubelet expects them."""
+        """Return all slots in kubelet's format."""
         health = _HEALTHY if healthy else _UNHEALTHY
         base = self.resource.rpartition("/")[2]
         return api.ListAndWatchResponse(
@@ -78,24 +78,24 @@ class Slots:
         )
 
     def container(self) -> api.ContainerAllocateResponse:
-        """Return what a container gets with a slot.
+        """Return the mounts and CDI devices of a container with a slot.
 
-        The pipe directory is mounted under the path in its variables, and writable, because a
-        client creates files in it.
+        The pipe directory is mounted under the path in the container's variables. It is writable,
+        because a client creates files in it.
 
         `/dev/shm` is not mounted: each Pod keeps its own, bounded and of mode 1777, and no tenant
-        sees the files of another. Clients of Volta and later GPUs, the only ones that the agent
-        shares by MPS, do not need the server's. The server maps anonymous memory ("Created
-        anonymous shared memory region" in its log, bottlerocket-kernel-kit pull 415) and passes it
-        to clients through the pipe directory. kubernetes-sigs/dra-driver-nvidia-gpu issue 974 shows
-        the difference: while its daemon did not have the clients' /dev/shm, MPS worked on a T4
-        (Turing) and failed on a P4 (Pascal).
+        can access the files of another. Clients on Volta and later GPUs do not need the server's
+        `/dev/shm`, and the agent shares only these GPUs by MPS. The server maps anonymous memory
+        ("Created anonymous shared memory region" in its log, bottlerocket-kernel-kit pull 415) and
+        passes it to clients through the pipe directory. kubernetes-sigs/dra-driver-nvidia-gpu
+        issue 974 shows the difference: while its daemon did not have the clients' /dev/shm, MPS
+        worked on a T4 (Turing) and failed on a P4 (Pascal).
         """
         mounts = []
         if self.mode is SharingMode.MPS:
             pipes = pipe_directory(self.uuid)
             mounts = [api.Mount(container_path=pipes, host_path=pipes)]
-        # The name that `nvidia-ctk cdi generate` gives a GPU by default:
+        # The default name of a GPU in `nvidia-ctk cdi generate`:
         # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
         name = f"nvidia.com/gpu={self.uuid}"
         cdi = [api.CDIDevice(name=name)] if self.injection == "CDI" else []
@@ -109,9 +109,9 @@ class DevicePlugin:
     Parameters
     ----------
     slots
-        What is offered.
+        The slots to offer.
     directory
-        Where the sockets are.
+        Directory of the sockets.
     """
 
     slots: Slots
@@ -129,7 +129,7 @@ class DevicePlugin:
                 self._changed.notify_all()
 
     async def run(self) -> None:
-        """Serve, and register whenever kubelet has restarted."""
+        """Serve the slots until cancelled, and register again after each restart of kubelet."""
         log = structlog.get_logger(__name__).bind(resource=self.slots.resource)
         while True:
             server = await self._serve()
@@ -224,7 +224,7 @@ class DevicePlugin:
 
     async def _allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
         if not self._healthy:
-            # kubelet may ask before it has received the update.
+            # kubelet may call this before it has received the update.
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"{self.slots.server} accepts no jobs now: see its conditions",
@@ -235,7 +235,7 @@ class DevicePlugin:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Identify the file of a socket, which changes with each start; None if it is missing."""
+    """Identify the file of a socket; each start of kubelet creates another. None if missing."""
     try:
         found = path.stat()
     except OSError:

@@ -17,12 +17,12 @@ from partita.models.quantities import mebibytes
 __all__ = ["Enforcement"]
 
 _REPEAT_AFTER: Final = 3.0
-"""Seconds before a process is terminated again. One that was terminated needs a moment to release
-its memory, and a failure to terminate one is not to be reported ten times a second."""
+"""Seconds before a process is terminated again. A terminated process needs a moment to release its
+memory, and a failed termination must not be reported ten times a second."""
 
 
 class Enforcement:
-    """Terminates processes of one GPU, each of them once at a time.
+    """Terminates processes of one GPU, with at most one termination in progress for each.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Enforcement:
         self._log = structlog.get_logger(__name__)
 
     def limit(self, violation: LimitViolation) -> None:
-        """Terminate a process by which a job exceeds its allocation."""
+        """Terminate a process with which a job exceeds its allocation."""
         self._start(violation.pid, lambda: self._limit(violation))
 
     def unknown(self, process: UnknownProcess, server: Resource) -> None:
@@ -48,15 +48,18 @@ class Enforcement:
         self._start(process.pid, lambda: self._unknown(process, server))
 
     def excess_clients(self, key: tuple[str, int]) -> int:
-        """Return the most MPS clients of an attempt if one was terminated for that, else 0."""
+        """Return the largest number of MPS clients of an attempt if it exceeded its limit, else 0.
+
+        The limit counts as exceeded after a client was terminated for this reason.
+        """
         return self._excess.get(key, 0)
 
     def forget(self, key: tuple[str, int]) -> None:
-        """Drop what is kept of an attempt."""
+        """Delete the stored data of an attempt."""
         self._excess.pop(key, None)
 
     async def close(self) -> None:
-        """Cancel what is in progress."""
+        """Cancel all terminations in progress."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Errors on a GPU's node, one class for each that the agent handles differently.
+"""Errors on a GPU's node, one class for each kind that the agent handles differently.
 
 AgentError
 ├── NVMLError           a call to the driver failed
@@ -7,8 +7,8 @@ AgentError
 │   └── NotPermittedError   the call needs more rights
 ├── MPSError            a command to the MPS control daemon failed
 │   ├── MPSGoneError        no daemon runs
-│   ├── MPSUnansweredError  it did not answer in time
-│   └── MPSGarbledError     its answer cannot be parsed
+│   ├── MPSUnansweredError  the daemon did not answer in time
+│   └── MPSGarbledError     the daemon's answer cannot be parsed
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
@@ -55,11 +55,11 @@ class MPSGoneError(MPSError):
 
 
 class MPSUnansweredError(MPSError):
-    """It did not answer in time."""
+    """The daemon did not answer in time."""
 
 
 class MPSGarbledError(MPSError):
-    """Its answer cannot be parsed."""
+    """The daemon's answer cannot be parsed."""
 
 
 class SetupError(AgentError):
@@ -68,9 +68,9 @@ class SetupError(AgentError):
     Parameters
     ----------
     reason
-        As in a condition: one word for programs.
+        Reason of the condition: one machine-readable word.
     message
-        What is wrong, and what to change.
+        Description of the problem, and what to change.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -7,7 +7,7 @@ __all__ = ["event_or_timeout"]
 
 
 async def event_or_timeout(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, at most so many seconds; then clear it."""
+    """Wait until an event is set or a number of seconds has passed; then clear the event."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -27,7 +27,7 @@ class FileLock:
         """Try to acquire the lock; return whether this process holds it."""
         if self._file is not None:
             return True
-        # Reports a directory that cannot be written.
+        # This raises an error if the directory cannot be written.
         probe = self._path.with_name(f"{self._path.name}.probe")
         write_file(probe, "")
         try:
@@ -42,7 +42,7 @@ class FileLock:
             file.close()
             return False
         if not _is_at(file, self._path):
-            # Its last holder removed the file after we opened it and before we locked it.
+            # The last holder removed the file after it was opened here and before it was locked.
             file.close()
             return False
         file.truncate(0)
@@ -52,7 +52,13 @@ class FileLock:
         return True
 
     def release(self, *, remove: bool = False) -> None:
-        """Release the lock, and remove its file if no other process will need it."""
+        """Release the lock.
+
+        Parameters
+        ----------
+        remove
+            Remove the file, too: no other process will need it.
+        """
         if self._file is not None:
             if remove:
                 self._path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Finds the GPU of the server Pod and checks whether it can be shared.
 
-kubelet reports the devices of its Pods, with each strategy of the device plugin. If it does not,
-the variable that NVIDIA's runtime or the plugin has set counts, and otherwise the only GPU that is
-visible to this container.
+kubelet reports the devices of its Pods, with each strategy of the device plugin. If it reports
+none, the GPU is taken from the variable that NVIDIA's runtime or the plugin has set. Otherwise it
+is the only GPU that is visible to this container.
 """
 
 import os
@@ -27,17 +27,17 @@ https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device
 "Monitoring device plugin resources"."""
 _DEADLINE: Final = 10.0
 _OLDEST_DRIVER: Final = 495
-"""MPS limits a client's memory from CUDA 11.5 on, whose driver is 495
+"""MPS limits a client's memory since CUDA 11.5. The driver of CUDA 11.5 is 495
 (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "CUDA Driver")."""
 _OLDEST_CAPABILITY: Final = (7, 0)
-"""Volta: older GPUs have no limits, and clients that can reach each other's memory
+"""Volta. On older GPUs MPS has no limits, and clients can access each other's memory
 (https://docs.nvidia.com/deploy/mps/latest/, "Memory Protection")."""
 
 
 async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> list[str]:
-    """Return the UUIDs of the GPUs of a Pod from kubelet; empty if it does not report them.
+    """Return the UUIDs of a Pod's GPUs from kubelet; empty if kubelet does not report them.
 
-    Under NVIDIA's plugin a device's ID is the GPU's UUID; of a shared one `::<n>` follows.
+    NVIDIA's plugin uses the GPU's UUID as device ID, followed by `::<n>` for a shared GPU.
     """
     if not socket.exists():  # noqa: ASYNC240 - a local path
         return []
@@ -73,7 +73,7 @@ def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
     Raises
     ------
     SetupError
-        It is unknown which GPU it is.
+        The GPU of the Pod is unknown.
     GPULostError
         The GPU is missing.
     """
@@ -103,7 +103,7 @@ def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
     Raises
     ------
     SetupError
-        It cannot; the message says what to change.
+        The GPU cannot be shared; the message contains what to change.
     """
     if identity.mig:
         raise SetupError(

@@ -20,7 +20,7 @@ SAMPLES_WITHIN: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SlowMetrics:
-    """Metrics of the GPU's health that change slowly; None if the GPU does not report one."""
+    """Metrics of the GPU's health that change slowly; None if the GPU does not report a metric."""
 
     errors: int | None
     """Memory errors that ECC could not correct."""
@@ -31,7 +31,7 @@ class SlowMetrics:
 
     @classmethod
     def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
-        """Read them; blocks."""
+        """Read the metrics; blocks."""
         return cls(gpu.uncorrected_errors(), gpu.temperature(), gpu.shutdown_temperature())
 
 
@@ -44,9 +44,9 @@ class GPUHealth:
     health
         Receives the problems.
     released
-        Returns whether no job is allocated any more.
+        Returns whether the GPU has no allocation any more.
     quiet
-        Seconds without another error after which an Xid is cleared, by its kind.
+        Seconds without another error after which an Xid is cleared, by kind of Xid.
     """
 
     health: Health
@@ -67,7 +67,7 @@ class GPUHealth:
         now
             Seconds of a monotonic clock.
         """
-        if event.xid == 0:  # a memory error: `check` reads the counter
+        if event.xid == 0:  # a memory error; `check` reads the counter
             return False
         kind, meaning = xid_kind(event.xid)
         self._log.warning("Xid", xid=event.xid, meaning=meaning, kind=kind)
@@ -79,7 +79,7 @@ class GPUHealth:
         return self.health.set(Source.XID, HealthProblem("XidError", message, faulted=True))
 
     def lost(self, message: str, now: float) -> bool:
-        """Record that the driver cannot reach the GPU; return whether that is new."""
+        """Record that the driver cannot reach the GPU; return whether this is a new problem."""
         if self._lost_since is None:
             self._lost_since = now
         return self.health.set(Source.GPU, HealthProblem("GPULost", message, faulted=True))
@@ -96,12 +96,15 @@ class GPUHealth:
             self.health.set(Source.GPU, HealthProblem("NVMLHangs", message))
 
     def sampled(self) -> None:
-        """Record that NVML answers. A lost GPU comes back by `found` only."""
+        """Record that NVML answers. Only `found` clears the problem of a lost GPU."""
         if not self.is_lost:
             self.health.clear(Source.GPU)
 
     def found(self, now: float) -> None:
-        """Record that a lost GPU answers again. Its jobs are released before it is healthy."""
+        """Record that a lost GPU answers again. It is healthy only after its jobs are released.
+
+        It does not wait longer than `RELEASED_WITHIN` for this.
+        """
         since = self._lost_since
         if since is not None and (self.released() or now - since >= RELEASED_WITHIN):
             self._lost_since = None
@@ -109,7 +112,7 @@ class GPUHealth:
             self._log.info("the GPU is back")
 
     def check(self, metrics: SlowMetrics, now: float) -> None:
-        """Check memory errors and temperature; clear errors after a quiet time."""
+        """Check memory errors and temperature; clear errors after a time without new ones."""
         self._check_errors(metrics.errors, now)
         self._check_temperature(metrics)
         quiet = now - self._last_error
@@ -148,7 +151,7 @@ def reopen(uuid: str) -> NVMLDevice:
     Raises
     ------
     NVMLError
-        It does not.
+        The GPU does not answer.
     """
     close_library()
     open_library()

@@ -1,4 +1,4 @@
-"""Acquires the GPU: finds it, checks that it is free and suitable, configures it and MPS."""
+"""Acquires the GPU: finds it, checks that it is free and can be shared, configures it and MPS."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ _LOCK_TRIES: Final = 10
 _LOCK_PAUSE: Final = 0.1
 """The MPS container holds the lock for an instant, several times a second, to read its holder."""
 _MPS_EXITS_WITHIN: Final = 15.0
-"""Seconds for MPS to exit, within the 30 s that a Pod has."""
+"""Seconds for MPS to exit, within the 30 s that a Pod has to terminate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class GPUSetup:
         self._released = False
 
     def control(self, deadline: float = COMMAND_DEADLINE) -> MPSControl:
-        """Return a client of the GPU's control daemon; the GPU is identified before."""
+        """Return a client of the GPU's control daemon; call `identify` first."""
         pipes = self._settings.paths.pipes(self._uuid)
         return MPSControl(str(pipes), self._control_lock, deadline)
 
@@ -72,7 +72,7 @@ class GPUSetup:
         Raises
         ------
         SetupError
-            It is unknown which GPU it is, or another agent serves it.
+            The GPU of the Pod is unknown, or another agent serves it.
         NVMLError
             The driver does not answer.
         """
@@ -89,12 +89,12 @@ class GPUSetup:
         return AcquiredGPU(device, identity, driver, cuda)
 
     async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
-        """Check that the GPU is suitable and free, and configure it and MPS.
+        """Check that the GPU can be shared and is free, and configure it and MPS.
 
         Raises
         ------
         SetupError
-            It is not; the message says what to change.
+            The check fails; the message contains what to change.
         NVMLError
             The driver does not answer.
         """
@@ -115,7 +115,7 @@ class GPUSetup:
             await in_thread(compute_mode.set_for, device, self._settings.mode)
 
     async def _check_free(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
-        """Check that only our MPS and our jobs use the GPU, which run on without an agent."""
+        """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
         processes = await in_thread(gpu.device.processes)
         others = jobs.without_allocation({process.pid for process in processes})
         if others and self._settings.mode is SharingMode.MPS:
@@ -126,7 +126,7 @@ class GPUSetup:
             except MPSGoneError:
                 pass
             except MPSError:
-                # Our daemon runs, but cannot report its clients: it will be restarted.
+                # Partita's daemon runs but cannot report its clients. It will be restarted.
                 others.clear()
         if others:
             pids = ", ".join(map(str, sorted(others)[:5]))
@@ -137,14 +137,14 @@ class GPUSetup:
             )
 
     def restart_mps(self) -> None:
-        """Request another control daemon."""
+        """Request a restart of the MPS control daemon."""
         old = self._mps_config
         if old is not None:
             self._mps_config = replace(old, restarts=old.restarts + 1)
             self._mps_config.write(self._settings.paths.mps_config)
 
     async def release_gpu(self, device: NVMLDevice) -> None:
-        """Make MPS exit, restore the compute mode and remove our files from the node.
+        """Stop MPS, restore the compute mode and remove the agent's files from the node.
 
         Raises
         ------
@@ -164,13 +164,13 @@ class GPUSetup:
             self._released = True
 
     def close(self) -> None:
-        """Release the locks; remove their files if nothing of ours runs on without this agent."""
+        """Release the locks; remove their files if no MPS daemon runs on without the agent."""
         remove = self._released or self._mps_config is None
         for lock in (self._gpu_lock, self._server_lock):
             if lock is not None:
                 lock.release(remove=remove)
         if remove:
-            with suppress(OSError):  # another agent has files there
+            with suppress(OSError):  # the directory contains files of another agent
                 self._settings.paths.mps_config.parent.rmdir()
 
 

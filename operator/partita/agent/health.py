@@ -1,7 +1,7 @@
-"""The problems of a GPU, and the conditions Ready and Faulted that follow from them.
+"""The problems of a GPU, and the conditions Ready and Faulted that are derived from them.
 
-Each source sets and clears its own problem. Missing information is never taken for health: an
-unknown Xid, an unknown state and a missing answer are problems.
+Each source sets and clears its own problem. Missing information never counts as healthy: an unknown
+Xid, an unknown state and a missing answer are problems.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ __all__ = ["Health", "HealthProblem", "ServerConditions", "Source"]
 class Source(StrEnum):
     """Where a problem was found. The conditions show the problem of the first source in this order.
 
-    A problem by which all work is lost comes before all others.
+    A problem with which all work is lost takes precedence over all others.
     """
 
     GPU = "gpu"
@@ -28,14 +28,14 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthProblem:
-    """Something that keeps jobs from the GPU."""
+    """A problem that prevents jobs on the GPU."""
 
     reason: str
-    """As in a condition: one word for programs."""
+    """Reason of the condition: one machine-readable word."""
     message: str
-    """What is wrong, and what to change if something can be changed."""
+    """Description of the problem, and what to change if something can be changed."""
     faulted: bool = False
-    """Whether all work on the GPU is lost. Otherwise only new jobs are kept away."""
+    """Whether all work on the GPU is lost. Otherwise the problem prevents only new jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ServerConditions:
     reason: str
     message: str
     fault: HealthProblem | None
-    """Why all work on the GPU is lost; None if it is not."""
+    """Problem with which all work on the GPU is lost; None if it is not lost."""
 
 
 class Health:

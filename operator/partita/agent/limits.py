@@ -1,14 +1,14 @@
-"""Finds processes by which a job exceeds its allocation: its memory, or its MPS clients.
+"""Finds processes with which a job exceeds its allocation of memory or of MPS clients.
 
-MPS itself refuses memory above a job's limit, but a program can unset the variables that set it.
-NVML counts as memory of a process what MPS does not count: the context, a few hundred MiB that
-CUDA needs before the program allocates anything. So a job may use its allocation and one context
-for each of its processes. The size of a context depends on GPU and driver. It is learnt from the
-processes: the smallest memory that any of them was observed with.
+MPS itself refuses memory above a job's limit, but a program can unset the variables of the limit.
+NVML includes the CUDA context in the memory of a process, and MPS does not. A context is a few
+hundred MiB that CUDA needs before the program allocates anything. So a job may use its allocation
+and one context for each of its processes. The size of a context depends on GPU and driver. It is
+estimated as the smallest memory that was observed for any process.
 
 A GPU serves a limited number of MPS clients, and jobs are placed by the number that each states as
-`processes`. NVML lists processes, so a process with several contexts counts once here, though each
-context takes one of the GPU's clients.
+`processes`. NVML lists processes, so a process with several contexts counts once here, although
+MPS counts each context as a client.
 """
 
 from collections import defaultdict
@@ -33,23 +33,23 @@ LARGEST_CONTEXT: Final = 640 << 20
 """Bytes allowed for a context before one was measured. An assumption: CUDA 12 on an H100 takes
 about 500 MiB, older GPUs less."""
 SETTLED_AFTER: Final = 2.0
-"""Seconds after which a process has its whole context; before, NVML shows a part of it. An
+"""Seconds after which a process has its whole context; until then NVML reports a part of it. An
 assumption."""
 EXCESS_FOR: Final = 1.0
-"""Seconds for which a job must have too many clients. A client that exits is still listed for a
-moment while its successor starts. An assumption."""
+"""Seconds for which a job must have too many clients before this is a violation. A client that
+exits is still listed for a moment while its successor starts. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitViolation:
-    """A process to terminate, and what the Event about it says."""
+    """A process to terminate, and the content of the Event about it."""
 
     pid: int
     allocation: AttemptAllocation
     reason: str
-    """Of the Event."""
+    """Reason of the Event."""
     used: str
-    """What the job used, and what it has allocated."""
+    """Used and allocated amount, as text."""
     remedy: str
     """The field of the job to change."""
     clients: int = 0
@@ -57,14 +57,14 @@ class LimitViolation:
 
 
 class ContextSize:
-    """Learns how much memory a process has before its program allocates any."""
+    """Estimates the memory that a process uses before its program allocates any."""
 
     def __init__(self) -> None:
         self.bytes = LARGEST_CONTEXT
         self._first: dict[int, float] = {}
 
     def add(self, at: float, memory: Mapping[int, int]) -> None:
-        """Learn from the processes of jobs; a process without memory is ignored.
+        """Update the estimate from the processes of jobs; a process without memory is ignored.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class ClientLimit:
     def violations(
         self, at: float, allocations: Mapping[int, AttemptAllocation]
     ) -> list[LimitViolation]:
-        """Return the newest client of each job with too many.
+        """Return the newest client of each job that has too many clients.
 
         Parameters
         ----------
@@ -122,9 +122,9 @@ class ClientLimit:
 def memory_violations(
     memory: Mapping[int, int], allocations: Mapping[int, AttemptAllocation], context: int
 ) -> list[LimitViolation]:
-    """Return the largest process of each job above its memory.
+    """Return the largest process of each job that uses too much memory.
 
-    To terminate that one may be enough; otherwise the next sample finds the next.
+    Terminating this process may be enough; otherwise the next sample finds another one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`partita agent`: acquires one GPU, serves it and reports its status, until stopped."""
+"""`partita agent`: acquires one GPU, serves it and reports its status until it is stopped."""
 
 import asyncio
 import ctypes
@@ -88,7 +88,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until stopped, then release the GPU if the Pod is deleted.
 
-        When it is cancelled or fails, the GPU stays as it is, and its jobs run on.
+        If this is cancelled or fails, the GPU is not released and its jobs continue to run.
         """
         self.health.set(Source.SETUP, HealthProblem("AgentStarting", "the agent has just started"))
         work = asyncio.create_task(self._work())
@@ -101,7 +101,7 @@ class Agent:
                 work.cancel()
                 await asyncio.wait({work, stopped})
             if not work.cancelled():
-                await work  # it ends with an error only
+                await work  # ends only with an error
             await self._shut_down()
         finally:
             self._setup.close()
@@ -114,7 +114,7 @@ class Agent:
             tasks.create_task(self._serve())
 
     async def _serve(self) -> None:
-        """Acquire the GPU as soon as possible, and serve it."""
+        """Acquire the GPU and serve it; retry after errors."""
         # The ledger shows which processes on the GPU belong to jobs.
         await self.jobs.ledger.loaded.wait()
         while True:
@@ -180,7 +180,7 @@ class Agent:
             await event_or_timeout(self._report_now, REPORT_EVERY)
 
     def report(self) -> GPUReport:
-        """Return the content of the status."""
+        """Return the current content of the GPUServer's status."""
         facts: dict[str, Any] = {"node": self._settings.node}
         total = 0
         if self._gpu is not None:
@@ -214,7 +214,7 @@ class Agent:
     # Shutdown
 
     async def _shut_down(self) -> None:
-        """Release the GPU if the Pod is deleted; an agent that only restarts leaves it as it is."""
+        """Release the GPU if the Pod is deleted; do not release it if the agent only restarts."""
         await self._enforcement.close()
         if self._gpu is None or not await self._is_pod_deleted():
             return
@@ -234,10 +234,10 @@ class Agent:
         self._log.info("the GPU is released")
 
     async def _is_pod_deleted(self) -> bool:
-        """Return whether the Pod is being deleted; True if that is unknown.
+        """Return whether the Pod is being deleted; True if the API server does not answer.
 
-        At worst the GPU's compute mode is then the default until the agent is back. Otherwise a
-        GPU could stay in a mode in which only MPS can use it.
+        A wrong True stops MPS and sets the default compute mode until the agent is back. A wrong
+        False could leave the GPU in a mode in which only MPS can use it.
         """
         settings = self._settings
         try:
@@ -250,10 +250,10 @@ class Agent:
 
 
 def _free_start_memory() -> None:
-    """Return to the node what only the start needed: a tenth of the agent's memory.
+    """Free the memory that only the start needed: a tenth of the agent's memory.
 
-    Objects that exist now stay until the end, so the garbage collector need not visit them again.
-    pydantic has read the models' sources for their docstrings, which fills linecache.
+    Objects that exist now are never freed, so the garbage collector can skip them. linecache is
+    full because pydantic has read the docstrings in the models' sources.
     """
     linecache.clearcache()
     gc.collect()

@@ -1,4 +1,4 @@
-"""The file by which the agent configures `partita agent mps` in the Pod's other container."""
+"""The file with which the agent configures `partita agent mps` in the Pod's other container."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ __all__ = ["MPSConfig"]
 
 @dataclass(frozen=True, slots=True)
 class MPSConfig:
-    """What the MPS control daemon is started with."""
+    """Configuration of the MPS control daemon."""
 
     uuid: str
-    """The GPU; empty once the agent has released it."""
+    """UUID of the GPU; empty once the agent has released the GPU."""
     memory: int
-    """Memory limit of a client in MiB: the whole GPU's, since each job's own limit is lower."""
+    """Memory limit of a client in MiB: the GPU's total memory. Each job has its own lower limit."""
     agent: int
     """The agent's PID. A file with another PID was left by an earlier agent and is ignored."""
     restarts: int = 0
-    """Increased to request a restart of MPS."""
+    """Number of restarts that the agent has requested; an increase restarts MPS."""
 
     @classmethod
     def read(cls, path: Path) -> "MPSConfig | None":

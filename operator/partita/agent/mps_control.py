@@ -3,8 +3,8 @@
 Commands and their meaning: https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html,
 "nvidia-cuda-mps-control". That page does not describe the following, which was measured
 (terminate_client against busy servers, 2026). The daemon accepts one connection at a time and
-rejects others at once, so commands are serialised here and a rejected one is repeated.
-terminate_client answers a CUresult, of which only 0 is success. Any command may never return.
+rejects others at once, so commands are serialised here and rejected commands are repeated.
+terminate_client answers with a CUresult; only 0 means success. Any command may never return.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 CONTROL: Final = "nvidia-cuda-mps-control"
-"""NVIDIA's program: both the daemon and the command-line client."""
+"""NVIDIA's program for both the daemon and the command-line client."""
 COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
 _REJECTED: Final = "Cannot send command"
@@ -40,7 +40,7 @@ _ANSWER_LIMIT: Final = 200
 
 _MORE_CLIENTS_FROM: Final = 13010
 _MORE_CLIENTS: Final = 60
-"""Client contexts of one GPU from CUDA 13.1 on:
+"""Client contexts of one GPU since CUDA 13.1:
 https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Client-Server Connection Limits".
 """
 
@@ -60,11 +60,11 @@ class ServerState(StrEnum):
     """States of an MPS server (https://docs.nvidia.com/deploy/mps/latest/architecture.html)."""
 
     INITIALIZING = "INITIALIZING"
-    """Clients are queued until it is ready."""
+    """Clients are queued until the server is ready."""
     ACTIVE = "ACTIVE"
-    """It accepts clients."""
+    """The server accepts clients."""
     FAULT = "FAULT"
-    """A fatal fault: it accepts no clients until all of them have exited."""
+    """Fatal fault: the server accepts no clients until all existing clients have exited."""
 
 
 def parse_pids(answer: str) -> list[int]:
@@ -73,7 +73,7 @@ def parse_pids(answer: str) -> list[int]:
     Raises
     ------
     MPSGarbledError
-        The answer has something else in it.
+        The answer is not a list of PIDs.
     """
     words = answer.split()
     if not all(word.isascii() and word.isdigit() and word != "0" for word in words):
@@ -104,7 +104,7 @@ class MPSControl:
     pipes
         CUDA_MPS_PIPE_DIRECTORY of the daemon.
     lock
-        Held while a command runs: the daemon rejects a second one.
+        Held while a command runs: the daemon rejects a second connection.
     deadline
         Seconds for one command.
     """
@@ -114,7 +114,7 @@ class MPSControl:
     deadline: float = COMMAND_DEADLINE
 
     async def servers(self) -> list[int]:
-        """Return the PIDs of its servers: one, or none before the first client."""
+        """Return the PIDs of the daemon's servers: one, or none before the first client."""
         return parse_pids(await self.command("get_server_list"))
 
     async def state(self, server: int) -> ServerState:
@@ -132,7 +132,7 @@ class MPSControl:
         return parse_pids(await self.command(f"get_client_list {server}"))
 
     async def start_server(self, uid: int) -> None:
-        """Start a server before the first client asks for one."""
+        """Start a server before the first client connects."""
         await self.command(f"start_server -uid {uid}")
 
     async def limit_memory(self, device: int, mebibytes: int) -> None:
@@ -140,19 +140,19 @@ class MPSControl:
         await self.command(f"set_default_device_pinned_mem_limit {device} {mebibytes}M")
 
     async def limit_threads(self, percentage: int) -> None:
-        """Set the largest share of the threads that a client may use."""
+        """Set the largest percentage of the threads that a client may use."""
         await self.command(f"set_default_active_thread_percentage {percentage}")
 
     async def terminate(self, server: int, client: int) -> str:
-        """Terminate one client's work on the GPU; return the error, empty on success.
+        """Terminate the GPU work of one client; return the error, empty on success.
 
-        The error is a CUresult, or that the client is unknown.
+        The error is a CUresult, or a message that the client is unknown.
         """
         answer = (await self.command(f"terminate_client {server} {client}")).strip()
         return "" if answer == "0" else answer[:_ANSWER_LIMIT] or "no answer"
 
     async def quit(self) -> None:
-        """Make the daemon exit, and its servers with it."""
+        """Make the daemon and its servers exit."""
         await self.command("quit")
 
     async def command(self, text: str) -> str:
@@ -163,7 +163,7 @@ class MPSControl:
         MPSGoneError
             No daemon runs.
         MPSUnansweredError
-            It did not answer in time, or other clients kept it busy.
+            The daemon did not answer in time, or was busy with other commands.
         """
         try:
             async with asyncio.timeout(self.deadline), self.lock:

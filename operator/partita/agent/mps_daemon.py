@@ -1,13 +1,13 @@
-"""`partita agent mps`: runs the MPS control daemon of one GPU, in a container of its own.
+"""`partita agent mps`: runs the MPS control daemon of one GPU in a separate container.
 
 It waits until the agent has configured the GPU (`MPSConfig`). Then it starts the daemon with its
-own directories, sets the limits, which a daemon loses when it exits, and starts the server, so that
-the server is known to work before the first client connects. The clients of all users share that
+own directories and sets the limits, which a daemon loses when it exits. It also starts the server,
+to check that the server works before the first client connects. The clients of all users share that
 server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
 jobs run under different UIDs, and would otherwise wait until the clients of other UIDs have exited.
 
-It restarts the daemon when that one exits or the agent requests it, and stops it when the agent
-releases the GPU. It never stops it because the agent has exited: clients run on without an agent.
+It restarts the daemon when the daemon exits or the agent requests it. It stops the daemon when the
+agent releases the GPU, but not when the agent exits: clients run on without an agent.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ __all__ = ["MPSDaemon", "clear_directory"]
 _POLL: Final = 0.2
 """Seconds between two reads of the configuration, and two queries of a daemon that starts."""
 _START_DEADLINE: Final = 60.0
-"""Seconds until a server must be ACTIVE. A cold driver on a node with many GPUs takes long
+"""Seconds until a server must be ACTIVE. Loading the driver on a node with many GPUs takes long
 (https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "Server Initialization")."""
 _END_DEADLINE: Final = 5.0
-"""Seconds for a daemon to exit when asked, and again after SIGTERM; within a Pod's 30 s."""
+"""Seconds for a daemon to exit after `quit`, and again after SIGTERM; within a Pod's 30 s."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-"""Seconds before a daemon that did not start is started again, doubled each time."""
+"""Seconds before a daemon that failed to start is started again, doubled each time."""
 _ROOT: Final = 0
 _ALL_THREADS: Final = 100
 
@@ -53,7 +53,7 @@ class MPSDaemon:
     paths
         The files shared with the agent.
     stop
-        Set to stop it.
+        Set by the caller to stop the daemon.
     """
 
     def __init__(self, paths: Paths, stop: asyncio.Event) -> None:
@@ -79,7 +79,7 @@ class MPSDaemon:
                 await self._end(config)
 
     async def _configured(self) -> MPSConfig | None:
-        """Wait for the configuration of a running agent; None when stopped."""
+        """Wait for the configuration of a running agent; return None if stopped."""
         lock = FileLock(self._paths.agent_lock)
         logged = False
         while not self._stop.is_set():
@@ -93,7 +93,7 @@ class MPSDaemon:
         return None
 
     async def _run_one(self, config: MPSConfig) -> None:
-        """Run one daemon until it exits or is to be stopped."""
+        """Run one daemon until it exits, the agent requests another one, or stop is requested."""
         uuid = config.uuid
         pipes, logs = self._paths.pipes(uuid), self._paths.logs(uuid)
         await self._stop_old(pipes)
@@ -147,7 +147,7 @@ class MPSDaemon:
                     if await control.state(server) is ServerState.ACTIVE:
                         return
             except MPSError as error:
-                # Usually it has not created its socket yet.
+                # Usually the daemon has not created its socket yet.
                 self._log.debug("not started yet", error=str(error))
             if self._process is None or self._process.returncode is not None:
                 raise MPSError("the control daemon has exited")
@@ -158,7 +158,7 @@ class MPSDaemon:
             await self._rest(_POLL)
 
     async def _stop_old(self, pipes: Path) -> None:
-        """Stop a daemon that an earlier container left: its limits may not be ours."""
+        """Stop a daemon of an earlier container, because its limits may differ."""
         old = MPSControl(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE)
         if not (pipes / "control").exists():
             return
@@ -174,7 +174,7 @@ class MPSDaemon:
                 await self._rest(_POLL)
 
     async def _end(self, config: MPSConfig) -> None:
-        """Stop the daemon and all its servers, first by asking it."""
+        """Stop the daemon and all its servers, first by the command `quit`."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -186,7 +186,7 @@ class MPSDaemon:
                 async with asyncio.timeout(_END_DEADLINE):
                     await process.wait()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            # The whole session: a server that outlives its daemon would occupy the GPU.
+            # End the whole session: a server that runs on without its daemon would occupy the GPU.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):
@@ -201,14 +201,14 @@ class MPSDaemon:
 
 
 def clear_directory(directory: Path) -> None:
-    """Create a directory that all users may enter, without files of an earlier daemon.
+    """Create a directory that all users may enter, and remove files of an earlier daemon from it.
 
     The logs of the last daemon are kept under another name.
 
     Raises
     ------
     SetupError
-        It cannot be written.
+        The directory cannot be written.
     """
     try:
         if directory.name == "log" and directory.is_dir():
@@ -228,7 +228,7 @@ def clear_directory(directory: Path) -> None:
 
 
 def _is_control(pid: int) -> bool:
-    """Return whether a PID is still that of a control daemon: PIDs are reused."""
+    """Return whether a PID still belongs to a control daemon: PIDs are reused."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

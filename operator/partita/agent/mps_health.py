@@ -2,8 +2,8 @@
 
 The daemon is healthy if it answers; a running process is not enough. A fault ends when all clients
 have exited, usually within a moment, so a periodic check can miss it. The server's log and Xids
-report it, too. After any fault the GPU stays faulted until the jobs that the fault terminated have
-been released; otherwise jobs that are placed later would be counted as its victims.
+report faults, too. After any fault the GPU stays faulted until the jobs that the fault terminated
+have been released. Otherwise jobs that are placed later would count as lost, too.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,12 +23,13 @@ RESTART_AFTER: Final = 10.0
 exited, but a client that ignores the error never exits
 (https://docs.nvidia.com/deploy/mps/latest/, "Error Containment")."""
 START_WITHIN: Final = 90.0
-"""Seconds in which a daemon must start; `partita agent mps` itself waits 60 s for a server."""
+"""Seconds in which a daemon must start; `partita agent mps` waits 60 s for a server."""
 RELEASED_WITHIN: Final = 30.0
 """Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
 FAULT_SHOWN_FOR: Final = 6.0
-"""Seconds for which a fault is reported at least. Longer than the interval between two reads of
-the ledger, and than the operator waits for the report (`partita.reconcile.attempts.HEARSAY`)."""
+"""Minimum number of seconds for which a fault is reported. It is longer than the interval between
+two reads of the ledger and than the operator waits for the report
+(`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
 _UNANSWERED: Final = 2
 """Consecutive checks without an answer after which the daemon counts as hung."""
 _FATAL: Final = "a program caused a fatal fault, and every client of the GPU is lost"
@@ -41,16 +42,16 @@ class MPSHealth:
     Parameters
     ----------
     control
-        The daemon.
+        Client of the daemon.
     health
         Receives the problems.
     restart
-        Requests another daemon.
+        Requests a restart of the daemon.
     released
-        Returns whether no job is allocated any more.
+        Returns whether the GPU has no allocation any more.
     has_single_job
-        Reads the ledger and returns whether a single job is allocated. A program's fault is then
-        a failure of that job alone.
+        Reads the ledger and returns whether a single job is allocated. In this case a program's
+        fault is a failure of that job alone.
     new_faults
         Returns the fatal faults that the server has logged since the last call.
     """
@@ -62,10 +63,10 @@ class MPSHealth:
     has_single_job: Callable[[], Awaitable[bool]]
     new_faults: Callable[[], Sequence[str]]
     state: str = "Starting"
-    """As in the GPUServer's status."""
+    """State as in the GPUServer's status."""
     clients: int = 0
     _reported: str = ""
-    """A fatal fault that was reported and is not handled yet."""
+    """Message of a fatal fault that is not handled yet."""
     _server: int = 0
     _since: float | None = None
     """Start of the current state: unhealthy, or healthy again after a fault."""
@@ -107,7 +108,7 @@ class MPSHealth:
             await self._answered(state, now)
 
     def read_log(self) -> bool:
-        """Read the server's log; return whether a fault is to be handled now."""
+        """Read the server's log; return whether there is a fault to handle."""
         for fault in self.new_faults():
             self.report_fault(fault)
         return bool(self._reported)
@@ -184,7 +185,7 @@ class MPSHealth:
         self._restart_after(0.0, now)
 
     def _fault(self, reason: str, message: str, *, all_lost: bool = True) -> None:
-        """Every client is lost, or will be when the daemon is restarted."""
+        """Record a fault: every client is lost, or will be lost when the daemon is restarted."""
         self.state = "Faulted"
         if not self.health.has(Source.MPS):
             self._since = None
@@ -197,7 +198,7 @@ class MPSHealth:
         self.health.set(Source.MPS_STARTING, HealthProblem(reason, message))
 
     def _restart_after(self, seconds: float, now: float) -> None:
-        """Request another daemon after so many unhealthy seconds; again if that did not help."""
+        """Request a restart after a number of unhealthy seconds; repeat it if it did not help."""
         if self._since is None:
             self._since = now
         last = self._restarted_at

@@ -1,7 +1,7 @@
 """Reads new lines of the MPS server's log and finds fatal faults in them.
 
-A server is in FAULT only until its clients have exited, which programs do at once. A later query
-of its state shows no fault; the log still does.
+A server is in FAULT only until its clients have exited, and most programs exit at once. A later
+query of the server's state reports no fault, but the log still contains it.
 """
 
 import os
@@ -12,15 +12,16 @@ from typing import Final
 __all__ = ["MPSServerLog"]
 
 _NAME: Final = "server.log"
-"""https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html,
-CUDA_MPS_LOG_DIRECTORY: its startup and shutdown, and the status of its clients."""
+"""Contains the server's startup and shutdown and the status of its clients
+(https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html,
+CUDA_MPS_LOG_DIRECTORY)."""
 _FATAL: Final = re.compile(r"\b(?:(?i:fatal)|FAULT)\b")
-"""How a line reports a fault that all clients share. An assumption: NVIDIA lists no messages. It
-calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment"; "Server encountered
-a fatal exception" in https://github.com/NVIDIA/k8s-device-plugin/issues/685), and FAULT is the
-state."""
+"""Matches a line that reports a fault of all clients. An assumption: NVIDIA does not document the
+messages. NVIDIA calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment";
+"Server encountered a fatal exception" in https://github.com/NVIDIA/k8s-device-plugin/issues/685).
+FAULT is the name of the server's state."""
 _AT_ONCE: Final = 1 << 16
-"""Bytes read at a time; the rest is read the next time."""
+"""Bytes read by one call; the next call reads the rest."""
 
 
 class MPSServerLog:
@@ -37,7 +38,7 @@ class MPSServerLog:
         self._inode = 0
         self._offset = 0
         self._partial = b""
-        """The start of a line whose end is not written yet."""
+        """The start of a line that is not written completely yet."""
         try:
             found = self._path.stat()
         except OSError:
@@ -50,7 +51,7 @@ class MPSServerLog:
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_ino != self._inode or found.st_size < self._offset:
-                    # Another daemon has started a new log.
+                    # A new daemon has started a new log.
                     self._inode, self._offset, self._partial = found.st_ino, 0, b""
                 if found.st_size == self._offset:
                     return []

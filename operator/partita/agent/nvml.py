@@ -1,4 +1,4 @@
-"""The driver's library NVML, typed: the only module that calls pynvml.
+"""A typed interface of the driver's library NVML.
 
 A call that the GPU, the driver or pynvml does not support returns None. Other failures are raised
 as one of `partita.agent.errors`. All calls block, some of them for long: call them in a thread.
@@ -44,7 +44,8 @@ _CORES_PER_SM: Final = {
     (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128,
 }  # fmt: skip
 """FP32 cores of an SM by compute capability: CUDA C++ Programming Guide, "Compute Capabilities",
-https://docs.nvidia.com/cuda/cuda-c-programming-guide/. One that is missing leaves the SMs out."""
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/. If a capability is missing here, the number
+of SMs counts as unknown."""
 
 _LANE_BYTES: Final = {
     1: 250_000_000,
@@ -54,25 +55,26 @@ _LANE_BYTES: Final = {
     5: 3_938_461_538,
     6: 7_562_500_000,
 }
-"""Bytes per second of one PCIe lane by generation: 2.5 and 5 GT/s with 8 of 10 bits, 8, 16 and
-32 GT/s with 128 of 130, 64 GT/s with 242 of 256 bytes (PCI-SIG's base specifications)."""
+"""Bytes per second of one PCIe lane by generation: 2.5 and 5 GT/s with 8 of 10 bits of payload, 8,
+16 and 32 GT/s with 128 of 130 bits, 64 GT/s with 242 of 256 bytes (PCI-SIG's base
+specifications)."""
 
 _KIBI: Final = 1 << 10
 
 
 def open_library() -> None:
-    """Load the library and connect to the driver; each call asks for one of `close_library`.
+    """Load the library and connect to the driver; each call needs one call of `close_library`.
 
     Raises
     ------
     NoDriverError
-        If there is no driver, or its library is of another version.
+        The driver is missing, or its library is of another version.
     """
     call(pynvml.nvmlInitWithFlags, 0)
 
 
 def close_library() -> None:
-    """Close the library; GPUs that were found before become invalid."""
+    """Close the library; this invalidates the GPUs that were found before."""
     with suppress(NVMLError):
         call(pynvml.nvmlShutdown)
 
@@ -83,7 +85,7 @@ def driver_version() -> str:
 
 
 def cuda_version() -> int | None:
-    """Return the newest CUDA that the driver serves, such as 13010 for 13.1; None if unknown."""
+    """Return the newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
     return number(pynvml.nvmlSystemGetCudaDriverVersion_v2)
 
 
@@ -95,24 +97,24 @@ def gpus() -> list["NVMLDevice"]:
 
 @dataclass(frozen=True, slots=True)
 class GPUIdentity:
-    """What a GPU is."""
+    """The constant properties of a GPU."""
 
     uuid: str
-    """As NVML gives it."""
+    """UUID, as NVML returns it."""
     product: str
-    """Such as `NVIDIA A100-SXM4-40GB`."""
+    """Product name, such as `NVIDIA A100-SXM4-40GB`."""
     architecture: str
-    """Such as `Ampere`; empty where unknown."""
+    """Architecture, such as `Ampere`; empty if unknown."""
     memory: int
-    """Whole memory, bytes."""
+    """Total memory, bytes."""
     sm_count: int
-    """Streaming multiprocessors; 0 where unknown."""
+    """Streaming multiprocessors; 0 if unknown."""
     pcie_bandwidth: int
-    """Bytes per second; 0 where unknown."""
+    """Bytes per second of the PCIe link; 0 if unknown."""
     capability: tuple[int, int] | None
     """CUDA compute capability."""
     mig: bool
-    """Whether it is in MIG mode."""
+    """Whether the GPU is in MIG mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class GPUProcess:
     """A process that uses a GPU."""
 
     pid: int
-    """By the node's PIDs."""
+    """PID in the node's PID namespace."""
     memory: int | None
     """Bytes; None if the driver does not report it."""
 
@@ -139,7 +141,7 @@ class NVMLDevice:
     Parameters
     ----------
     handle
-        NVML's.
+        NVML's handle of the GPU.
     """
 
     def __init__(self, handle: Any) -> None:
@@ -148,12 +150,12 @@ class NVMLDevice:
 
     @classmethod
     def of(cls, uuid: str) -> "NVMLDevice":
-        """Find it by its UUID.
+        """Find a GPU by its UUID.
 
         Raises
         ------
         GPULostError
-            If it is not there.
+            The GPU cannot be found.
         """
         try:
             return cls(call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
@@ -163,11 +165,11 @@ class NVMLDevice:
             raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
 
     def uuid(self) -> str:
-        """Return its UUID."""
+        """Return the GPU's UUID."""
         return str(call(pynvml.nvmlDeviceGetUUID, self._handle))
 
     def identity(self) -> GPUIdentity:
-        """Read what it is."""
+        """Read the GPU's constant properties."""
         handle = self._handle
         architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
         mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
@@ -199,7 +201,7 @@ class NVMLDevice:
         Raises
         ------
         NVMLError
-            The driver cannot list them: nothing could be attributed.
+            The driver cannot list the processes: usage could not be attributed to jobs.
         """
         found = {p.pid: p.usedGpuMemory for p in call(_processes, self._handle)}
         for process in maybe(_mps_processes, self._handle) or ():
@@ -209,26 +211,26 @@ class NVMLDevice:
         return [GPUProcess(pid, memory) for pid, memory in found.items()]
 
     def memory_used(self) -> int:
-        """Bytes in use, the driver's own included."""
+        """Return the bytes in use, including the driver's own memory."""
         return int(call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
 
     def utilization(self) -> int | None:
-        """Percent of the last sample period in which a kernel ran."""
+        """Return the percentage of the last sample period in which a kernel ran."""
         rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
         return None if rates is None else int(rates.gpu)
 
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
-        """Percent of the SMs by PID, on average, and the time up to which that goes.
+        """Return the mean percentage of the SMs by PID, and the time of the newest sample.
 
         Parameters
         ----------
         since
-            Microseconds, as this returned them; samples before are left out.
+            Time in microseconds, as the last call returned it; older samples are ignored.
 
         Notes
         -----
-        None if the driver does not support it. NVML returns "not found" if no sample is newer:
-        then nothing has run, and the answer is empty.
+        None if the driver does not support it. NVML returns "not found" if there is no newer
+        sample. In this case no process has used the SMs, and the result is empty.
         """
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, since)
@@ -246,10 +248,10 @@ class NVMLDevice:
         return {pid: round(sum(uses) / len(uses)) for pid, uses in by_pid.items()}, until
 
     def pcie_throughput(self) -> int | None:
-        """Bytes per second, both ways.
+        """Return the bytes per second over PCIe, the sum of both directions.
 
-        Each counter is sampled for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`): the call is
-        slow, and a sample of a sample.
+        NVML samples each counter for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`). So the call is
+        slow, and covers only a short time.
         """
         ways = [
             maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
@@ -259,9 +261,9 @@ class NVMLDevice:
         return sum(known) * _KIBI if known else None
 
     def sm_occupancy(self) -> float | None:
-        """Percent of the warps that were active since the last call.
+        """Return the percentage of the warps that were active since the last call.
 
-        None at the first, and where the GPU has no performance monitor (GPM, Hopper and later).
+        None at the first call, and if the GPU has no performance monitor (GPM, Hopper and later).
         """
         if self._occupancy is None:
             support = maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
@@ -269,17 +271,17 @@ class NVMLDevice:
         return self._occupancy.since_last(self._handle)
 
     def temperature(self) -> int | None:
-        """Degrees Celsius."""
+        """Return the temperature in degrees Celsius."""
         kind = pynvml.NVML_TEMPERATURE_GPU
         return number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
 
     def shutdown_temperature(self) -> int | None:
-        """Degrees at which the GPU shuts down."""
+        """Return the temperature in degrees Celsius at which the GPU shuts down."""
         kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
         return number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
 
     def uncorrected_errors(self) -> int | None:
-        """Memory errors that ECC could not correct, since the driver was loaded."""
+        """Return the number of uncorrected memory errors (ECC) since the driver was loaded."""
         return number(
             pynvml.nvmlDeviceGetTotalEccErrors,
             self._handle,
@@ -288,43 +290,43 @@ class NVMLDevice:
         )
 
     def compute_mode(self) -> int | None:
-        """One of pynvml's `NVML_COMPUTEMODE_*`."""
+        """Return one of pynvml's `NVML_COMPUTEMODE_*`."""
         return number(pynvml.nvmlDeviceGetComputeMode, self._handle)
 
     def set_compute_mode(self, mode: int) -> None:
-        """Change it.
+        """Set the compute mode.
 
         Raises
         ------
         NotPermittedError
-            If this process is not the node's administrator.
+            This process has no administrator rights on the node.
         """
         call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
 
     def events(self) -> "GPUEvents":
-        """Record its events from now on."""
+        """Start to record the GPU's events."""
         return GPUEvents(self._handle)
 
 
 class GPUEvents:
-    """Events of one GPU since this was made."""
+    """Events of one GPU since this object was created."""
 
     def __init__(self, handle: Any) -> None:
         self._set = call(pynvml.nvmlEventSetCreate)
         wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
         supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
-        """Whether the GPU reports any; old ones do not."""
+        """Whether the GPU reports events; old GPUs do not."""
         if self.supported:
             call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
 
     def wait(self, milliseconds: int) -> GPUEvent | None:
-        """Wait for the next one; None when none came.
+        """Wait for the next event; return None after this time without an event.
 
         Raises
         ------
         GPULostError
-            If the GPU went away meanwhile.
+            The GPU was lost meanwhile.
         """
         try:
             data = pynvml.nvmlEventSetWait(self._set, milliseconds)
@@ -336,12 +338,12 @@ class GPUEvents:
         return GPUEvent(int(data.eventData) if is_xid else 0)
 
     def close(self) -> None:
-        """Stop recording."""
+        """Stop recording events."""
         maybe(pynvml.nvmlEventSetFree, self._set)
 
 
 class _Occupancy:
-    """Two samples of the performance monitor; the older is replaced each time."""
+    """Two samples of the performance monitor; each call replaces the older one."""
 
     def __init__(self, supported: bool) -> None:  # noqa: FBT001
         self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)] if supported else []

@@ -1,6 +1,6 @@
-"""Calls NVML and translates its errors, the only place that does.
+"""Calls NVML and translates its errors.
 
-What the GPU, the driver or pynvml does not support is None.
+A value that the GPU, the driver or pynvml does not support is None.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ UNSUPPORTED: Final = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-"""What is not supported, here or at present."""
+"""Errors of calls that are not supported, or have no data at present."""
 
 
 def call(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -65,13 +65,13 @@ def maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
 
 
 def number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:
-    """Call NVML for a number; return None if it is not supported."""
+    """Call NVML and return the result as an int; None as for `maybe`."""
     value = maybe(function, *args, **kwargs)
     return None if value is None else int(value)
 
 
 def translated(error: pynvml.NVMLError) -> NVMLError:
-    """Translate an error of NVML."""
+    """Return an error of pynvml as an error of `partita.agent.errors`."""
     if error.value in _NO_DRIVER:
         return NoDriverError(str(error))
     if error.value in _LOST:

@@ -1,7 +1,8 @@
 """Runs NVML's blocking calls in threads.
 
-A call of a GPU that is about to be lost may never return. The library releases Python's lock while
-it waits, so such a call needs a thread of its own, which is abandoned if it does not return.
+A call may never return if its GPU is about to be lost. Each call gets its own thread, which is
+abandoned if the call does not return. pynvml releases Python's global interpreter lock during a
+call, so other threads continue to run.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ T = TypeVar("T")
 
 DEADLINE: Final = 20.0
 """Seconds for a call of NVML. The first call on a node without the persistence daemon loads the
-driver, which takes several."""
+driver, which takes several seconds."""
 _EVENT_WAIT: Final = 500
 """Milliseconds after which a thread that waits for events checks whether it is stopped."""
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function that may block for ever; its thread does not keep the process from exiting.
+    """Call a function that may block for ever; its thread does not prevent the process's exit.
 
     Raises
     ------
@@ -65,7 +66,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 class NVMLThread(threading.Thread):
-    """A thread that passes what it reads to an event loop."""
+    """A thread that passes its results to an event loop."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -73,7 +74,7 @@ class NVMLThread(threading.Thread):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Make it end; does not wait."""
+        """Request the end of the thread, without waiting for it."""
         self._stopped.set()
 
     def _pass(self, function: Callable[..., None], *arguments: object) -> None:
@@ -89,7 +90,7 @@ class EventThread(NVMLThread):
     gpu
         The GPU.
     take
-        Called in the event loop with an event, or with the error after which there are no more.
+        Called in the event loop with each event, or with the error that ends the thread.
     """
 
     def __init__(self, gpu: NVMLDevice, take: Callable[[GPUEvent | NVMLError], None]) -> None:

@@ -27,7 +27,7 @@ class Paths:
 
     @property
     def mps_config(self) -> Path:
-        """What the agent requests of the MPS container (`MPSConfig`)."""
+        """Configuration of the MPS container, written by the agent (`MPSConfig`)."""
         return self.run / "servers" / f"{self.server}.json"
 
     @property
@@ -44,11 +44,11 @@ class Paths:
         return self.run / "servers" / f"{uuid}.lock"
 
     def pipes(self, uuid: str) -> Path:
-        """As `partita.pods.mps_directories.pipe_directory`."""
+        """Path of `partita.pods.mps_directories.pipe_directory`."""
         return self.gpu(uuid) / "pipe"
 
     def logs(self, uuid: str) -> Path:
-        """As `partita.pods.mps_directories.log_directory`."""
+        """Path of `partita.pods.mps_directories.log_directory`."""
         return self.gpu(uuid) / "log"
 
 

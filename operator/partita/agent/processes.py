@@ -13,22 +13,24 @@ _POD: Final = re.compile(
     # A static Pod's UID is a hash.
     r"(?:[./]|$)|(?:^|[/-])pod([0-9a-f]{32})(?:[./]|$)"
 )
-"""The names kubelet gives: pkg/kubelet/cm/pod_container_manager_linux.go, `podCgroupNamePrefix`,
-and `ToSystemd` in cgroup_manager_linux.go, which turns hyphens into underscores."""
+"""The names of cgroups that kubelet creates: pkg/kubelet/cm/pod_container_manager_linux.go,
+`podCgroupNamePrefix`, and `ToSystemd` in cgroup_manager_linux.go, which replaces hyphens by
+underscores."""
 
 
 def pod_uid(cgroup: str) -> str | None:
-    """Parse the Pod's UID from `/proc/<pid>/cgroup`; None for a process of no Pod.
+    """Parse the Pod's UID from `/proc/<pid>/cgroup`; None for a process outside Pods.
 
     Parameters
     ----------
     cgroup
-        Lines of `hierarchy:controllers:path`: one for each hierarchy of cgroup v1, one alone
-        (`0::`) of v2 (cgroups(7), "/proc files"). On a node with both, only some may name the Pod.
+        Lines of `hierarchy:controllers:path`: one for each hierarchy of cgroup v1, a single one
+        (`0::`) for v2 (cgroups(7), "/proc files"). On a node with both, only some lines may contain
+        the Pod.
     """
     for line in cgroup.splitlines():
         path = line.partition(":")[2].partition(":")[2]
-        # Pods may be nested, as in a node that is a Pod itself: the innermost one is it.
+        # Pods may be nested if the node itself is a Pod: use the innermost one.
         for match in reversed(list(_POD.finditer(path))):
             return (match[1] or match[2]).replace("_", "-")
     return None
@@ -50,13 +52,13 @@ class ProcessIdentity:
     pod: str | None
     """UID of its Pod; None outside Pods."""
     started: int | None
-    """Clock ticks since the boot; None where that cannot be read."""
+    """Start in clock ticks since the boot; None if it cannot be read."""
 
 
 class PodsOfProcesses:
-    """Finds the Pods of processes, and keeps them until a process has left the GPU.
+    """Finds the Pods of processes, and caches them while the processes use the GPU.
 
-    PIDs are reused, so a process that is not in the next call is forgotten.
+    PIDs are reused, so a process that is missing in the next call is removed from the cache.
 
     Parameters
     ----------
@@ -79,7 +81,7 @@ class PodsOfProcesses:
         return pid in self._known and self.identity(pid) == self._known[pid]
 
     def identity(self, pid: int) -> ProcessIdentity:
-        """Return the process that has this PID now."""
+        """Return the identity of the process that has this PID now."""
         return ProcessIdentity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
 
     def _read(self, pid: int, file: str) -> str:

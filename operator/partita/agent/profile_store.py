@@ -19,7 +19,7 @@ from partita.pods.outcome import read_outcome
 __all__ = ["ProfileStore"]
 
 _TRIES: Final = 5
-"""Attempts to write one profile. Runs of one application may end at once, on several GPUs."""
+"""Attempts to write one profile. Runs of one application may end at once on several GPUs."""
 _PAUSE: Final = 0.2
 
 
@@ -33,10 +33,10 @@ class ProfileStore:
     where
         The node and the GPU.
     resource
-        The extended resource of the GPU. Of a job on several GPUs, one agent keeps the run.
+        The extended resource of the GPU. If a job uses several GPUs, one agent stores the run.
     since
-        When sampling of the GPU began, of `time.time`. A run that began before, because the agent
-        was replaced, was not measured completely.
+        Time at which sampling of the GPU began, from `time.time`. A run that began earlier, under
+        a previous agent, was not measured completely.
     """
 
     def __init__(self, kube: Kube, where: Environment, resource: str, since: float) -> None:
@@ -82,7 +82,7 @@ class ProfileStore:
         return False
 
     async def run(self, queue: "asyncio.Queue[FinishedAttempt]") -> None:
-        """Merge the runs of a queue, for ever."""
+        """Merge the runs of a queue until cancelled."""
         while True:
             finished = await queue.get()
             try:
@@ -91,12 +91,12 @@ class ProfileStore:
                 self._log.warning("run not merged", job=finished.allocation.name, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
-        """Find an application's profile under any name: the one that the operator uses.
+        """Find the profile of an application that the operator uses; its name may be any.
 
         Raises
         ------
         _UnreadableError
-            A profile of the application cannot be read. A second one would lose its history.
+            A profile of the application cannot be read. A new profile would lose its history.
         """
         items, _ = await self._kube.list(PROFILES, namespace=namespace)
         return preferred(
@@ -136,5 +136,5 @@ def _read(body: dict[str, Any]) -> ApplicationProfile:
 
 
 def _seconds(start: datetime, end: datetime) -> float:
-    """Return the length of a run, 1 s at least: Kubernetes' times are whole seconds."""
+    """Return the length of a run, at least 1 s: Kubernetes' times are whole seconds."""
     return max(1.0, (end.astimezone(UTC) - start.astimezone(UTC)).total_seconds())

@@ -1,6 +1,6 @@
-"""The measurement of a run, and how it is merged into the application's profile.
+"""Measures a run and merges the measurement into the application's profile.
 
-Only a run that succeeded is merged: one that crashed or ran out of memory used less than the
+Only a run that succeeded is merged: a run that crashed or ran out of memory used less than the
 application needs.
 """
 
@@ -20,18 +20,18 @@ from partita.models.profile import (
 __all__ = ["MEMORY_OF_RUNS", "measurement", "merge", "profile_name"]
 
 MEMORY_OF_RUNS: Final = 10
-"""Largest weight of the earlier runs against a new one, so that a profile follows its application.
-An assumption."""
+"""Largest weight of the earlier runs relative to a new run. It limits how slowly a profile adapts
+to changes of its application. An assumption."""
 _MOST_MEASUREMENTS: Final = 32
-"""GPU products in one profile; the resource holds no more."""
+"""GPU products in one profile: the limit of the resource."""
 _NAME: Final = 63
 _HASH: Final = 8
 
 
 def profile_name(application: str) -> str:
-    """Return the name of the profile's object: the application's name, changed to a valid one.
+    """Return the name of the profile's object: the application's name, made valid.
 
-    A changed name has a hash, so that the names of two applications never become the same.
+    A changed name gets a hash, so that two applications have different names.
     """
     name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
     if name == application and len(name) <= _NAME:
@@ -46,9 +46,9 @@ def measurement(usage: Sequence[TracePoint], duration: float, where: Environment
     Parameters
     ----------
     usage
-        Its usage over equal steps.
+        Usage in steps of equal length.
     duration
-        Its length, seconds.
+        Length of the run, seconds.
     where
         The node and the GPU.
     """
@@ -68,9 +68,9 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
     """Merge a run into a profile.
 
     Each GPU product has its own measurement: a run on another product does not change it. Steps are
-    equal shares of a run, so runs of different lengths are merged phase by phase. Duration and
-    usage become the mean of the runs. So does memory, but it is never below that of the newest run:
-    an allocation that is too small ends a job, and one that is too large only occupies memory.
+    equal shares of a run, so runs of different lengths are merged step by step. Duration, usage and
+    memory become the mean of the runs. Memory is never below that of the newest run: an allocation
+    that is too small makes a job fail, and one that is too large only occupies memory.
     """
     product = new.environment.product
     found = next((m for m in known.measurements if m.environment.product == product), None)
@@ -95,7 +95,7 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
 
 
 def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:
-    """Repeat steps so that there are `count` of them, each with its share of the run."""
+    """Repeat steps to get `count` steps; each step keeps its share of the run."""
     return [steps[index * len(steps) // count] for index in range(count)]
 
 

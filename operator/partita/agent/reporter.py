@@ -1,7 +1,7 @@
-"""Writes the status of the GPUServer: what the GPU is, its health and its usage.
+"""Writes the status of the GPUServer: properties, health and usage of the GPU.
 
 Only changes are written. Conditions are written at once, peaks of jobs within a second and other
-numbers every few seconds: the operator and every other watcher receive each write.
+numbers every few seconds, because the operator and all other watchers receive each write.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,12 @@ __all__ = ["GPUReport", "JobReport", "Reporter", "status_patch"]
 NUMBERS_EVERY: Final = 5.0
 """Seconds between two reports of numbers alone."""
 PEAKS_EVERY: Final = 1.0
-"""Seconds between two reports of a job's peak: an attempt after an out-of-memory is sized by it."""
+"""Seconds between two reports of a job's peak memory. The peak determines the size of the next
+attempt after an out-of-memory error."""
 _UTILIZATION_STEP: Final = 5
-"""Change of the GPU's utilisation, in percentage points, that is written."""
+"""Smallest change of the GPU's utilisation that is written, in percentage points."""
 _MEMORY_STEP: Final = 0.01
-"""Change of the memory in use, as a share of the GPU's, that is written."""
+"""Smallest change of the memory in use that is written, as a share of the GPU's memory."""
 
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
@@ -35,19 +36,19 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What a job uses of the GPU."""
+    """Usage of the GPU by one job."""
 
     memory: int
-    """Bytes now."""
+    """Current memory, bytes."""
     peak: int
-    """Most bytes so far."""
+    """Largest memory so far, bytes."""
     first_use: float | None
-    """When the job used the GPU first, of `time.time`."""
+    """Time of the job's first use of the GPU, from `time.time`."""
     excess: int = 0
-    """Most MPS clients, if one was terminated because they were too many; else 0."""
+    """Largest number of MPS clients if one was terminated because of too many clients, else 0."""
 
     def dump(self) -> Json:
-        """Return it as in the GPUServer's status."""
+        """Return the usage as in the GPUServer's status."""
         first = self.first_use
         return {
             "memory": mebibytes(self.memory),
@@ -65,7 +66,7 @@ class GPUReport:
     """Fields of the status that describe the GPU itself."""
     conditions: ServerConditions
     total: int
-    """The GPU's whole memory, bytes."""
+    """The GPU's total memory, bytes."""
     memory: int
     """Bytes in use on the GPU."""
     utilization: int
@@ -75,7 +76,7 @@ class GPUReport:
     mps: Mapping[str, Any] | None = None
     """State and number of clients; None in modes without MPS."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
-    """Processes without an allocation, as in the status; empty if there is none."""
+    """Processes without an allocation, as in the status; empty if none exist."""
 
 
 def status_patch(
@@ -83,7 +84,7 @@ def status_patch(
     known: Mapping[str, Any],
     now: datetime,
 ) -> Json:
-    """Return the merge patch (RFC 7386) that makes a status equal a report; empty if it does.
+    """Return the merge patch (RFC 7386) from a status to a report; empty if they are equal.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ def status_patch(
 
 
 def _compared(usage: Mapping[str, Any]) -> Any:
-    """Leave out what is not written by itself."""
+    """Return the fields whose change causes a write."""
     jobs = {
         uid: {k: v for k, v in use.items() if k != "firstUse"}
         for uid, use in (usage.get("jobs") or {}).items()
@@ -163,11 +164,11 @@ class Reporter:
         self._log = structlog.get_logger(__name__).bind(server=name)
 
     def set_known(self, status: Json) -> None:
-        """Set the status that the API server has."""
+        """Set the status that was last read from the API server."""
         self._known = status
 
     async def report(self, report: GPUReport, at: float) -> bool:
-        """Write what is due; return whether something was written.
+        """Write changes that are due; return whether something was written.
 
         Parameters
         ----------
@@ -183,7 +184,7 @@ class Reporter:
                 SERVERS, self._name, {"status": patch}, subresource="status"
             )
         except KubernetesError as error:
-            # The next call tries again with the report of then.
+            # The next call tries again with a newer report.
             self._log.warning("status not written", error=str(error))
             return False
         self._known = body.get("status") or {}

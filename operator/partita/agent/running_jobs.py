@@ -23,14 +23,14 @@ from partita.models.quantities import mebibytes
 __all__ = ["FinishedAttempt", "RunningJobs"]
 
 _READ_WITHIN: Final = 1.0
-"""Seconds to read the ledger when a fault is waiting to be reported."""
+"""Seconds to read the ledger before a fault is reported."""
 _READ_AGAIN: Final = 1.0
 """Seconds before the ledger is read again because of a process in an unknown Pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedAttempt:
-    """An attempt that has left the ledger."""
+    """An attempt that was removed from the ledger."""
 
     allocation: AttemptAllocation
     pod: AllocatedPod
@@ -68,9 +68,9 @@ class RunningJobs:
     ) -> None:
         self.ledger = ledger
         self.finished: asyncio.Queue[FinishedAttempt] = asyncio.Queue()
-        """Attempts whose profile may be kept."""
+        """Finished attempts whose measurement may be merged into a profile."""
         self.read_now = asyncio.Event()
-        """Set when the ledger should be read soon."""
+        """Is set when the ledger should be read soon."""
         self.sample: GPUSample | None = None
         """The newest sample."""
         self.unknown = UnknownProcessTracker()
@@ -84,11 +84,11 @@ class RunningJobs:
         self._context = ContextSize()
         self._unknown_reported = 0
         self._unknown_pods: dict[str, float] = {}
-        """When the ledger was read because of a Pod, by the Pod's UID."""
+        """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
         self._log = structlog.get_logger(__name__)
 
     async def read_ledger(self) -> None:
-        """Read the ledger; attempts that have left it are finished.
+        """Read the ledger; attempts that were removed from it are finished.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class RunningJobs:
             self._enforcement.forget(allocation.key)
 
     async def has_single_job(self) -> bool:
-        """Read the ledger; return whether it has a single job, False if it cannot be read."""
+        """Read the ledger; return whether it has a single job. False if it cannot be read."""
         try:
             async with asyncio.timeout(_READ_WITHIN):
                 await self.read_ledger()
@@ -116,7 +116,7 @@ class RunningJobs:
         return {pid for pid, pod in self._processes.of(pids).items() if pod not in known}
 
     def add_samples(self, samples: list[GPUSample]) -> None:
-        """Add samples, oldest first, and apply the limits."""
+        """Add samples, the oldest first, and enforce the limits."""
         allocations: dict[int, AttemptAllocation] = {}
         violations: list[LimitViolation] = []
         for sample in samples:
@@ -158,7 +158,7 @@ class RunningJobs:
         for key, used in usage.items():
             self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
         for key in self._traces.keys() - usage.keys():
-            # It is allocated, but has no process on the GPU at the moment.
+            # The job has an allocation, but no process on the GPU at the moment.
             self._traces[key].add(sample.at, TracePoint())
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:

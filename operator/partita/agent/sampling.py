@@ -14,9 +14,9 @@ from partita.agent.usage import SAMPLE_INTERVAL, GPUSample
 __all__ = ["BATCH", "SamplingThread"]
 
 BATCH: Final = 5
-"""Samples passed to the event loop at a time: those of half a second."""
+"""Samples passed to the event loop at a time: half a second of samples."""
 _SHARES_EVERY: Final = 5
-"""Samples between two reads of each process's share of the SMs, which the driver itself samples
+"""Samples between two reads of each process's share of the SMs. The driver samples these shares
 a few times a second."""
 _SLOW_EVERY: Final = 10
 """Samples between two reads of metrics that are slow to read or change slowly (PCIe alone takes

@@ -35,16 +35,16 @@ CHECK_EVERY: Final = 5.0
 
 
 class ServedGPU:
-    """One GPU with all that serves it.
+    """Samples one GPU, checks its health, offers its slots and stores profiles.
 
     Parameters
     ----------
     gpu
         The GPU.
     setup
-        Has configured the GPU.
+        The setup that configured the GPU.
     report_now
-        Set when the status should be written at once.
+        Is set when the status should be written at once.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ServedGPU:
     # Sampling
 
     async def _sample(self) -> NoReturn:
-        """Run the threads that read the GPU; start new ones when a lost GPU is back."""
+        """Run the threads that read the GPU; start new threads when a lost GPU is back."""
         while True:
             self._sampled_at = time.monotonic()
             device = self.gpu.device
@@ -123,7 +123,7 @@ class ServedGPU:
             finally:
                 for thread in threads:
                     thread.stop()
-                    thread.join(1.0)  # one that hangs in the driver is abandoned
+                    thread.join(1.0)  # a thread that hangs in the driver is abandoned
 
     def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
         if isinstance(samples, NVMLError):
@@ -150,7 +150,7 @@ class ServedGPU:
             self._check_and_report()
 
     def _check_and_report(self) -> None:
-        """Check and report at once: the operator waits only a moment for a report of a fault."""
+        """Check and report at once: the operator waits only a few seconds for a fault report."""
         self._check_now.set()
         self._report_now.set()
 
@@ -185,7 +185,7 @@ class ServedGPU:
             self._gpu_health.no_samples()
 
     async def _reopen(self, now: float) -> None:
-        """Open a lost GPU again once it is back: its old handle stays invalid."""
+        """Open a lost GPU again once it answers: its old handle stays invalid."""
         device = await in_thread(reopen, self.gpu.identity.uuid)
         self._gpu_health.found(now)
         if not self._gpu_health.is_lost:

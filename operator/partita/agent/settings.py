@@ -21,7 +21,7 @@ class AgentSettings:
     mode: SharingMode
     """How jobs share the GPU."""
     max_jobs: int
-    """Slots to offer."""
+    """Number of slots to offer."""
     node: str
     """The node."""
     pod: str
@@ -31,7 +31,7 @@ class AgentSettings:
     injection: DeviceInjection = "Auto"
     """How the GPU's device files are mounted into the jobs."""
     keep_compute_mode: bool = False
-    """Leave the GPU's compute mode as it is."""
+    """Do not change the GPU's compute mode."""
     paths: Paths = field(default_factory=lambda: Paths(""))
     """The files shared with the MPS container."""
     device_plugins: Path = DEVICE_PLUGINS

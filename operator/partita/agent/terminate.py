@@ -1,4 +1,4 @@
-"""Terminates the work of one process on the GPU without an effect on other processes."""
+"""Terminates the GPU work of one process without an effect on other processes."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ TERMINATE_DEADLINE: Final = 1.5
 
 
 async def terminate(pid: int, is_same: Callable[[], bool], mps: MPSControl | None) -> str:
-    """Terminate a process's work on the GPU; return the error, empty on success.
+    """Terminate the GPU work of a process; return the error, empty on success.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ async def terminate(pid: int, is_same: Callable[[], bool], mps: MPSControl | Non
 
     Notes
     -----
-    Under MPS only the server may do it. "Terminating an MPS client without synchronizing with all
+    Under MPS only the server may do this. "Terminating an MPS client without synchronizing with all
     outstanding GPU work (via Ctrl-C, ... signals) can leave the MPS server and other MPS clients
     in an undefined state": https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html,
     "Limitations". Without MPS each process has its own context, which the driver cleans up.

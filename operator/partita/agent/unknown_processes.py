@@ -1,12 +1,12 @@
 """Finds processes on the GPU without an allocation.
 
-A process has an allocation if its cgroup is that of the Pod of an attempt in the ledger. Not
-counted are the MPS server and the other processes of the server Pod. A process counts only after
-`UNKNOWN_AFTER`, and after the ledger was read since it started: the Pod of a process that has just
-started may have been allocated since the last read, and one of a job that was just released may
-still be exiting.
+A process has an allocation if it runs in the Pod of an attempt in the ledger, according to its
+cgroup. The MPS server and the other processes of the server Pod are not counted. A process is
+counted only `UNKNOWN_AFTER` seconds after it was first observed, and only if the ledger was read
+since then. The Pod of a new process may have been allocated after the last read, and the process of
+a released job may still be exiting.
 
-The policy `Terminate` covers processes in Pods only. A process of the node itself, such as a
+The policy `Terminate` applies only to processes in Pods. A process of the node itself, such as a
 display server or a diagnosis of DCGM, is counted and never terminated.
 """
 
@@ -49,7 +49,7 @@ class UnknownProcessTracker:
         known: Iterable[int],
         ledger_read: float | None,
     ) -> None:
-        """Update the processes by a sample.
+        """Update the unknown processes from a sample.
 
         Parameters
         ----------
@@ -60,9 +60,9 @@ class UnknownProcessTracker:
         pods
             UID of each process's Pod; None outside Pods.
         known
-            PIDs with an allocation, and Partita's own.
+            PIDs with an allocation, and those of Partita itself.
         ledger_read
-            When the ledger and all Pods in it were last read, in seconds; None if never.
+            Time in seconds of the last read of the ledger and all its Pods; None if never.
         """
         unknown = memory.keys() - set(known)
         self._first = {pid: self._first.get(pid, at) for pid in unknown}

@@ -1,11 +1,13 @@
-"""Attributes the usage of the GPU to jobs, and keeps each job's usage over time.
+"""Attributes the usage of the GPU to jobs, and stores each job's usage over time.
 
-- Memory is that of the job's processes: NVML reports it for each process, MPS clients included.
-- GPU utilisation is that of the job's processes if the driver samples it (percent of the SMs).
+- Memory is the sum over the job's processes. NVML reports it for each process, including MPS
+  clients.
+- GPU utilisation is the sum over the job's processes if the driver samples it (percent of the SMs).
   Otherwise the GPU's utilisation is divided equally among the jobs on it.
-- SM occupancy and PCIe throughput exist for the whole GPU only. A job alone on the GPU gets all of
-  both. Several jobs share them in proportion to their utilisation, equally if none has any. So the
-  profile of a job that was always co-located is an estimate in these two metrics.
+- SM occupancy and PCIe throughput are measured only for the whole GPU. A job alone on the GPU gets
+  both values. Otherwise they are divided among the jobs in proportion to their utilisation, or
+  equally if no job has any. So the profile of a job that was always co-located is an estimate in
+  these two metrics.
 """
 
 from collections import defaultdict
@@ -23,19 +25,19 @@ PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
 _ROUNDING: Final = 1e-3
-"""Share of a step by which a sample at its start may be early: sums of tenths are not exact."""
+"""Fraction of a step by which a timestamp may be too low: floating-point sums are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class GPUSample:
-    """The metrics of a GPU at a time. None if the GPU does not report one."""
+    """The metrics of a GPU at one time. None if the GPU does not report a metric."""
 
     at: float
-    """Seconds, of `time.time`."""
+    """Time in seconds, from `time.time`."""
     memory: Mapping[int, int]
     """Bytes by PID."""
     used: int = 0
-    """Bytes in use on the GPU, the driver's own included."""
+    """Bytes in use on the GPU, including the driver's own memory."""
     utilization: float | None = None
     """Percent of the time in which a kernel ran."""
     shares: Mapping[int, int] | None = None
@@ -43,12 +45,12 @@ class GPUSample:
     occupancy: float | None = None
     """Percent of the warps that were active."""
     pcie: float | None = None
-    """Bytes per second, both ways."""
+    """PCIe bytes per second, the sum of both directions."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracePoint:
-    """What one job uses at a time. None if the GPU does not report it."""
+    """Usage of one job at one time. None if the GPU does not report a metric."""
 
     memory: int = 0
     """Bytes."""
@@ -66,7 +68,7 @@ def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, TracePoin
     Parameters
     ----------
     jobs
-        Job by PID, without processes of no job.
+        Job by PID. Processes that belong to no job are missing.
     """
     memory: dict[Job, int] = defaultdict(int)
     own: dict[Job, float] = defaultdict(float)
@@ -114,7 +116,7 @@ class _Mean:
 
 @dataclass(slots=True)
 class _Bin:
-    """The usage in one interval: the most memory, the mean of the rest."""
+    """The usage in one interval: the largest memory, and the mean of the other metrics."""
 
     memory: int = 0
     utilization: _Mean = field(default_factory=_Mean)
@@ -142,15 +144,15 @@ class _Bin:
 class UsageTrace:
     """The usage of one job over time, in at most twice as many intervals as a profile has steps.
 
-    When it is full, pairs of intervals are merged and each is twice as long. The peak of the memory
-    and the means of the other metrics stay the same.
+    When it is full, pairs of intervals are merged into intervals of twice the length. The peak of
+    the memory and the means of the other metrics do not change.
 
     Parameters
     ----------
     limit
         Steps of the profile.
     interval
-        Seconds of an interval at first.
+        Initial length of an interval, seconds.
     """
 
     def __init__(self, limit: int = PROFILE_STEPS, interval: float = SAMPLE_INTERVAL) -> None:
@@ -159,14 +161,14 @@ class UsageTrace:
         self._width = interval
         self._bins: list[_Bin] = []
         self.first: float | None = None
-        """When the job used the GPU first, of `time.time`."""
+        """Time of the job's first use of the GPU, from `time.time`."""
         self.peak = 0
-        """Most memory, bytes."""
+        """Largest memory, bytes."""
         self.last = TracePoint()
-        """What was added last."""
+        """The usage that was added last."""
 
     def add(self, at: float, usage: TracePoint) -> None:
-        """Add a sample; one from before the first counts as one at the first."""
+        """Add a sample; a sample older than the first one counts at the time of the first one."""
         if self.first is None:
             self.first = at
         self.peak = max(self.peak, usage.memory)
@@ -189,12 +191,12 @@ class UsageTrace:
         self._width *= 2
 
     def steps(self, start: float, end: float) -> list[TracePoint]:
-        """Divide a run into equal steps; it was idle before its first sample and after the last.
+        """Divide a run into equal steps; usage is zero before the first and after the last sample.
 
         Parameters
         ----------
         start, end
-            When the run began and ended, of `time.time`.
+            Start and end of the run, from `time.time`.
         """
         duration = max(end - start, self._width)
         count = max(1, min(self._limit, round(duration / self._width)))
@@ -208,6 +210,6 @@ class UsageTrace:
             last = min(count - 1, max(first, int(until / step - _ROUNDING)))
             for index in range(first, last + 1):
                 overlap = min(until, (index + 1) * step) - max(since, index * step)
-                # An interval that only touches the step still counts for its peak.
+                # The memory peak of an interval that only touches the step counts, too.
                 made[index].merge(interval, max(overlap / self._width, 1e-6))
         return [step_usage.usage() for step_usage in made]

@@ -1,4 +1,4 @@
-"""The meaning of each Xid, the error number that NVIDIA's driver reports of a GPU."""
+"""The meaning of each Xid, an error number that NVIDIA's driver reports for a GPU."""
 
 from enum import StrEnum
 from typing import Final
@@ -7,7 +7,7 @@ __all__ = ["FATAL_TO_CLIENTS", "QUIET_SECONDS", "XidKind", "xid_kind"]
 
 
 class XidKind(StrEnum):
-    """What an Xid means for the jobs that share the GPU."""
+    """Effect of an Xid on the jobs that share the GPU."""
 
     APPLICATION = "application"
     """An error of one program. The GPU is healthy; MPS reports whether other clients are lost."""
@@ -17,9 +17,9 @@ class XidKind(StrEnum):
     """All work on the GPU is lost, and the GPU needs a reset."""
 
 
-# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The Xids that leave the GPU
-# healthy are those that NVIDIA's device plugin ignores (k8s-device-plugin,
-# internal/rm/health.go), and three of the catalogue that report no lasting damage.
+# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The Xids of a healthy GPU
+# are those that NVIDIA's device plugin ignores (k8s-device-plugin, internal/rm/health.go), and
+# three from the catalogue that report no lasting damage.
 _APPLICATION: Final = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
@@ -33,8 +33,8 @@ _APPLICATION: Final = {
 }
 FATAL_TO_CLIENTS: Final = frozenset({13, 31})
 """Errors of one program that MPS reports to every client of the GPU as "a fatal GPU exception"
-(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). 43 and 45 are not among them:
-they also occur when a program is merely terminated."""
+(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). 43 and 45 are not included,
+because they also occur when a program is only terminated."""
 _RESET: Final = {
     48: "double-bit ECC error",
     64: "row remapping failed",
@@ -49,11 +49,11 @@ _RESET: Final = {
 
 QUIET_SECONDS: Final = {XidKind.FAULT: 60.0, XidKind.RESET: 300.0}
 """Seconds without another Xid after which a GPU that answers counts as healthy again. An
-assumption: NVML has no event for a recovery, and a GPU after a reset looks like any other."""
+assumption: NVML has no event for a recovery and does not report that a GPU was reset."""
 
 
 def xid_kind(xid: int) -> tuple[XidKind, str]:
-    """Return the kind and the meaning of an Xid. An Xid in no list is a fault."""
+    """Return the kind and the meaning of an Xid. An Xid that is not listed is a fault."""
     if xid in _APPLICATION:
         return XidKind.APPLICATION, _APPLICATION[xid]
     if xid in _RESET:

@@ -1,1 +1,1 @@
-"""The operator's view of the cluster: list and watch, and what matters of it in memory."""
+"""The operator's view of the cluster: list and watch, and the relevant objects in memory."""

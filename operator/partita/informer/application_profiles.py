@@ -1,4 +1,4 @@
-"""The histories of applications: which ApplicationProfile counts for a job, as policies see it."""
+"""The histories of applications: selects the ApplicationProfile that applies to a job."""
 
 from partita.models import ApplicationProfile
 from partita.models.profile import ApplicationKey, Measurement, preferred
@@ -8,7 +8,7 @@ __all__ = ["ApplicationProfiles", "to_profile"]
 
 
 def to_profile(application: str, measurement: Measurement) -> policy.Profile:
-    """Translate a measurement for the policies."""
+    """Convert a measurement to a profile for policies."""
     return policy.Profile(
         application=application,
         duration=measurement.duration,
@@ -27,28 +27,28 @@ def to_profile(application: str, measurement: Measurement) -> policy.Profile:
 
 
 class ApplicationProfiles:
-    """All ApplicationProfiles. Several may speak of one application: one of them counts."""
+    """All ApplicationProfiles. If several describe one application, one of them applies."""
 
     def __init__(self) -> None:
         self.objects: dict[str, ApplicationProfile] = {}
-        """By UID; after a change call `changed`."""
+        """The objects by UID. Call `changed` after each change."""
         self._of: dict[ApplicationKey, list[ApplicationProfile]] = {}
         self._profiles: dict[ApplicationKey, dict[int, policy.Profile]] = {}
-        """What was translated, by the identity of the measurement."""
+        """Converted profiles, by the identity of the measurement."""
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
     def profile(self, namespace: str, application: str, product: str = "") -> policy.Profile | None:
-        """Return what is known of an application in a namespace.
+        """Return the history of an application in a namespace; None if there is none.
 
-        All who ask for the same measurement get the same object: a profile may have hundreds of
+        All callers get the same object for the same measurement: a profile may have hundreds of
         steps, and thousands of jobs may have one application.
 
         Parameters
         ----------
         product
-            The GPU product for which it is wanted, empty for the one with the most runs.
+            The GPU product of the measurement; empty for the product with the most runs.
         """
         key = (namespace, application)
         found = preferred(self._of.get(key, ()))
@@ -63,7 +63,7 @@ class ApplicationProfiles:
     def changed(
         self, old: ApplicationProfile | None, new: ApplicationProfile | None
     ) -> set[ApplicationKey]:
-        """Take a profile in another's place; return the applications that are concerned."""
+        """Replace a profile by another; return the affected applications."""
         concerned = set()
         if old is not None:
             key = _key(old)

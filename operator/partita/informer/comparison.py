@@ -1,4 +1,4 @@
-"""What the state compares of objects: with an older version, and with what others say of them."""
+"""Comparisons of objects with older versions and with other objects' statuses."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ Json = dict[str, Any]
 
 
 def is_untold(job: SharedGPUJob, attempt: int) -> bool:
-    """Tell whether a job's status does not say how an attempt ended; trimmed ones are older."""
+    """Return whether a job's status lacks an attempt's end; trimmed attempts are older."""
     told = {a.number: a.outcome for a in job.status.attempts}
     return told[attempt] is None if attempt in told else attempt > max(told, default=0)
 
 
 def same_wish(old: GPUPartition, new: GPUPartition) -> bool:
-    """Tell whether two versions of a partition ask for the same: only its status differs."""
+    """Return whether two versions of a partition differ in their status only."""
     a, b = old.metadata, new.metadata
     return (a.uid, a.generation, a.deletion_timestamp) == (
         b.uid,
@@ -27,7 +27,7 @@ def same_wish(old: GPUPartition, new: GPUPartition) -> bool:
 
 
 def stub_of(item: Resource | PodView | NodeView | NamespaceView) -> Json:
-    """Return as much of an object as it takes to delete it."""
+    """Return the metadata of an object that is needed to delete it."""
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}

@@ -1,4 +1,4 @@
-"""kopf's handlers. They only translate: take the object into the state."""
+"""kopf's handlers. They only pass each object to the state."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,12 @@ __all__ = ["register"]
 
 
 def register(registry: kopf.OperatorRegistry, feeds: Mapping[Kind, Apply]) -> None:
-    """Have the watches of kinds feed the state.
+    """Register handlers that pass the objects of watched kinds to the state.
 
     Parameters
     ----------
     feeds
-        What takes in the objects of each kind.
+        The function that applies the objects of each kind.
     """
     for kind, apply in feeds.items():
         _watch(registry, kind, apply)

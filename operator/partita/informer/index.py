@@ -1,4 +1,4 @@
-"""An index that keeps nothing of a key without members: tenants make up names of partitions."""
+"""An index that keeps no keys without members, because tenants can invent partition names."""
 
 from collections.abc import Collection, KeysView
 
@@ -6,7 +6,7 @@ __all__ = ["Index"]
 
 
 class Index:
-    """Sets of names or UIDs, by a key."""
+    """Sets of names or UIDs by key."""
 
     def __init__(self) -> None:
         self._members: dict[str, set[str]] = {}
@@ -15,7 +15,7 @@ class Index:
         return len(self._members)
 
     def of(self, key: str) -> Collection[str]:
-        """Return the members of a key, in no order."""
+        """Return the members of a key, unordered."""
         return self._members.get(key, ())
 
     def keys(self) -> KeysView[str]:
@@ -23,11 +23,11 @@ class Index:
         return self._members.keys()
 
     def add(self, key: str, member: str) -> None:
-        """Add a member, if it is not there."""
+        """Add a member, if it is missing."""
         self._members.setdefault(key, set()).add(member)
 
     def discard(self, key: str, member: str) -> None:
-        """Remove a member, if it is there."""
+        """Remove a member, if it exists."""
         members = self._members.get(key, set())
         members.discard(member)
         if not members:

@@ -22,10 +22,10 @@ LONGEST_PAUSE = 2.0
 
 
 class Apply(Protocol):
-    """What an informer calls."""
+    """Callback of an informer."""
 
     def __call__(self, body: Json, *, deleted: bool = False) -> None:
-        """Take an object as it is now, or one that was deleted."""
+        """Apply the current version of an object, or its deletion."""
 
 
 class Informer:
@@ -36,7 +36,7 @@ class Informer:
     kube
         The client with which to list and watch.
     kind
-        What to follow, in all namespaces.
+        The kind to watch, in all namespaces.
     apply
         Called with each object. After a gap in the watch it is called again with each object that
         exists. For an object that was deleted during the gap it gets the name, namespace, UID and
@@ -68,7 +68,7 @@ class Informer:
         self.synced = asyncio.Event()
         """Set once every object of the first list was passed to `apply`."""
         self.failing_since: datetime | None = None
-        """Since when the objects cannot be followed; None while they are."""
+        """Since when the watch fails; None if it works."""
         self._log = structlog.get_logger().bind(part="informer", kind=kind.plural)
 
     async def list(self) -> None:
@@ -93,7 +93,7 @@ class Informer:
         self._on_change()
 
     async def run(self) -> None:
-        """Follow the objects until cancelled.
+        """List and watch the objects until cancelled.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""What kopf would keep of each object to find changes, and which we have no use for.
+"""Replacements for kopf's storage of objects, which Partita does not need.
 
-Before it looks for handlers of changes, of which there are none, kopf copies each object of each
-event several times: that was a fifth of the operator's processor time. All that we have it do is
-to pass events on (`handlers`).
+Before kopf looks for handlers of changes, of which there are none, it copies each object of each
+event several times. That took a fifth of the operator's CPU time. Partita only uses kopf to pass
+events on (`handlers`).
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ __all__ = ["NoDiffs", "NoMemories", "NoProgress"]
 
 
 class NoDiffs(kopf.DiffBaseStorage):
-    """Finds nothing worth a comparison in any object, and keeps nothing."""
+    """Compares and stores nothing of any object."""
 
     @override
     def build(self, **_: Any) -> kopf.BodyEssence:
@@ -31,7 +31,7 @@ class NoDiffs(kopf.DiffBaseStorage):
 
 
 class NoProgress(kopf.ProgressStorage):
-    """Keeps no handler's progress: ours are done at once, and never repeated."""
+    """Stores no handler progress: Partita's handlers finish at once and are never repeated."""
 
     @override
     def fetch(self, **_: Any) -> None:
@@ -55,9 +55,9 @@ class NoProgress(kopf.ProgressStorage):
 
 
 class NoMemories(ResourceMemories):
-    """Keeps nothing of an object between two events: we have neither daemons nor indices.
+    """Stores nothing about an object between two events: Partita uses no kopf daemons or indices.
 
-    It took almost 1 KB of each job, and as much of its Pod.
+    kopf's own storage took almost 1 KB for each job, and as much for its Pod.
     """
 
     @override

@@ -1,7 +1,7 @@
-"""Lets kopf reach the API server as our own client does, and hears what it lists.
+"""Lets kopf connect to the API server like Partita's own client, and reports what kopf lists.
 
-Kopf's own way from within a Pod leads to `kubernetes.default.svc`, so it needs the cluster's DNS,
-which our client does without; where that fails kopf watches nothing and nobody is told.
+Inside a Pod kopf itself connects to `kubernetes.default.svc`, so it needs the cluster's DNS, which
+Partita's client does not use. If DNS fails, kopf watches nothing and reports no error.
 
 Source: kopf's documentation, "Authentication", "Custom HTTP sessions".
 """
@@ -22,12 +22,12 @@ __all__ = ["connection", "log_in"]
 
 Listed = Callable[[str], None]
 
-# Kopf parses each line of a watch by itself. What json.loads cannot take ends all of its watches.
+# kopf parses each line of a watch itself. A line that json.loads cannot parse ends all its watches.
 vars(kopf_api)["json"] = SimpleNamespace(loads=parse)
 
 
 class _Answer(aiohttp.ClientResponse):
-    """An answer whose JSON may be nested as deeply as the API server takes it."""
+    """A response whose JSON may be nested as deeply as the API server allows."""
 
     @override
     async def json(self, **_: Any) -> Any:
@@ -37,20 +37,21 @@ class _Answer(aiohttp.ClientResponse):
 def log_in(
     registry: kopf.OperatorRegistry, access: Callable[[], Awaitable[Access]], listed: Listed
 ) -> None:
-    """Let kopf reach the API server in a way that is asked for whenever it needs one anew.
+    """Register a login handler that returns current access data whenever kopf needs it.
 
     Parameters
     ----------
     listed
-        Told the path of each list that kopf has got: it tells its handlers of what is in a list,
-        so of an empty one nothing.
+        Called with the path of each list that kopf has read. kopf calls its handlers only for the
+        items of a list, so they are not called for an empty list.
     """
     last: tuple[Access, kopf.AiohttpSession] | None = None
 
     async def login(**_kwargs: Any) -> kopf.AiohttpSession:
         nonlocal last
         found = await access()
-        # What was refused and has not changed since kopf is to know again, and not to try for ever.
+        # Unchanged access data must be the same object: so kopf recognises data that was refused
+        # before and does not retry for ever.
         if last is None or last[0] != found:
             last = found, _session(connection(found), listed)
         return last[1]
@@ -59,7 +60,7 @@ def log_in(
 
 
 def connection(access: Access) -> kopf.ConnectionInfo:
-    """Return a way to the API server in kopf's words."""
+    """Convert access data to kopf's connection information."""
     scheme, _, token = access.authorization.partition(" ")
     return kopf.ConnectionInfo(
         server=access.server,
@@ -74,7 +75,7 @@ def connection(access: Access) -> kopf.ConnectionInfo:
 
 
 def _session(to: kopf.ConnectionInfo, listed: Listed) -> kopf.AiohttpSession:
-    """Make the session that kopf would, with an ear."""
+    """Create the same session as kopf, with a trace of its list requests."""
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=to.as_ssl_context()),  # many watches
         headers=to.as_http_headers(),

@@ -1,4 +1,4 @@
-"""What the Pods on each node request of it: everybody's Pods, added up as they come and go."""
+"""The sum of the requests of all Pods on each node, updated with each Pod event."""
 
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -11,26 +11,26 @@ _OVER = frozenset({"Succeeded", "Failed"})
 
 
 class _Used(NamedTuple):
-    """What is kept of one Pod."""
+    """Record of one Pod."""
 
     version: int
     node: str
-    """Empty as long as it is bound to none."""
+    """Empty as long as the Pod is not bound."""
     requests: Requests
-    """Nothing once it is over."""
+    """Zero once the Pod has finished."""
 
 
 class NodeUsage:
-    """The requests of all Pods that are bound to a node and not over, by node.
+    """The requests of all Pods that are bound to a node and have not finished, by node.
 
-    As kube-scheduler counts them: a Pod that is being deleted counts until it is gone. One record
-    a Pod: the total of a node is always the sum of the records of its Pods, and a repeated event
-    changes nothing.
+    Pods are counted like in kube-scheduler: a Pod that is being deleted counts until it is gone.
+    There is one record per Pod, and the total of a node is always the sum of the records of its
+    Pods. So a repeated event changes nothing.
 
     Parameters
     ----------
     on_freed
-        Told the name of a node of which a Pod requests less than before.
+        Called with the name of a node on which a Pod requests less than before.
     """
 
     def __init__(self, on_freed: Callable[[str], None]) -> None:
@@ -42,23 +42,23 @@ class NodeUsage:
         return len(self._pods)
 
     def on(self, node: str) -> Requests:
-        """Return what the Pods on a node request together."""
+        """Return the sum of the requests of the Pods on a node."""
         return self._nodes.get(node, NOTHING)
 
     def of(self, uid: str) -> Requests:
-        """Return what a Pod requests; nothing once it is over, or while it is not known."""
+        """Return the requests of a Pod; zero if it has finished or is unknown."""
         used = self._pods.get(uid)
         return used.requests if used else NOTHING
 
     def take(self, body: dict[str, Any], *, deleted: bool = False) -> None:
-        """Take a Pod, or that it is gone."""
+        """Apply a version of a Pod, or its deletion."""
         if deleted:
             self._replace(self._pods.pop(body["metadata"]["uid"], None), None)
         else:
             self._apply(body)
 
     def forget_missing(self, uids: Collection[str], version: int) -> int:
-        """Forget Pods that a list does not have, but newer ones; return how many."""
+        """Remove Pods that are missing in a list and not newer than it; return their number."""
         gone = [u for u, used in self._pods.items() if u not in uids and used.version <= version]
         for uid in gone:
             self._replace(self._pods.pop(uid), None)
@@ -73,7 +73,7 @@ class NodeUsage:
         over = status.get("phase") in _OVER
         requests = NOTHING if over else requests_of(effective_requests(spec, status))
         if old is not None and old.requests == requests:
-            requests = old.requests  # once in memory
+            requests = old.requests  # shares one object in memory
         new = self._pods[uid] = _Used(version, spec.get("nodeName") or "", requests)
         self._replace(old, new)
 

@@ -1,10 +1,10 @@
-"""Which Pod is whose: decided by what the tenant of a Pod cannot change.
+"""Assigns Pods to their owners, by properties that the Pod's tenant cannot change.
 
-A Pod of a job is in the job's namespace, has the name of an attempt and the job as its controller,
-and is the Pod whose UID was recorded for the attempt if one was. Owner references can be removed,
-by hand or by `kubectl delete --cascade=orphan`. A Pod without them belongs to the job that has an
-allocation for the attempt of this name, if the Pod requests a device of ours: the admission policy
-lets nobody but the operator request one, and these requests never change.
+A Pod of a job is in the job's namespace, has the name of an attempt and the job as its controller.
+If a UID was recorded for the attempt, the Pod has this UID. Owner references can be removed, by
+hand or by `kubectl delete --cascade=orphan`. A Pod without them belongs to the job that has an
+allocation for the attempt of this name, if the Pod requests a device of Partita: the admission
+policy allows only the operator to request one, and these requests never change.
 """
 
 from collections.abc import Iterable
@@ -18,26 +18,26 @@ __all__ = ["OwnedPods", "is_of_job"]
 
 
 class OwnedPods:
-    """The Pods that claim to be ours, by UID and by their owners."""
+    """The Pods that claim to be Partita's, by UID and by owner."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, PodView] = {}
         self._of = Index()
-        """UIDs of Pods, by UID of the controller that they name."""
+        """UIDs of Pods, by UID of their controller."""
         self._orphans: dict[tuple[str, str], str] = {}
         """UIDs of Pods without a controller, by namespace and name."""
         self.removed: dict[str, list[PodView]] = {}
-        """Pods that are gone and whose end no status tells yet, by job UID."""
+        """Deleted Pods whose end is not in a job's status yet, by job UID."""
 
     def index(self, pod: PodView) -> None:
-        """Take up a Pod that is in `by_uid`."""
+        """Add a Pod that is in `by_uid` to the indexes."""
         if pod.owner_uid:
             self._of.add(pod.owner_uid, pod.uid)
         else:
             self._orphans[pod.namespace, pod.name] = pod.uid
 
     def drop(self, pod: PodView) -> None:
-        """Forget a Pod that is no longer in `by_uid`."""
+        """Remove a Pod that is no longer in `by_uid` from the indexes."""
         if not pod.owner_uid:
             if self._orphans.get((pod.namespace, pod.name)) == pod.uid:
                 del self._orphans[pod.namespace, pod.name]
@@ -45,11 +45,11 @@ class OwnedPods:
         self._of.discard(pod.owner_uid, pod.uid)
 
     def of(self, owner: str) -> list[PodView]:
-        """Return the Pods that name an object as their controller."""
+        """Return the Pods whose controller is an object."""
         return [self.by_uid[uid] for uid in self._of.of(owner)]
 
     def orphans_of(self, allocated: Iterable[Allocation]) -> list[PodView]:
-        """Return the Pods without a controller that have the names of allocated attempts."""
+        """Return the Pods without a controller that have the name of an allocated attempt."""
         names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}
         return [self.by_uid[self._orphans[name]] for name in names if name in self._orphans]
 
@@ -57,12 +57,12 @@ class OwnedPods:
 def is_of_job(
     pod: PodView, job: SharedGPUJob | None, allocated: Iterable[Allocation], *, uid: str
 ) -> bool:
-    """Tell whether a Pod is one of a job's.
+    """Return whether a Pod belongs to a job.
 
     Parameters
     ----------
     job
-        The job; None if it is gone: then what it has allocated tells where it was.
+        The job; None if it is deleted: then its allocations contain its namespace and name.
     uid
         Its UID.
     """

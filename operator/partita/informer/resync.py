@@ -1,7 +1,7 @@
-"""Finds objects that went without an event, after a watch had a gap.
+"""Finds objects that were deleted without an event, during a gap in a watch.
 
-kopf answers a broken watch (410 Gone) with a new list, but tells nobody what is missing from
-it. So whenever it lists, the UIDs are listed once more and what is not there is forgotten.
+After a broken watch (410 Gone) kopf lists again, but does not report which objects are missing. So
+after each list of kopf the UIDs are listed again, and missing objects are removed from the state.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from partita.kube.errors import KubernetesError
 __all__ = ["Resync"]
 
 SETTLE = 1.0
-"""Seconds after the last page of kopf's list before ours is made."""
+"""Seconds between the last page of kopf's list and the list of UIDs."""
 RETRY_AFTER = 5.0
-"""Seconds before a list that failed is tried again."""
+"""Seconds until a failed list is retried."""
 
 
 class Resync:
-    """Compares what is remembered with what is there."""
+    """Compares the state with the objects in the cluster."""
 
     def __init__(self, kube: Kube, state: State) -> None:
         self._kube = kube
@@ -34,15 +34,15 @@ class Resync:
 
     @property
     def complete(self) -> bool:
-        """Whether all that is remembered is there, as far as lists could be had."""
+        """Whether no comparison has failed since its last success."""
         return not self._failed
 
     def relisted(self, kind: Kind) -> None:
-        """Have a kind compared, once its list is through: kopf has got a page of it."""
+        """Schedule a comparison after kopf's list; called for each page that kopf has read."""
         self._schedule(kind, SETTLE)
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Compare due kinds until cancelled."""
         while True:
             kind = await self._due.get()
             try:

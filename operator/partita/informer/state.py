@@ -1,7 +1,7 @@
-"""The operator's memory: every object that matters, as the watches and our own writes show it.
+"""The operator's cache: every relevant object, updated by the watches and the operator's writes.
 
-Not thread-safe: everything happens in one event loop. An older version never replaces a newer
-one, so the answer to a write and the watch event of the same write may come in either order.
+Not thread-safe: everything runs in one event loop. An older version never replaces a newer one, so
+the response to a write and the watch event of the same write may arrive in either order.
 """
 
 from collections import OrderedDict
@@ -33,7 +33,8 @@ __all__ = ["State"]
 Json = dict[str, Any]
 
 _TOMBSTONES = 10_000
-"""UIDs of deleted objects that are remembered, so that a late answer cannot revive one."""
+"""Maximum number of UIDs of deleted objects that are kept, so that a late response cannot restore
+a deleted object."""
 
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""
@@ -51,13 +52,13 @@ R = TypeVar("R", bound=Resource)
 
 
 class State:
-    """The cache. `apply_*` takes an object from the API server and adds what changed to the queues.
+    """The cache. `apply_*` stores an object from the API server and adds changes to the queues.
 
     Parameters
     ----------
     server_namespace
-        Where the operator makes server Pods. Empty for a reader that makes none: then a server
-        Pod counts only once its GPUServer has its UID.
+        Namespace of the server Pods. Empty for a reader that creates none: then a server Pod counts
+        only once its UID is in the GPUServer's status.
     now
         The clock of the queues.
     """
@@ -65,7 +66,7 @@ class State:
     def __init__(self, server_namespace: str = "", now: Callable[[], datetime] = utc_now) -> None:
         self.queues = WorkQueues(now)
         self.scarce_nodes: dict[str, frozenset[str]] = {}
-        """Nodes that lack CPU or memory of their own for some waiting job, by partition."""
+        """Nodes with too little free CPU or memory for some waiting job, by partition."""
         self._server_namespace = server_namespace
         self.partitions: dict[str, GPUPartition] = {}
         self.servers: dict[str, GPUServer] = {}
@@ -74,29 +75,29 @@ class State:
         self.profiles = ApplicationProfiles()
         self.nodes: dict[str, NodeView] = {}
         self.usage = NodeUsage(self._resources_freed)
-        """What all Pods request of their nodes."""
+        """Requests of all Pods, by node."""
         self.namespaces: dict[str, NamespaceView] = {}
         self._owned = OwnedPods()
         self.pods = self._owned.by_uid
-        """By UID, all that claim to be ours (`PodView`)."""
+        """All Pods that claim to be Partita's (`PodView`), by UID."""
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
         self._job_servers = Index()
         self._gone: OrderedDict[str, None] = OrderedDict()
 
-    # What others ask.
+    # Queries.
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
-        """Return the jobs of a partition, in no order."""
+        """Return the jobs of a partition, unordered."""
         return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
 
     def servers_of(self, partition: str) -> list[GPUServer]:
-        """Return the GPUServers of a partition, by name."""
+        """Return the GPUServers of a partition, sorted by name."""
         return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return the Pods of a job, by attempt; one that is gone as long as its end is untold."""
+        """Return a job's Pods by attempt, and deleted ones until their end is in its status."""
         allocated = self.allocated(uid).values()
         found = [*self._owned.of(uid), *self._owned.orphans_of(allocated)]
         mine = [pod for pod in found if self._is_of_job(pod, uid)]
@@ -106,7 +107,7 @@ class State:
         return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
 
     def job_of(self, pod: PodView) -> str:
-        """Return the UID of the job that a Pod is of, or claims to be of; empty for none."""
+        """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
         if pod.owner_uid:
             return pod.owner_uid
         return next((uid for uid in self.allocated_jobs() if self._is_of_job(pod, uid)), "")
@@ -114,8 +115,8 @@ class State:
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
 
-        It is the Pod whose UID the GPUServer has in its status. As long as it has none, for the
-        operator ended between two writes, it is the Pod of its name in the server namespace.
+        It is the Pod whose UID is in the GPUServer's status. If the status has no UID, because the
+        operator ended between two writes, it is the GPUServer's Pod in the server namespace.
         """
         server = self.servers.get(name)
         if server is None:
@@ -126,16 +127,16 @@ class State:
         return next((p for p in found if p.namespace == self._server_namespace), None)
 
     def allocated(self, uid: str) -> dict[str, Allocation]:
-        """Return what a job has allocated, by GPUServer."""
+        """Return the allocations of a job, by GPUServer."""
         names = self._job_servers.of(uid)
         return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
 
     def allocated_jobs(self) -> Iterable[str]:
-        """Return the UIDs of all jobs, living or gone, that have something allocated."""
+        """Return the UIDs of all jobs with allocations, including deleted jobs."""
         return self._job_servers.keys()
 
     def unknown(self, uid: str) -> bool:
-        """Tell whether there is an object of which nothing has been read, not even earlier."""
+        """Return whether an object exists of which no version could be read."""
         found = self.unreadable.get(uid)
         if found is None:
             return False
@@ -143,17 +144,18 @@ class State:
         return uid not in self.jobs and all(one.metadata.uid != uid for one in known)
 
     def unknown_of(self, partition: str) -> str:
-        """Say what of a partition, or of the ledgers of its GPUs, could not be read.
+        """Return what of a partition, or of the ledgers of its GPUs, could not be read.
 
-        Empty when all was. Nothing is allocated, taken or given back on what is not known.
+        Empty if all could be read. Nothing that depends on an unread object is allocated or
+        released.
         """
         about = self.unreadable.about(partition)
         return next((said for uid, said in about if self.unknown(uid)), "")
 
-    # What the API server says.
+    # Updates from the API server.
 
     def apply_partition(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a GPUPartition."""
+        """Apply a GPUPartition."""
         name = body["metadata"]["name"]
         old, unknown = self.partitions.get(name), self.unknown_of(name)
         self._apply(GPUPartition, "gpupartitions", self.partitions, name, body, deleted=deleted)
@@ -163,20 +165,21 @@ class State:
         if new is old:
             return
         if old and new and same_wish(old, new):
-            return  # the status was written, by us
+            return  # only the status has changed, which the operator writes
         self._all_of(name)
         if old is None or new is None:
-            # Jobs that name none that is there are told which there are.
+            # The message of jobs with an unknown partition lists the existing ones.
             for absent in self._partition_jobs.keys() - self.partitions.keys():
                 self.queues.jobs.add(*self._partition_jobs.of(absent))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
-        """Take a GPUServer and with it its ledger.
+        """Apply a GPUServer with its ledger.
 
         Parameters
         ----------
         ours
-            It is the answer to our own allocation: nothing in it is news to the queue.
+            Whether it is the response to the operator's own ledger write. Then a change of the
+            allocations needs no new scheduling cycle.
         """
         name = body["metadata"]["name"]
         old = self.servers.get(name)
@@ -194,7 +197,7 @@ class State:
         self._index_server(name, old, new)
         partitions = {s.spec.partition for s in (old, new) if s is not None}
         if old is None or new is None or old.outlook != new.outlook:
-            # It came, went, or may take jobs now, or no longer: all its jobs may be concerned.
+            # It was added, deleted, or became available or unavailable: all its jobs are affected.
             self.queues.partition_changed(*partitions)
             self.queues.jobs.add(*before, *after)
         elif before != after:
@@ -220,7 +223,7 @@ class State:
             self._partition_servers.add(new.spec.partition, name)
 
     def apply_job(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a SharedGPUJob."""
+        """Apply a SharedGPUJob."""
         uid = body["metadata"]["uid"]
         old = self.jobs.get(uid)
         self._apply(SharedGPUJob, "sharedgpujobs", self.jobs, uid, body, deleted=deleted)
@@ -239,19 +242,19 @@ class State:
         self.queues.jobs.add(uid)
 
     def _resources_freed(self, node: str) -> None:
-        """Have the partitions scheduled whose jobs wait for CPU or memory of a node."""
+        """Schedule the partitions whose jobs wait for CPU or memory of a node."""
         for partition, nodes in self.scarce_nodes.items():
             if node in nodes:
                 self.queues.partitions.add_after(partition, FREED_AFTER)
 
     def _all_of(self, *partitions: str) -> None:
-        """Have partitions and all their jobs processed."""
+        """Add partitions and all their jobs to the queues."""
         self.queues.partition_changed(*partitions)
         for name in partitions:
             self.queues.jobs.add(*self._partition_jobs.of(name))
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
-        """Take an ApplicationProfile."""
+        """Apply an ApplicationProfile."""
         uid, known = body["metadata"]["uid"], self.profiles.objects
         old = known.get(uid)
         self._apply(ApplicationProfile, "applicationprofiles", known, uid, body, deleted=deleted)
@@ -261,7 +264,7 @@ class State:
         self.queues.applications.add(*self.profiles.changed(old, new))
 
     def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a Pod of the cluster; one that is not ours is passed over."""
+        """Apply any Pod of the cluster; of other Pods than Partita's only the requests are kept."""
         uid = body["metadata"]["uid"]
         self.usage.take(body, deleted=deleted or uid in self._gone)
         known = self.pods.get(uid)
@@ -283,14 +286,14 @@ class State:
             self.queues.jobs.add(*server.status.allocations)
 
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
-        """Keep what a job's status does not tell, else its attempt would be made once more."""
+        """Keep deleted Pods whose end is not in the job's status, so no attempt is repeated."""
         job = self.jobs.get(uid)
         untold = [pod for pod in pods if job is not None and is_untold(job, pod.attempt)]
         if untold:
             self._owned.removed[uid] = [*self._owned.removed.get(uid, ()), *untold]
 
     def apply_node(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a Node. One that merely reports again changes nothing."""
+        """Apply a Node. A mere heartbeat changes nothing."""
         node = NodeView.parse(body)
         old = self.nodes.get(node.name)
         node = node.sharing(old)
@@ -305,7 +308,7 @@ class State:
                 self.queues.jobs.add(*server.status.allocations)
 
     def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
-        """Take a Namespace."""
+        """Apply a Namespace."""
         view = NamespaceView.parse(body)
         old = self.namespaces.get(view.name)
         self._apply_view(self.namespaces, view.name, view, deleted=deleted)
@@ -314,14 +317,14 @@ class State:
             self.queues.partition_changed(*choosy)
 
     def forget_missing(self, plural: str, uids: Collection[str], version: int) -> int:
-        """Forget objects that a list does not have; return how many.
+        """Remove objects that are missing in a list; return their number.
 
         Parameters
         ----------
         uids
             UIDs of the objects in the list.
         version
-            Resource version of the list; what is newer is left alone.
+            Resource version of the list. Newer objects are kept.
         """
         known: Iterable[Resource | PodView | NodeView | NamespaceView]
         match plural:

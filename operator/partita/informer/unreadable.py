@@ -1,8 +1,8 @@
-"""Objects that the API server has stored and our models cannot read.
+"""Objects that the API server has stored and Partita's models cannot read.
 
-They are older than a bound of their definition, or a newer release wrote them. Such an object is
-never treated as absent: what was last read of it stays in force, and where nothing was read yet,
-after a restart, nothing that depends on it is started, ended or given back.
+They are older than a limit in their definition, or a newer release wrote them. Such an object is
+never treated as absent: the version that was read last remains valid. If none was read, after a
+restart, nothing that depends on the object is started, ended or released.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class Unreadable:
     version: int
     generation: int
     partition: str
-    """The partition that it names in its spec, empty where that cannot be read either."""
+    """The partition in its spec; empty if that cannot be read either."""
     field: str
-    """The first field that is wrong, without positions in lists: `spec.quotas[].memory`."""
+    """The first invalid field, without positions in lists: `spec.quotas[].memory`."""
     problem: str
-    """What is wrong, and what to write instead."""
+    """What is invalid, and what to write instead."""
     conditions: tuple[Json, ...]
-    """The conditions of its status, as they are."""
+    """The conditions of its status, unparsed."""
 
     @property
     def key(self) -> str:
@@ -50,7 +50,7 @@ class Unreadable:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def stub(self) -> Json:
-        """Return as much of the object as it takes to delete it."""
+        """Return the metadata of the object that is needed to delete it."""
         meta = {"name": self.name, "uid": self.uid, "resourceVersion": str(self.version)}
         if self.namespace:
             meta["namespace"] = self.namespace
@@ -58,7 +58,7 @@ class Unreadable:
 
     @classmethod
     def of(cls, plural: str, body: Json, error: ValidationError) -> "Unreadable":
-        """Note what is wrong with an object."""
+        """Return a record of an object and its validation error."""
         meta, spec, status = (_mapping(body.get(k)) for k in ("metadata", "spec", "status"))
         partition = spec.get("partition")
         problem = describe(error)
@@ -82,31 +82,31 @@ def _mapping(value: Any) -> Json:
 
 
 class UnreadableObjects:
-    """All of them, by UID."""
+    """All unreadable objects, by UID."""
 
     def __init__(self) -> None:
         self._found: dict[str, Unreadable] = {}
         self.changed = asyncio.Event()
-        """Set when there is one more, or a newer version of one."""
+        """Set when an object, or a newer version of one, is added."""
 
     def __iter__(self) -> Iterator[Unreadable]:
         return iter(self._found.values())
 
     def get(self, uid: str) -> Unreadable | None:
-        """Return what is wrong with an object; None when it can be read."""
+        """Return the record of an object; None if the object can be read."""
         return self._found.get(uid)
 
     def problem(self, uid: str) -> str:
-        """Say what is wrong with an object; empty when it can be read."""
+        """Return what is invalid in an object; empty if it can be read."""
         found = self._found.get(uid)
         return found.problem if found else ""
 
     def of(self, plural: str) -> Iterable[Unreadable]:
-        """Return those of a kind."""
+        """Return the objects of a kind."""
         return [one for one in self._found.values() if one.plural == plural]
 
     def add(self, new: Unreadable) -> None:
-        """Note an object; an older version of it does not count."""
+        """Add an object, unless a newer version of it is present."""
         old = self._found.get(new.uid)
         if old is not None and old.version >= new.version:
             return
@@ -114,11 +114,11 @@ class UnreadableObjects:
         self.changed.set()
 
     def discard(self, uid: str) -> None:
-        """Forget an object: it can be read now, or is gone."""
+        """Remove an object that can be read now or is deleted."""
         self._found.pop(uid, None)
 
     def about(self, partition: str) -> Iterator[tuple[str, str]]:
-        """Yield the UIDs of a partition and of GPUServers of it, and what is wrong with each."""
+        """Yield UID and problem of a partition and its GPUServers, if they are unreadable."""
         for one in self._found.values():
             mine = one.plural == "gpuservers" and one.partition in {partition, ""}
             if mine or (one.plural == "gpupartitions" and one.name == partition):
@@ -127,7 +127,7 @@ class UnreadableObjects:
 
 
 def as_far_as_read(old: R, body: Json) -> R:
-    """Return an object as it was read last, with what of a newer version can be read."""
+    """Return the last readable version of an object, with the readable parts of a newer version."""
     update: dict[str, object] = {"metadata": ObjectMeta.model_validate(body["metadata"])}
     status = type(old).model_fields.get("status")
     if status is not None and status.annotation is not None:

@@ -1,4 +1,4 @@
-"""The little that is kept of Pods, Nodes and Namespaces."""
+"""The fields of Pods, Nodes and Namespaces that are kept in memory."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,11 +25,11 @@ drain a node; neither of them cordons it."""
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A Pod whose controller is a SharedGPUJob or a GPUServer, or that requests our devices.
+    """A Pod whose controller is a SharedGPUJob or a GPUServer, or that requests Partita's devices.
 
     A tenant can write labels, annotations and owner references of its own Pods. So a `PodView` is
-    only a claim: `State` compares it with what the owner says before the Pod counts. Namespace,
-    name and UID of a Pod never change, and its owner is read once, when the Pod is first seen.
+    only a claim: `State` compares it with the owner before the Pod counts. Namespace, name and UID
+    of a Pod never change, and its owner is read once, from the first version of the Pod.
     """
 
     uid: str
@@ -41,18 +41,18 @@ class PodView:
     owner: str
     """Name of the job or the GPUServer."""
     owner_uid: str
-    """UID of that owner; empty if the Pod does not name it (any more)."""
+    """UID of that owner; empty if the Pod has no reference to it."""
     attempt: int
     """Number of the job's attempt, from the Pod's name; 0 for a server Pod."""
     node: str
     deleting: bool
     outcome: PodOutcome
     grace: int = 30
-    """Seconds that it has to terminate, or would have were it deleted."""
+    """Termination grace period in seconds."""
     startup: Startup | None = None
-    """What it waits for; None once a main container has started."""
+    """The startup state; None once a main container has started."""
     deletion_time: datetime | None = None
-    """When it is to be gone at the latest; None if nobody deletes it."""
+    """The end of its grace period; None if it is not being deleted."""
 
     @property
     def key(self) -> str:
@@ -66,31 +66,31 @@ class PodView:
 
     @property
     def stuck(self) -> str:
-        """Why it does not start, empty if nothing is known to keep it from that."""
+        """Why it does not start; empty if no obstacle is known."""
         waits = self.startup is not None and self.startup.reason not in UNDERWAY
         return self.startup.message if waits and self.startup else ""
 
     def removed(self) -> Self:
-        """Return the Pod as it is told of once it is gone."""
+        """Return the Pod in the state that it has after its deletion."""
         return replace(self, deleting=True, outcome=self.outcome.removed())
 
     def updated(self, body: Json) -> Self:
-        """Read a newer version of this Pod; its owner stays, whatever the new version says."""
+        """Read a newer version of this Pod, but keep its owner."""
         return replace(self, **_mutable(body))
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:
-        """Read a Pod; None if it does not claim to be one of ours.
+        """Read a Pod; None if it does not claim to be one of Partita's.
 
-        It is called for every Pod of the cluster, so a Pod of others costs one look at its owners
-        and its limits.
+        It is called for every Pod of the cluster, so for other Pods only owner references and
+        limits are read.
         """
         meta = body["metadata"]
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
             if not requested_devices(body):
                 return None
-            # A job's Pod that has lost its owner references, or has another controller by now.
+            # A job's Pod that has lost its owner references, or has another controller now.
             owner = {"kind": "SharedGPUJob", "name": meta["name"].rpartition("-")[0], "uid": ""}
         kind, name, attempt = owner["kind"], meta["name"], 0
         if kind == "SharedGPUJob":
@@ -102,7 +102,7 @@ class PodView:
             return None
         return cls(
             uid=meta["uid"],
-            # What stands in the job, too, or in many Pods, is kept once.
+            # Strings that also occur in the job, or in many Pods, share one object in memory.
             name=intern(name),
             namespace=intern(meta["namespace"]),
             owner_kind=intern(kind),
@@ -114,14 +114,14 @@ class PodView:
 
 
 def requested_devices(body: Json) -> set[str]:
-    """Return the resources of our GPUs that a Pod asks for."""
+    """Return the resources of Partita's GPUs that a Pod requests."""
     containers = (body.get("spec") or {}).get("containers") or []
     limits = ((c.get("resources") or {}).get("limits") or {} for c in containers)
     return {name for entry in limits for name in entry if name.startswith(DEVICE_RESOURCE_PREFIX)}
 
 
 def _mutable(body: Json) -> Json:
-    """Read what changes during the life of a Pod."""
+    """Read the fields that change during the lifetime of a Pod."""
     meta = body["metadata"]
     return {
         "version": int(meta["resourceVersion"]),
@@ -137,7 +137,7 @@ def _mutable(body: Json) -> Json:
 
 
 def _grace(body: Json) -> int:
-    """Read how long a Pod has to terminate; the API server fills in its default of 30 s."""
+    """Read the termination grace period of a Pod; the API server's default is 30 s."""
     asked = (body.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
     return int(body["metadata"].get("deletionGracePeriodSeconds", asked))
 
@@ -146,24 +146,24 @@ _COMMON = frozenset({"cpu", "memory", "ephemeral-storage"})
 _TOLD_APART = _GOING | frozenset(
     f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable")
 )
-"""Taints that say once more what `NodeView.ready` and `NodeView.schedulable` say."""
+"""Taints that repeat the information in `NodeView.ready` and `NodeView.schedulable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What of a node decides which Pods it takes, whatever runs there now."""
+    """Properties of a node that determine which Pods can run there, independent of its load."""
 
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    """Those that keep Pods away."""
+    """Taints that keep Pods away."""
     allocatable: Requests | None = None
-    """What Pods may request of it in all; None where it does not say."""
+    """Total amounts that Pods may request; None if the node does not report them."""
     others: dict[str, int] = field(default_factory=dict)
-    """Its other resources, by name; those that stand for GPUs are left out."""
+    """Its other resources by name, without those of GPUs."""
 
     @classmethod
     def parse(cls, body: Json) -> Self:
-        """Read it from a Node."""
+        """Read the properties from a Node."""
         quantities = (body.get("status") or {}).get("allocatable") or {}
         amounts = {
             name: parse_amount(name, quantity)
@@ -184,7 +184,7 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node: whether Pods may start on it, and which."""
+    """A node: whether Pods may start on it, and which Pods."""
 
     name: str
     uid: str
@@ -194,7 +194,7 @@ class NodeView:
     info: NodeInfo = field(default_factory=NodeInfo)
 
     def like(self, other: "NodeView | None") -> bool:
-        """Tell whether nothing has changed since, but what a node reports with each heartbeat."""
+        """Return whether another version differs only in what a node reports by heartbeats."""
         return other is not None and (self.ready, self.schedulable, self.info) == (
             other.ready,
             other.schedulable,
@@ -202,7 +202,7 @@ class NodeView:
         )
 
     def sharing(self, older: "NodeView | None") -> "NodeView":
-        """Return it with the info of an older version where that is the same: once in memory."""
+        """Return the view with the info object of an older version if equal, to save memory."""
         return replace(self, info=older.info) if older and older.info == self.info else self
 
     @property

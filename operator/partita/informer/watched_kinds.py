@@ -1,4 +1,4 @@
-"""What takes each kind of object into the state."""
+"""Assigns each watched kind to the method that stores its objects in the state."""
 
 from partita.informer.informer import Apply
 from partita.informer.state import State
@@ -17,9 +17,9 @@ __all__ = ["feeds"]
 
 
 def feeds(state: State) -> dict[Kind, Apply]:
-    """Return what takes in the objects of each kind, in the order in which to list them.
+    """Return the state's method for the objects of each kind, in the order to list the kinds.
 
-    Pods come after the ledgers that allocate for them and the jobs that own them.
+    Pods come after the ledgers with their allocations and the jobs that own them.
     """
     return {
         NODES: state.apply_node,

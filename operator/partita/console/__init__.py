@@ -1,1 +1,1 @@
-"""The page that shows GPUs, slices and queues in a browser; it reads, and never writes."""
+"""The web page with GPUs, slices and queues. It only reads the cluster."""

@@ -1,9 +1,9 @@
-"""Identifies viewers, and decides what each one may see.
+"""Authenticates viewers and determines what each viewer may see.
 
-In a cluster a viewer signs in with a token of the API server. A TokenReview identifies the viewer
-and SubjectAccessReviews return what it may list. The token stays in the browser's memory and is
-sent with each request in the header Authorization. There is no cookie, so another site cannot make
-a browser send it. Nothing is written to disk or logged.
+In a cluster a viewer signs in with a token of the API server. A TokenReview identifies the viewer,
+and SubjectAccessReviews return which objects the viewer may list. The token is stored only in the
+browser's memory and sent with each request in the header Authorization. Cookies are not used, so
+another site cannot make a browser send the token. Nothing is written to disk or logged.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from partita.kube.errors import KubernetesError
 __all__ = ["ByToken", "Everything", "NotAllowedError", "Sees", "SignInError", "ViewerAccess"]
 
 Sees = Callable[[str], bool]
-"""Returns whether the names in a namespace may be shown."""
+"""Takes a namespace; returns whether its names may be shown."""
 
 TOKEN_REVIEWS = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS = Kind(
@@ -30,13 +30,13 @@ ACCESS_REVIEWS = Kind(
 )
 
 REMEMBERED_SECONDS = 30.0
-"""How long an answer of the API server is used; a revoked right still counts until then."""
+"""How long an answer of the API server is cached; a revoked right stays valid until then."""
 _REMEMBERED = 10_000
-"""Answers kept; the oldest are dropped first."""
+"""Size of the cache; the oldest answers are removed first."""
 _MAX_TOKEN = 16_384
-"""Characters of a token that are passed on; those of Kubernetes have about 1,000."""
+"""Most characters of a token; tokens of Kubernetes have about 1,000."""
 _AT_ONCE = 16
-"""Reviews asked for at the same time."""
+"""Number of concurrent reviews."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class NotAllowedError(Exception):
 
 
 class ViewerAccess(Protocol):
-    """Decides what is shown to whom."""
+    """Determines what each viewer may see."""
 
     @property
     def asks(self) -> bool:
@@ -63,12 +63,12 @@ class ViewerAccess(Protocol):
         Parameters
         ----------
         authorization
-            The request's header of that name.
+            The request's header `Authorization`.
 
         Raises
         ------
         SignInError, NotAllowedError, KubernetesError
-            Nothing may be shown, or the API server does not answer.
+            The viewer may see nothing, or the API server does not answer.
         """
         ...
 
@@ -84,7 +84,7 @@ class ViewerAccess(Protocol):
 
 
 class Everything(ViewerAccess):
-    """Shows everything that the user of the kubeconfig may list: for a console on one's machine."""
+    """Shows everything that the user of the kubeconfig may list, for a console on localhost."""
 
     asks = False
 
@@ -99,7 +99,7 @@ class Everything(ViewerAccess):
 
 @dataclass
 class _Remembered(Generic[T]):
-    """Answers with the time at which they were received."""
+    """Cached answers with the time at which they were received."""
 
     answers: OrderedDict[Any, tuple[float, T]] = field(default_factory=OrderedDict)
 
@@ -116,7 +116,7 @@ class _Remembered(Generic[T]):
 
 
 class ByToken(ViewerAccess):
-    """Asks the API server about each viewer.
+    """Authenticates and authorizes each viewer by reviews of the API server.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class ByToken(ViewerAccess):
         if user is not None:
             return user
         async with self._at_once:
-            # No audience is named, so the token must be meant for the API server itself.
+            # Without an audience, the API server accepts only tokens for itself.
             review = await self._kube.create(TOKEN_REVIEWS, {"spec": {"token": token}})
         status = review.get("status") or {}
         if status.get("authenticated") is not True or status.get("error"):
@@ -165,14 +165,14 @@ class ByToken(ViewerAccess):
         return self._users.put(key, status.get("user") or {})
 
     async def _seen(self, user: dict[str, Any], namespace: str) -> bool:
-        """Return whether a namespace may be seen; without an answer it may not."""
+        """Return whether a namespace may be shown; False if the API server does not answer."""
         try:
             return await self._may_list(user, JOBS, namespace)
         except KubernetesError:
             return False
 
     async def _may_list(self, user: dict[str, Any], kind: Kind, namespace: str) -> bool:
-        """Ask whether a user may list a kind in a namespace, or in all of them (`""`)."""
+        """Return whether a user may list a kind in a namespace, or in all namespaces (`""`)."""
         groups = tuple(user.get("groups") or ())
         extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
         who = (user.get("username", ""), user.get("uid", ""), groups, tuple(sorted(extra.items())))

@@ -1,4 +1,4 @@
-"""Keeps what the page shows up to date, with an informer for each kind."""
+"""Keeps the content of the page up to date, with an informer for each kind."""
 
 import asyncio
 
@@ -13,11 +13,11 @@ __all__ = ["Feed"]
 CHECK_OPERATOR = 10.0
 """Seconds between two reads of the operator's Lease."""
 LEAST_PAUSE = 0.25
-"""Seconds between two versions: a burst of changes is one update."""
+"""Minimum seconds between two versions, so that a burst of changes is one update."""
 
 
 class Feed:
-    """The cluster's state, kept up to date, and what the page shows of it.
+    """The cluster's current state and the page state that is computed from it.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Feed:
         self._timer: asyncio.TimerHandle | None = None
         self._page: PageState | None = None
         self.closed = False
-        """Whether nothing newer will come."""
+        """Whether there will be no newer version."""
         kinds = (
             (PARTITIONS, self.state.apply_partition),
             (SERVERS, self.state.apply_server),
@@ -47,12 +47,12 @@ class Feed:
 
     @property
     def version(self) -> int:
-        """Grows with each change, but in a burst only every `LEAST_PAUSE`."""
+        """Number of the version; it increases with changes, at most once per `LEAST_PAUSE`."""
         return self._version
 
     @property
     def page(self) -> PageState:
-        """What a viewer sees of this version who may see everything; made once for all."""
+        """Page state of this version without restrictions; computed once for all viewers."""
         if self._page is None:
             failing = [one.failing_since for one in self._informers if one.failing_since]
             self._page = page_state_of(
@@ -61,28 +61,28 @@ class Feed:
         return self._page
 
     async def newer(self, version: int) -> None:
-        """Wait for a later version than this, or until the feed is closed."""
+        """Wait for a later version than `version`, or until the feed is closed."""
         while self._version <= version and not self.closed:
             await self._announced.wait()
 
     def close(self) -> None:
-        """End all waiting."""
+        """End all calls of `newer`."""
         self.closed = True
         self._announced.set()
 
     async def load(self) -> None:
-        """List everything once.
+        """List all kinds once, and check whether an operator is running.
 
         Raises
         ------
         KubernetesError
-            If a list cannot be read.
+            A list cannot be read.
         """
         lists = (informer.list() for informer in self._informers)
         await asyncio.gather(*lists, self._check_operator())
 
     async def run(self) -> None:
-        """Follow all kinds, and check whether an operator is running, until cancelled."""
+        """Watch all kinds, and check whether an operator is running, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run())
@@ -97,7 +97,7 @@ class Feed:
             self._changed()
 
     def _changed(self) -> None:
-        self.state.queues.clear()  # the operator has consumers for them, the console has none
+        self.state.queues.clear()  # only the operator processes the work queues
         if self._timer is None and not self.closed:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._announced_at + LEAST_PAUSE)

@@ -1,4 +1,4 @@
-"""The last hours in figures: memory allocated and used, and the number of waiting jobs."""
+"""History of the last hours: allocated memory, used memory, and the number of waiting jobs."""
 
 from collections import deque
 from datetime import datetime
@@ -15,20 +15,19 @@ HOURS = 6
 _SAMPLES = HOURS * 3600 // PERIOD
 
 Point = tuple[int, int, int | None, int, int]
-"""Unix time; bytes allocated; bytes used, None if unknown; jobs waiting; bytes allocatable."""
+"""Unix time; allocated bytes; used bytes, None if unknown; waiting jobs; allocatable bytes."""
 
 
 class History:
-    """The samples of each partition; earlier ones are computed from the jobs."""
+    """The samples of each partition. Samples from before the start are computed from the jobs."""
 
     def __init__(self) -> None:
         self._rings: dict[str, deque[Point]] = {}
 
     def recall(self, state: State, page: PageState, now: datetime) -> None:
-        """Fill in the hours before now from the statuses of the jobs.
+        """Compute the samples of the hours before now from the statuses of the jobs.
 
-        Deleted jobs are missing, so the figures may be too low. The memory that was used is not
-        known.
+        Deleted jobs are missing, so the values may be too low. The used memory is unknown.
         """
         end = int(now.timestamp()) // PERIOD * PERIOD
         start = end - HOURS * 3600
@@ -81,7 +80,7 @@ class History:
 def _add(
     steps: list[int], amount: int, start: int, since: datetime | None, until: datetime | None
 ) -> None:
-    """Count an amount from one time to another, as a rise and a fall."""
+    """Add an amount at the step of `since` and subtract it at the step of `until`."""
     if since is None:
         return
     last = len(steps) - 1

@@ -1,4 +1,7 @@
-"""What the page shows of jobs: rows, pages of ended jobs, one job in full, and quotas. Pure."""
+"""Content of the page about jobs: rows, pages of ended jobs, all data of one job, and quotas.
+
+Pure functions.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -25,11 +28,11 @@ Entity = dict[str, Any]
 
 RUNNING: Final = frozenset({Phase.ASSIGNED, Phase.RUNNING})
 ENDED: Final = {"finished": Phase.SUCCEEDED, "failed": Phase.FAILED}
-"""The lists of ended jobs. They may have thousands of rows, so the page asks for them."""
+"""The lists of ended jobs. They may have thousands of rows, so the page requests them on demand."""
 PAGE_ROWS: Final = 50
 """Rows of one page of such a list."""
 ATTEMPTS_SHOWN: Final = 50
-"""Attempts of one job that are sent, the latest ones."""
+"""Number of attempts of one job that are sent; the latest are chosen."""
 
 
 def running_row(job: SharedGPUJob) -> Entity:
@@ -51,7 +54,7 @@ def running_row(job: SharedGPUJob) -> Entity:
 
 
 def ended_counts(state: State, partition: str) -> dict[str, dict[str, int]]:
-    """Return how many jobs of a partition finished and failed, by namespace."""
+    """Return the numbers of jobs of a partition that finished and that failed, by namespace."""
     names = {phase: name for name, phase in ENDED.items()}
     counts: dict[str, Counter[str]] = {name: Counter() for name in ENDED}
     for job in state.jobs_of(partition):
@@ -81,11 +84,11 @@ def ended_page(
     outcome
         A key of `ENDED`.
     sees
-        Tells whether the viewer may see the jobs of a namespace. Others are not counted.
+        Returns whether the viewer may see the jobs of a namespace. Other jobs are not counted.
     text
-        Only jobs whose namespace, name, reason or message contain it.
+        Only jobs are returned whose namespace, name, reason or message contain this text.
     offset
-        How many rows to leave out.
+        Number of rows to skip.
     """
     found = [
         job
@@ -166,7 +169,7 @@ def job_in_full(state: State, job: SharedGPUJob) -> Entity:
 
 
 def event_row(event: Entity) -> Entity:
-    """Return what the page shows of an Event."""
+    """Return the fields of an Event that the page shows."""
     return {
         "type": event.get("type", ""),
         "reason": event.get("reason", ""),
@@ -176,7 +179,7 @@ def event_row(event: Entity) -> Entity:
 
 
 def quotas(state: State, partition: GPUPartition | None) -> list[Entity]:
-    """Return each quota of a partition with what the namespace holds of it."""
+    """Return each quota of a partition with the amounts that its namespace has allocated."""
     if partition is None:
         return []
     memory: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""What the page shows, as flat JSON objects by key, and what changed between two versions. Pure.
+"""Content of the page as flat JSON objects by key, and the difference of two versions.
 
-A viewer sees the names of the namespaces whose jobs it may list. What belongs to others keeps its
-size, and a key that reveals nothing.
+Pure functions. A viewer sees names only in namespaces whose jobs the viewer may list. Jobs and
+slices of other namespaces have only a size and an opaque key.
 """
 
 import re
@@ -26,26 +26,26 @@ Patch = dict[str, Any]
 
 _SECRET = secrets.token_bytes(32)
 _SIZE = re.compile(r"(\d+ x )?(\d+\.\d GiB|a GPU alone)")
-"""A request in amounts, in contrast to the name of a slice, which anybody can choose."""
+"""Matches a request in amounts, but not the name of a slice, which users choose."""
 
 
 @lru_cache(maxsize=16_384)
 def _opaque(uid: str) -> str:
-    """Return a key of a job that stays the same while this process runs."""
+    """Return an opaque key of a job that is constant while this process runs."""
     return blake2b(uid.encode(), key=_SECRET, digest_size=9).hexdigest()
 
 
 def page_state_of(
     state: State, stale_since: datetime | None = None, operator_problem: str = ""
 ) -> PageState:
-    """Return what a viewer sees who may see everything.
+    """Return the page state without restrictions.
 
     Parameters
     ----------
     stale_since
-        Since when the cluster is not followed; None while it is.
+        Time since which watching the cluster fails; None while it works.
     operator_problem
-        Why no operator is running; empty while one is.
+        Why no operator is running; empty if one is running.
     """
     now = datetime.now(UTC)
     stale = stale_since and stale_since.timestamp()
@@ -135,9 +135,9 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Ent
 
 
 def _state(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> str:
-    """Return the GPU's state; whether its node and Pod are up comes from the partition's status.
+    """Return the GPU's state.
 
-    The console may not read nodes and Pods.
+    The console may not read nodes and Pods. So their state is taken from the partition's status.
     """
     if gpu.state != "Unready" or partition is None or not server.status.holds("Ready"):
         return gpu.state
@@ -176,7 +176,7 @@ def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
 
 
 def namespaces_of(page: PageState) -> set[str]:
-    """Return the namespaces that a page state names."""
+    """Return the namespaces that occur in a page state."""
     found = set()
     for entity in page.values():
         if entity["kind"] == "job":
@@ -192,7 +192,8 @@ def namespaces_of(page: PageState) -> set[str]:
 def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
     """Return the part of a page state that a viewer of some namespaces may see.
 
-    Messages of policies and of the operator are left out, because they may name any job.
+    Messages of policies and of the operator are removed, because they may contain the name of any
+    job.
     """
     own: PageState = {}
     asked = set()
@@ -210,7 +211,7 @@ def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
                 own[key] = _discreet(entity, sees)
             case _:
                 own[key] = entity
-    # The name of a partition that does not exist was written by the author of a job.
+    # The name of a missing partition comes from jobs. Hide it unless a visible job contains it.
     made_up = {
         entity["name"]
         for entity in own.values()
@@ -248,9 +249,9 @@ def _discreet(partition: Entity, sees: Callable[[str], bool]) -> Entity:
 
 
 def changes(old: PageState, new: PageState) -> Patch:
-    """Return the difference of two states: fields to set by key, and keys that are gone.
+    """Return the difference of two states: fields to set by key, and keys that were removed.
 
-    A field that is gone is set to null.
+    A field that was removed is set to null.
     """
     changed = {}
     for key, entity in new.items():

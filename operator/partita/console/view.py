@@ -1,4 +1,4 @@
-"""What a person wants to see of the cluster: GPUs, their slices, and the queue. Pure."""
+"""The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SliceView:
-    """What one job has of a GPU; memory in bytes."""
+    """The slice of one job on a GPU; memory in bytes."""
 
     uid: str
     namespace: str
@@ -35,7 +35,7 @@ class SliceView:
 
 @dataclass(frozen=True, slots=True)
 class GPUView:
-    """One carved GPU; memory in bytes, of which `allocatable` may be allocated."""
+    """One GPU of a partition; memory in bytes, of which `allocatable` may be allocated."""
 
     name: str
     node: str
@@ -47,9 +47,9 @@ class GPUView:
     utilization: int
     slices: tuple[SliceView, ...]
     unknown: int = 0
-    """Processes that use it without an allocation."""
+    """Number of processes that use the GPU without an allocation."""
     unknown_memory: int = 0
-    """Memory that they use."""
+    """Memory of these processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class WaitingView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition, or the name of one that jobs wait for."""
+    """One partition, or the name of a missing partition for which jobs wait."""
 
     name: str
     exists: bool
@@ -81,17 +81,17 @@ class PartitionView:
 
     @property
     def ready(self) -> int:
-        """How many of its GPUs take jobs."""
+        """Number of GPUs that accept jobs."""
         return sum(gpu.state == "Ready" for gpu in self.gpus)
 
     @property
     def running(self) -> int:
-        """How many jobs hold a part of a GPU."""
+        """Number of jobs with a slice."""
         return len({piece.uid for gpu in self.gpus for piece in gpu.slices})
 
 
 def partitions_view(state: State, now: datetime) -> list[PartitionView]:
-    """Return all partitions by name, also those that are only asked for."""
+    """Return all partitions in order of name, including missing ones for which jobs wait."""
     asked = {job.spec.partition for job in state.jobs.values() if _waits(job)}
     return [_partition(name, state, now) for name in sorted(asked | state.partitions.keys())]
 
@@ -155,7 +155,7 @@ def _waits(job: SharedGPUJob) -> bool:
 
 
 def _place(job: SharedGPUJob) -> tuple[bool, bool, bool, int, float, str]:
-    """Sort by the queue's order; jobs that can never start come last, then suspended ones."""
+    """Return the sort key: the queue's order, then jobs that cannot start, then suspended jobs."""
     created = job.metadata.creation_timestamp
     position = job.status.queue_position
     return (
@@ -187,6 +187,6 @@ def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -
 
 
 def asks(memory: int | None, piece: str | None, gpus: int) -> str:
-    """Say in a few characters what a job asks for."""
+    """Return a short text of what a job requests."""
     amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
     return f"{gpus} x {amount}" if gpus > 1 else amount

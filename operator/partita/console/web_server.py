@@ -1,4 +1,4 @@
-"""Serves the page, and its figures as server-sent events."""
+"""Serves the page, and its data as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -43,36 +43,36 @@ _HEADERS = {
 _OURSELVES = {"localhost", "127.0.0.1", "[::1]"}
 
 SILENCE = 15.0
-"""Seconds without a change after which the stream sends a sign of life and checks the viewer's
+"""Seconds without a change after which the stream sends a keep-alive event and checks the viewer's
 rights again."""
 PATIENCE = 10.0
-"""Seconds in which a viewer must read what is sent; after that the stream is closed."""
+"""Seconds in which a viewer must receive an event; otherwise the stream is closed."""
 EVENTS_SHOWN = 100
-"""Events of one job that are sent, the latest ones."""
+"""Number of Events of one job that are sent; the latest are chosen."""
 MOST_VIEWERS = 200
-"""Streams at a time."""
+"""Number of concurrent streams."""
 
 
 @asynccontextmanager
 async def serve_console(
     api: ApiClient, access: ViewerAccess, *, host: str, port: int
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve the page while the block runs; yields where.
+    """Serve the page while the block runs; yield its host and port.
 
     Parameters
     ----------
     api
-        How the cluster is read; the caller closes it.
+        Client of the cluster; the caller closes it.
     access
-        Decides what is shown to whom. Where viewers need no token, the page is served under the
-        names of this machine alone, and `host` must be a loopback address.
+        Determines what each viewer may see. If viewers need no token, the server answers only
+        requests to names of this machine, and `host` must be a loopback address.
 
     Raises
     ------
     KubernetesError
         The cluster cannot be read.
     OSError
-        The port is taken.
+        The port is in use.
     """
     kube = Kube(api)
     feed, history = Feed(kube), History()
@@ -93,7 +93,7 @@ async def serve_console(
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
-        # A part that fails unforeseen ends the block: a page that stands still deceives.
+        # An unexpected error in a task ends the block: otherwise the page would show old data.
         async with asyncio.TaskGroup() as tasks:
             work = [tasks.create_task(feed.run()), tasks.create_task(console.remember())]
             yield runner.addresses[0][:2]
@@ -104,7 +104,7 @@ async def serve_console(
 
 
 class _Console:
-    """Sends each viewer what it may see, and then what has changed of it."""
+    """Sends each viewer its visible state, and then the changes."""
 
     def __init__(self, kube: Kube, feed: Feed, history: History, access: ViewerAccess) -> None:
         self._kube = kube
@@ -117,18 +117,18 @@ class _Console:
         self._log = structlog.get_logger().bind(part="console")
 
     async def remember(self) -> None:
-        """Sample for ever."""
+        """Add samples to the history until cancelled."""
         while True:
             self._points = self._history.sample(self._feed.page, datetime.now(UTC))
             self._sampled += 1
             await asyncio.sleep(PERIOD)
 
     async def end(self, _: web.Application) -> None:
-        """Let all streams end in order."""
+        """End all streams."""
         self._feed.close()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Answer with an endless stream."""
+        """Respond with a stream of events."""
         authorization = request.headers.get("Authorization", "")
         with _refusals():
             version, page = await self._visible(authorization)
@@ -152,7 +152,7 @@ class _Console:
         return response
 
     async def ended(self, request: web.Request) -> web.Response:
-        """Answer with a page of the jobs that finished or failed in a partition."""
+        """Respond with a page of the jobs that finished or failed in a partition."""
         query = request.query
         partition, outcome = query.get("partition", ""), query.get("outcome", "")
         offset = query.get("offset", "0")
@@ -174,7 +174,7 @@ class _Console:
         return _json(page)
 
     async def job(self, request: web.Request) -> web.Response:
-        """Answer with everything about one job."""
+        """Respond with all data of one job."""
         namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
         authorization = request.headers.get("Authorization", "")
         with _refusals():
@@ -182,7 +182,7 @@ class _Console:
             jobs = self._feed.state.jobs.values()
             key = f"{namespace}/{name}"
             found = next((job for job in jobs if job.key == key), None)
-            # Whether a job exists is not for those who may not see it.
+            # The answer must not reveal whether a job exists that the viewer may not see.
             if found is None or not (sees is None or sees(namespace)):
                 raise web.HTTPNotFound(text="it does not exist, or you may not see it")
             events, problem = await self._events(authorization, found)
@@ -200,15 +200,15 @@ class _Console:
             found, _ = await self._kube.list(EVENTS, namespace=namespace, field_selector=uid)
         except KubernetesError as error:
             return [], f"The console cannot read Events: {error.message}."
-        # Times have whole seconds. The names of our Events, by which they are listed, are in the
-        # order in which they were written.
+        # Times have a resolution of one second. Events are listed by name, and the names of
+        # Partita's Events are in the order in which the Events were written. The sort is stable.
         rows = sorted(map(event_row, found), key=lambda row: str(row["time"]))
         return rows[::-1][:EVENTS_SHOWN], ""
 
     async def _stream(
         self, response: web.StreamResponse, authorization: str, version: int, page: PageState
     ) -> None:
-        # Nothing is queued: a slow viewer gets the difference to what was sent last.
+        # Nothing is queued: a slow viewer gets the difference from the last state that was sent.
         sampled, known = self._sampled, self._known(page)
         history = {name: p for name, p in self._history.all().items() if name in known}
         await _send(response, "state", {"reset": True, **changes({}, page)})
@@ -230,7 +230,7 @@ class _Console:
                 await _send(response, "points", points)
 
     async def _visible(self, authorization: str) -> tuple[int, PageState]:
-        """Return the newest version's number, and what this viewer may see of it."""
+        """Return the number of the newest version, and the part that this viewer may see."""
         version, page = self._feed.version, self._feed.page
         sees = await self._access.sees(authorization, namespaces_of(page))
         return version, page if sees is None else visible_state(page, sees)
@@ -242,7 +242,7 @@ class _Console:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn a viewer's missing rights into an answer that names them."""
+    """Convert errors of access and of the API server into HTTP errors with the cause."""
     try:
         yield
     except SignInError:
@@ -271,7 +271,10 @@ async def _send(response: web.StreamResponse, event: str, data: dict[str, Any]) 
 async def _only_this_machine(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Refuse a name that is not ours: a site could have its own name lead here (DNS rebinding)."""
+    """Refuse requests to other host names, because of DNS rebinding.
+
+    A web site could let its own name resolve to this machine.
+    """
     name, _, port = request.host.rpartition(":")
     if (name if port.isdigit() and name else request.host).lower() not in _OURSELVES:
         raise web.HTTPMisdirectedRequest(text="open it as http://localhost or http://127.0.0.1")

@@ -67,7 +67,7 @@ async def watch_crds(kube: Kube) -> NoReturn:
     Raises
     ------
     DefinitionError
-        A CRD was deleted or replaced by an older one: nothing can be decided or recorded.
+        If a CRD was deleted or replaced by an older one: nothing can be decided or recorded.
     """
     while True:
         await asyncio.sleep(CHECK_SECONDS)
@@ -77,7 +77,7 @@ async def watch_crds(kube: Kube) -> NoReturn:
 
 
 async def missing_crd_error(kube: Kube) -> DefinitionError:
-    """Return what is wrong with the CRDs after the API server answered 404 for a kind."""
+    """Return an error about the CRDs after the API server answered 404 for a kind."""
     why = await _problem_or_error(kube)
     return DefinitionError(why or "a CRD was not served for a moment")
 

@@ -1,4 +1,4 @@
-"""The image that the operator runs from."""
+"""The container image of the operator."""
 
 from typing import Final
 
@@ -13,9 +13,9 @@ _DEFAULT: Final = "partita:latest"
 
 
 async def own_image(kube: Kube, namespace: str, pod: str) -> str:
-    """Return the image of the operator's Pod, which the server Pods run, too.
+    """Return the image of the operator's Pod, which the server Pods use too.
 
-    An overlay names the image once, and a rollback changes both.
+    So an overlay sets the image once, and a rollback changes both.
     """
     if pod:
         try:

@@ -1,7 +1,7 @@
-"""The loop: reconciles the jobs that changed, and starts the cycles of their partitions.
+"""The loop: reconciles changed jobs, and starts the cycles of their partitions.
 
-informer -> work queue -> reconcile -> decide -> commit. The statuses of jobs are written beside
-that, so that no job waits for them.
+informer -> work queue -> reconcile -> decide -> commit. The statuses of jobs are written
+concurrently, so that no job waits for them.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from partita.work_queue import utc_now, wait_for_keys
 __all__ = ["Loop"]
 
 DEBOUNCE = 0.01
-"""Seconds in which changes that come together are taken together."""
+"""Seconds in which changes are collected before they are processed together."""
 TURN_SECONDS = 0.02
-"""Most seconds for which jobs are reconciled without a break. In the break cycles go on, the Lease
-is renewed, and connections are kept."""
+"""Maximum seconds for which jobs are reconciled without yielding to the event loop, in which cycles
+run, the Lease is renewed, and connections are kept alive."""
 RETRY_AFTER = 2.0
-"""Seconds before a job is reconciled again after a write for it failed."""
+"""Seconds until a job is reconciled again after an error."""
 
 
 class Loop:
-    """Drives all jobs from submission to their end.
+    """Processes all jobs from submission to their end.
 
     Parameters
     ----------
     state
-        What the informer maintains.
+        The state that the informer maintains.
     on_decision
-        Called with the result of each cycle in which a policy was asked.
+        Called with the result of each cycle in which a policy was called.
     on_status
         Called with each job as it was before its status was written, and with that status.
     now
@@ -87,7 +87,7 @@ class Loop:
         return self._cycles.runner(partition)
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Process changes until cancelled."""
         queues = self._state.queues
         async with self._tasks:
             self._tasks.create_task(self._statuses.run())
@@ -109,9 +109,9 @@ class Loop:
                 await asyncio.sleep(DEBOUNCE)
 
     async def started(self) -> None:
-        """Wait until a decision about all that was listed at the start is made and committed.
+        """Wait until a decision about all initially listed objects is made and committed.
 
-        Nothing can be decided about waiting jobs before a first GPU is ready.
+        No decision about waiting jobs is possible before a first GPU is ready.
         """
         await self._started.wait()
         await self._cycles.finish()
@@ -123,19 +123,19 @@ class Loop:
         )
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
-        """Return the jobs of partitions whose largest GPU has changed: other jobs may fit now."""
+        """Return the jobs of partitions whose largest GPU has changed, as others may fit now."""
         resized = {name for name in partitions if self.jobs.refresh_largest(name)}
         return {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
 
     async def _reconcile(self, uids: set[str]) -> None:
-        """Reconcile jobs, with a break now and then."""
+        """Reconcile jobs, and yield to the event loop regularly."""
         loop = asyncio.get_running_loop()
         now, began = self._now(), loop.time()
         for uid in uids - self._queue.processing:
             try:
                 if uid not in self._queue.processing:
                     self._reconcile_job(uid, now)
-            except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+            except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, RETRY_AFTER)
             if loop.time() - began >= TURN_SECONDS:
@@ -158,7 +158,7 @@ class Loop:
                 self._spawn(self._delete_pod(pod, 0 if plan.delete_now else plan.grace))
         if (attempt := plan.create_pod or plan.find_pod) is not None:
             if plan.create_pod is not None and plan.reason:
-                self._statuses.update(uid)  # it is being processed from now on, perhaps for long
+                self._statuses.update(uid)  # its status is not updated while it is processed
             self._queue.start(uid)
             self._spawn(self._committer.start(uid, attempt))
         if plan.expire:
@@ -187,8 +187,8 @@ class Loop:
         self._tasks.create_task(self._guarded(work))
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Keep a fault of ours with one job from ending all others."""
+        """Log an exception, so that a bug that affects one job does not stop the others."""
         try:
             await work
-        except Exception:  # noqa: BLE001 - as its docstring says
+        except Exception:  # noqa: BLE001 - see the docstring
             self._log.exception("work failed")

@@ -1,4 +1,4 @@
-"""The operator process: lease, first list, watches, loop."""
+"""The operator process: acquires the Lease, lists all objects, then starts watches and loop."""
 
 import asyncio
 import os
@@ -53,7 +53,8 @@ T = TypeVar("T")
 OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
 
 WATCH_WITHIN = 5.0
-"""Most seconds for which what is there at the start goes before all that changes."""
+"""Maximum seconds for which the initially listed jobs are processed before watches of jobs and Pods
+start."""
 
 
 async def run_operator(
@@ -67,18 +68,18 @@ async def run_operator(
     Parameters
     ----------
     kubeconfig
-        Path of a kubeconfig; None takes the Pod's service account, or the usual file.
+        Path of a kubeconfig; None uses the Pod's service account, or the default file.
     on_status
         Called with each job as it was before its status was written, and with that status.
     now
-        The clock by which jobs are processed.
+        The clock for the processing of jobs.
 
     Raises
     ------
     LeaseLostError
-        Another operator leads now: the process must end.
+        If another operator has become the leader: the process must end.
     DefinitionError
-        A CRD is gone: the next process waits for it, and is not ready until then.
+        If a CRD is missing: the next process waits for it, and is not ready until then.
     """
     log = structlog.get_logger().bind(part="operator")
     stop = _stop_on_signals()
@@ -193,8 +194,8 @@ async def _lead(
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
 
     async def watch_late() -> None:
-        # kopf begins by reading and telling of everything once more. Of thousands that takes
-        # seconds, for which neither the first of them nor news of the GPUs is to wait.
+        # kopf first lists all objects again and calls the handlers for each. With thousands of
+        # jobs that takes seconds, which must not delay the first jobs or changes of GPUs.
         if not await _stopped_before(_started(loop), stop):
             await _watch(kube, late, resync, access, stop)
 
@@ -236,7 +237,7 @@ async def _watch(
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
 ) -> None:
-    """Follow all changes with kopf, until the operator is stopped."""
+    """Watch kinds with kopf until the operator is stopped."""
 
     def listed(path: str) -> None:
         for kind in feeds:
@@ -246,8 +247,8 @@ async def _watch(
     registry = kopf.OperatorRegistry()
     register(registry, feeds)
     log_in(registry, access, listed)
-    # Not kopf.operator(): at its end it waits for, and then cancels, every task of the loop
-    # that is younger than itself, whoever made it.
+    # Not kopf.operator(): at its end it waits for, and then cancels, every task of the event loop
+    # that was created after it, including those of other components.
     tasks = await kopf.spawn_tasks(
         registry=registry,
         settings=_kopf_settings(),
@@ -280,7 +281,7 @@ def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
 
 
 async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> str:
-    """Fill the state before anything is decided; return the image of the server Pods."""
+    """List all objects into the state; return the image of the server Pods."""
     own = partial(own_image, kube, settings.namespace, settings.identity)
     image = settings.image or await _had(own)
     for kind, apply in feeds(state).items():
@@ -291,7 +292,7 @@ async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> s
 
 
 async def _had(read: Callable[[], Awaitable[T]]) -> T:
-    """Read until the API server can be had: an operator that ended would be started ever later."""
+    """Retry a read until the API server is available, which avoids a growing restart backoff."""
     while True:
         try:
             return await read()
@@ -302,18 +303,18 @@ async def _had(read: Callable[[], Awaitable[T]]) -> T:
 
 def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # events are ours to write
+    settings.posting.enabled = False  # Partita writes its own Events
     settings.peering.standalone = True
     settings.persistence.diffbase_storage = NoDiffs()
     settings.persistence.progress_storage = NoProgress()
-    # kopf removes its own finalizer from any object that has it, whoever wrote it there, with
-    # requests that the operator has no right to make. No object can have this one.
+    # kopf removes its own finalizer from any object that has it, by requests for which the operator
+    # has no permission. No object can have a finalizer of this name.
     settings.persistence.finalizer = "no finalizer"
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
-    settings.watching.chunk_size = PAGE  # a list of thousands read at once holds up the loop
+    settings.watching.chunk_size = PAGE  # one page with thousands would block the loop
     settings.scanning.disabled = True
     settings.queueing.idle_timeout = 0.5  # a task and a queue for each changed object
     return settings
@@ -327,7 +328,7 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
-    """Do some work; return whether the operator was stopped before it was done."""
+    """Await some work; return whether the operator was stopped before the work was done."""
     task = asyncio.ensure_future(work)
     stopped = asyncio.ensure_future(stop.wait())
     done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""The cycles of partitions: each decides which jobs start, and has that committed.
+"""The cycles of partitions: each decides which jobs start, and commits the decision.
 
-A partition's cycles run one after another in a task of their own, and all writes to its ledgers are
-made there. So a policy that hangs delays only its own partition, and no two of our own writes
-compete for one GPU.
+The cycles of one partition run sequentially in their own task, which makes all writes to the
+partition's ledgers. So a policy that hangs delays only its own partition, and the operator never
+makes two concurrent writes to one GPU.
 """
 
 import asyncio
@@ -29,23 +29,23 @@ from partita.reconcile.reasons import Reason, stalled
 __all__ = ["Cycles"]
 
 ASK_AGAIN = 1.0
-"""Seconds until a policy is asked again that started nothing though something would fit."""
+"""Seconds until the next cycle if the policy lets a job wait that would fit."""
 CYCLE_REST = 0.5
-"""Most seconds between two cycles of a partition; else as long as the first took."""
+"""Maximum seconds between two cycles of a partition; otherwise the duration of the first one."""
 PREEMPT_AGAIN = 2.0
-"""Seconds after a Pod could not be tried until its partition decides anew."""
+"""Seconds until the next cycle after a preemption was not carried out."""
 FAILED_CYCLE_PAUSE = 1.0
-"""Seconds after a cycle that broke by a fault of our own, so that it does not spin."""
+"""Seconds of pause after a cycle that raised an exception."""
 
 
 @dataclass(slots=True)
 class _Partition:
-    """What is kept of one partition."""
+    """State of one partition between its cycles."""
 
     memory: PartitionState
     task: asyncio.Task[None] | None = None
     changed: bool = False
-    """Something has changed since its cycle began."""
+    """Whether another cycle was requested since the current one began."""
     shadows: asyncio.Task[None] | None = None
 
 
@@ -55,9 +55,9 @@ class Cycles:
     Parameters
     ----------
     tasks
-        Where they run.
+        The task group in which the cycles run.
     on_decision
-        Called with the result of each cycle in which a policy was asked.
+        Called with the result of each cycle in which a policy was called.
     now
         The clock.
     """
@@ -90,7 +90,7 @@ class Cycles:
         return kept.memory.runner if kept else None
 
     def start(self, name: str) -> None:
-        """Start a cycle of a partition; while one runs, the next one follows it."""
+        """Start a cycle of a partition, or request another one if a cycle is running."""
         partition = self._state.partitions.get(name)
         kept = self._partitions.get(name)
         if kept is None:
@@ -105,7 +105,7 @@ class Cycles:
         kept.task = self._tasks.create_task(self._run(name, kept))
 
     async def finish(self) -> None:
-        """Wait until the cycles that run now have finished."""
+        """Wait until the running cycles have finished."""
         running = [kept.task for kept in self._partitions.values() if kept.task is not None]
         if running:
             await asyncio.wait(running)
@@ -117,12 +117,12 @@ class Cycles:
             began = loop.time()
             try:
                 await self._cycle(name, kept)
-            except Exception:  # noqa: BLE001 - a fault of ours; the next change tries again
+            except Exception:  # noqa: BLE001 - a bug; the cycle is repeated
                 self._log.exception("cycle failed", partition=name)
                 await asyncio.sleep(FAILED_CYCLE_PAUSE)
                 self._queue.add(name)
             self._state.queues.allocations_changed(name)
-            # The slower the API server answers, the more allocations go into one write.
+            # The slower the API server responds, the more allocations are put into one write.
             await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
             if not kept.changed:
                 self._forget_if_gone(name)
@@ -179,16 +179,16 @@ class Cycles:
             await self._committer.commit(None, result, changes)
 
     async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
-        """End jobs for another one, once the API server has accepted the other one's Pod."""
+        """Preempt jobs for another job, if the API server would accept the other job's Pod."""
         job, gpus = preemption.job, preemption.gpus
         try:
             allowed = await self._committer.may_preempt(job, gpus)
-        except Exception:  # noqa: BLE001 - a fault of ours with one job; the others go on
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("preemption failed", job=job.name)
             allowed = False
         still_nominated = (
             kept.memory.nominated.get(job.id) == gpus
-        )  # else it is placed, or has gone
+        )  # otherwise it was placed or deleted
         if not (allowed and still_nominated):
             if still_nominated:
                 del kept.memory.nominated[job.id]
@@ -208,7 +208,7 @@ class Cycles:
                 )
 
     def _explain(self, result: CycleResult, generation: int) -> None:
-        """Note why each job waits. One that can never start has no position in the queue."""
+        """Record why each job waits. A job that can never start has no position in the queue."""
         now = self._now()
         placed = {job.id for job, _ in result.placed}
         waiting = {job.id: job for job in result.order if job.id not in placed}

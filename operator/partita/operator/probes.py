@@ -12,7 +12,7 @@ class Readiness:
     """Whether this process can do the operator's work, now or once it holds the Lease.
 
     A process that waits for the Lease is ready. Otherwise a rollout could not wait for the new Pod
-    before it ends the Pod that leads.
+    before it ends the leader's Pod.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Readiness:
         """Why it is not ready; empty once it is ready."""
 
     def set_not_ready(self, why: str) -> None:
-        """Become not ready, for a reason that a person can act on."""
+        """Become not ready, with a reason that a user can act on."""
         self.why_not = why
 
     def set_ready(self) -> None:

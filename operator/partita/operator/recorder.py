@@ -22,13 +22,13 @@ from partita_policies.types import Snapshot
 __all__ = ["Recorder", "recording"]
 
 WAITING = 64
-"""Most decisions that wait to be written."""
+"""Maximum number of decisions that wait to be written."""
 REST = 9.0
 """Seconds of pause for each second of writing: the thread uses at most a tenth of a core."""
 RETRY_AFTER = 30.0
 """Seconds until the next attempt after a write failed."""
 AGAIN_AFTER = 60.0
-"""Seconds until a decision that equals the one before is written again."""
+"""Seconds until a decision that equals the previous one is written again."""
 CLOSING = 2.0
 """Seconds for which shutdown waits for decisions that are not written yet."""
 

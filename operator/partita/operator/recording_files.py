@@ -14,13 +14,13 @@ __all__ = ["RecordingFiles"]
 PARTS = 64
 """A file is rotated at this fraction of the limit, so that pruning removes little at once."""
 LARGEST_FILE = 16 << 20
-"""Most bytes of an uncompressed file."""
+"""Maximum bytes of an uncompressed file."""
 MOST_OPEN = 16
-"""Most files open at the same time, one per partition: a quarter of the limit together."""
+"""Maximum number of open files, one per partition: together a quarter of the limit."""
 MOST_FILES = 512
-"""Most files kept, whatever their size."""
+"""Maximum number of files, independent of their size."""
 _NAME_LENGTH = 200
-"""Most characters of a partition's name in a file name: most file systems allow 255."""
+"""Maximum characters of a partition's name in a file name: most file systems allow 255."""
 
 
 class RecordingFiles:
@@ -33,7 +33,7 @@ class RecordingFiles:
     Parameters
     ----------
     limit
-        Bytes of all files. A line is written whole before it counts.
+        Maximum bytes of all files. A line is written completely before it counts.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RecordingFiles:
         while len(self._open) >= MOST_OPEN:
             self._rotate(next(iter(self._open)))
         self._prune()
-        # Two operators may share a folder: no file is ever opened twice.
+        # Two operators may share a folder: a file is never opened twice.
         path = self.folder / f"{self._stamp()}_{partition[:_NAME_LENGTH]}.jsonl"
         return path, path.open("xb")
 
@@ -103,7 +103,7 @@ class RecordingFiles:
                 hidden.unlink()
 
     def _prune(self) -> None:
-        """Remove the oldest files until limit and number hold."""
+        """Remove the oldest files until size and number are within their limits."""
         opened = {path for path, _ in self._open.values()}
         sizes: dict[str, list[tuple[Path, int]]] = {}
         for path in sorted(self.folder.glob("*_*.jsonl*")):
@@ -112,7 +112,7 @@ class RecordingFiles:
                 continue
             with suppress(FileNotFoundError):
                 if packed.exists():
-                    path.unlink()  # the process ended before it removed it
+                    path.unlink()  # the process ended before this step
                     continue
                 partition = path.name.partition("_")[2].partition(".jsonl")[0]
                 sizes.setdefault(partition, []).append((path, path.stat().st_size))

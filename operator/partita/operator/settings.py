@@ -19,8 +19,8 @@ class OperatorSettings:
     identity: str = ""
     """Holder identity in the Lease; a container that restarts in the same Pod keeps it."""
     lease_duration: float = 12.0
-    """Seconds after which another operator may take over if this one does not renew. With the time
-    to detect that and to start, jobs are scheduled again after 15 s."""
+    """Seconds after which another operator may take over if this one does not renew the Lease. With
+    the time to detect that and to start, jobs are scheduled again after 15 s."""
     image: str = ""
     """Image of the server Pods; the operator's own if empty."""
     service_account: str = "partita-agent"
@@ -32,4 +32,4 @@ class OperatorSettings:
     record: Path | None = None
     """Folder in which decisions are recorded for `partita replay`; None records nothing."""
     record_limit: int = 256 << 20
-    """Bytes of all recordings in that folder."""
+    """Maximum bytes of all recordings in that folder."""

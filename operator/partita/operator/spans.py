@@ -1,4 +1,4 @@
-"""The trace of a finished job as a tree of spans, computed from its status alone. Pure."""
+"""The trace of a finished job as a tree of spans, computed only from its status. No I/O."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobSt
 __all__ = ["Span", "job_span"]
 
 _NO_FAILURE = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED}
-"""Outcomes of an attempt that are no failure."""
+"""Outcomes of an attempt that are not failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Span:
     end: datetime
     attributes: Mapping[str, str | int] = field(default_factory=dict)
     failure: str = ""
-    """How it failed; empty if it did not."""
+    """How the step failed; empty if it did not."""
     children: tuple["Span", ...] = ()
 
 

@@ -1,8 +1,8 @@
-"""Ends tasks for sure.
+"""Ends tasks reliably.
 
-kopf's tasks look after each other: a watch that was cancelled waits for its workers, and for the
-task that counts them. `asyncio.run` cancels once what is left at the end, the counting task too;
-the watch then waits for ever. And `asyncio.wait_for` of Python 3.11 can swallow a cancellation.
+kopf's tasks depend on each other: a cancelled watch waits for its workers, and for the task that
+counts them. `asyncio.run` cancels all remaining tasks once, including the counting task, so the
+watch then waits for ever. And `asyncio.wait_for` of Python 3.11 can suppress a cancellation.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Any
 __all__ = ["alone", "end"]
 
 CANCEL_AGAIN = 1.0
-"""Seconds for which a task may take to end before it is cancelled again."""
+"""Seconds until a task that has not ended is cancelled again."""
 
 
 async def end(find: Callable[[], Iterable[asyncio.Task[Any]]]) -> None:
-    """Cancel tasks again and again, until none that is found is left."""
+    """Cancel the tasks that `find` returns repeatedly, until all are done."""
     while left := {task for task in find() if not task.done()}:
         for task in left:
             task.cancel()
@@ -24,7 +24,7 @@ async def end(find: Callable[[], Iterable[asyncio.Task[Any]]]) -> None:
 
 
 async def alone(work: Coroutine[Any, Any, None]) -> None:
-    """Do some work that has the event loop to itself; end what it leaves there."""
+    """Run some work as the only user of the event loop; end the tasks that it leaves there."""
     this = asyncio.current_task()
     try:
         await work

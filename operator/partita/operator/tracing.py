@@ -60,7 +60,7 @@ def _nanoseconds(time: datetime) -> int:
 
 @contextmanager
 def tracing() -> Iterator[JobTraces]:
-    """Send traces while the block runs; OpenTelemetry's own variables name the collector.
+    """Send traces while the block runs; OpenTelemetry's environment variables set the collector.
 
     A thread of the SDK sends them. Spans that the collector does not accept in time are dropped.
     """
@@ -71,7 +71,7 @@ def tracing() -> Iterator[JobTraces]:
     try:
         yield JobTraces(provider.get_tracer("partita", __version__))
     finally:
-        # The SDK waits up to half a minute for a collector that does not answer.
+        # The SDK waits up to 30 s for a collector that does not answer.
         last = threading.Thread(target=provider.shutdown, name="trace-shutdown", daemon=True)
         last.start()
         last.join(CLOSING)

@@ -1,4 +1,4 @@
-"""Reports objects that cannot be read: in the log, by an Event, and in a condition."""
+"""Reports objects that cannot be read: in the log, by an Event and in a condition."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,1 +1,1 @@
-"""What the operator tells Prometheus: definitions, what is counted, and the page of a scrape."""
+"""The operator's Prometheus metrics: definitions, counters and the page of a scrape."""

@@ -1,4 +1,4 @@
-"""What the state says at this moment, as figures. Pure."""
+"""Metric samples computed from the current state. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,18 +21,18 @@ from partita.reconcile.reasons import Reason, stalled
 __all__ = ["Sample", "gpu_samples", "partition_samples", "policy_samples", "write_samples"]
 
 _OTHER = "Other"
-"""A reason that is none of ours: somebody else wrote the status."""
+"""Replaces an unknown reason: another program wrote the status."""
 _REASONS = {
     **{r.value: stalled(r) for r in Reason if r not in {Reason.SUSPENDED, Reason.OUT_OF_MEMORY}},
     _OTHER: False,
 }
-"""Why jobs wait, and whether only a change of YAML helps."""
+"""Reasons why jobs wait, and whether only a change of YAML helps."""
 _MPS_STATES = get_args(MPSStatus.model_fields["state"].annotation)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of one figure."""
+    """One value of one metric."""
 
     metric: Metric
     value: float
@@ -40,14 +40,14 @@ class Sample:
 
 
 def write_samples(writes: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
-    """Yield the writes to the API, as the client counts them."""
+    """Yield the numbers of API writes, counted by the client."""
     for (how, resource), count in writes.items():
         verb, _, subresource = how.partition("/")
         yield Sample(d.API_WRITES, count, (verb, resource, subresource))
 
 
 def partition_samples(state: State) -> Iterator[Sample]:
-    """Yield how the partitions' jobs stand."""
+    """Yield the numbers of jobs of each partition, and of unreadable objects."""
     for name, partition in state.partitions.items():
         yield Sample(d.WANTED, partition.spec.gpus, (name,))
         yield from _jobs(name, state)
@@ -90,7 +90,7 @@ def _waits_since(job: SharedGPUJob) -> datetime | None:
 
 
 def policy_samples(partition: str, runner: PolicyRunner) -> Iterator[Sample]:
-    """Yield how a partition's policies do."""
+    """Yield the counters and the health of a partition's policies."""
     charge = (partition, runner.spec.name)
     yield Sample(d.DECISIONS, runner.cycles, charge)
     yield Sample(d.FALLBACKS, runner.fallbacks, charge)
@@ -103,7 +103,7 @@ def policy_samples(partition: str, runner: PolicyRunner) -> Iterator[Sample]:
 
 
 def gpu_samples(state: State) -> Iterator[Sample]:
-    """Yield the state of the GPUs, and what is allocated and used on them."""
+    """Yield the state, the allocations and the use of the GPUs."""
     for server in state.servers.values():
         yield from _gpu(server, state.partitions.get(server.spec.partition), state)
 

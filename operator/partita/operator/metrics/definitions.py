@@ -1,7 +1,7 @@
 """Every metric that the operator exports: its name, its meaning and its labels.
 
 Names follow https://prometheus.io/docs/practices/naming/: base units, the unit in the name,
-`_total` for counters. Label sets are bounded: partitions, GPUs and the values of our own
+`_total` for counters. Label sets are bounded: partitions, GPUs and the values of Partita's
 enumerations, but no job, Pod or namespace. `docs/metrics.md` is generated from this module.
 """
 

@@ -32,21 +32,21 @@ __all__ = ["Metrics"]
 
 
 class Metrics(Collector):
-    """The operator's figures, read from its state when they are asked for.
+    """The operator's metrics, read from its state on each scrape.
 
-    A process that does not lead says so and no more: what it knows of queues and GPUs is nothing,
-    or old.
+    A process that is not the leader exports only this fact, because its data about queues and GPUs
+    is missing or outdated.
 
     Parameters
     ----------
     state
-        What the watches feed.
+        The state that the watches update.
     leads
-        Tells whether the lease is held.
+        Returns whether the Lease is held.
     writes
-        Writes to the API by verb and resource, as the client counts them.
+        Numbers of API writes by verb and resource, counted by the client.
     unrecorded
-        Returns how many decisions could not be recorded, None where none are to be.
+        Returns the number of decisions that could not be recorded; None if recording is off.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def lead(self, runner: Callable[[str], PolicyRunner | None]) -> None:
-        """Tell everything from now on: the state is complete.
+        """Export all metrics from now on, because the state is complete.
 
         Parameters
         ----------
@@ -78,17 +78,17 @@ class Metrics(Collector):
         self._runner = runner
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Return the page and its content type, as the header `Accept` wants it."""
+        """Return the page and its content type, in the format that the `Accept` header requests."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
     def describe(self) -> Iterable[Family]:
-        """Promise nothing: who else is in the registry has names of his own."""
+        """Return no metrics: names in the registry do not collide."""
         return ()
 
     @override
     def collect(self) -> Iterator[Family]:
-        """Yield every figure, those of the same name together."""
+        """Yield every metric, with all samples of the same name together."""
         families: dict[Metric, CounterMetricFamily | GaugeMetricFamily] = {}
         for sample in self._samples():
             metric = sample.metric

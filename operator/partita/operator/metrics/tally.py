@@ -1,4 +1,4 @@
-"""Counts what happens and leaves no trace in the state: decisions, and steps of attempts."""
+"""Counts events that the state does not contain: decisions, and steps of attempts."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -20,16 +20,16 @@ _WORDS: dict[Metric, tuple[Labels, ...]] = {
     d.ATTEMPTS: tuple((outcome.value,) for outcome in Outcome),
     d.RESIZES: ((),),
 }
-"""What is counted, and by what beside the partition."""
+"""The counters, with the values of their labels besides the partition."""
 
 
 class Distribution:
-    """How many values were how large."""
+    """A histogram of values."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """By bucket, not summed up; the last one is of what is above all bounds."""
+        """Counts by bucket, not cumulative. The last one counts values above all bounds."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
@@ -39,9 +39,10 @@ class Distribution:
 
 
 class Tally:
-    """What happened since the process began to lead.
+    """Counts since the process became the leader.
 
-    What is already in a status when it is first seen is not counted: whoever wrote it counted it.
+    Steps that are already in a status when it is first read are not counted: the operator that
+    wrote the status has counted them.
     """
 
     def __init__(self) -> None:
@@ -64,12 +65,12 @@ class Tally:
             self._observe(d.DECISION_TIME, labels, result.answer.seconds)
 
     def written(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
-        """Count what is new in a job's status, now that it is written.
+        """Count the new steps in a job's status, after it was written.
 
         Parameters
         ----------
         job
-            With the status that it had.
+            The job with its previous status.
         """
         partition, old = job.spec.partition, job.status
         known = {attempt.number: attempt for attempt in old.attempts}
@@ -85,9 +86,9 @@ class Tally:
             self.counts[d.FINISHED][partition, status.phase.value] += 1
 
     def counted(self, partition: str) -> Iterator[tuple[Metric, Labels, int]]:
-        """Yield every count of a partition, those of what never happened too.
+        """Yield every count of a partition, including zeros.
 
-        A counter that is not there before its first event hides that event from `increase()`.
+        If a counter is missing before its first event, `increase()` does not count that event.
         """
         for metric, words in _WORDS.items():
             for word in words:
@@ -95,7 +96,7 @@ class Tally:
                 yield metric, labels, self.counts[metric][labels]
 
     def keep_only(self, partitions: Collection[str]) -> None:
-        """Forget partitions that are gone."""
+        """Remove the counts of deleted partitions."""
         every: tuple[MutableMapping[Labels, Any], ...]
         every = (*self.counts.values(), *self.distributions.values())
         for series in every:
@@ -117,7 +118,7 @@ class Tally:
         self, metric: Metric, partition: str, since: datetime | None, until: datetime | None
     ) -> None:
         if since is not None and until is not None:
-            # Times are kept to the second in places: an end may seem to be before its beginning.
+            # Some times have a resolution of one second, so an end may appear before its start.
             self._observe(metric, (partition,), max(0.0, (until - since).total_seconds()))
 
     def _observe(self, metric: Metric, labels: Labels, value: float) -> None:

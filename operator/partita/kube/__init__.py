@@ -1,1 +1,1 @@
-"""The only client of the Kubernetes API: every read that is no watch, and every write."""
+"""The client of the Kubernetes API, for all requests except those of kopf."""

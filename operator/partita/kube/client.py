@@ -1,7 +1,7 @@
 """The client of the Kubernetes API: JSON requests with retries and a count of writes.
 
 It uses the configuration and the REST client of `kubernetes.aio`, but not its generated model
-classes: they take milliseconds an object, and our own models parse JSON directly.
+classes. These take milliseconds per object, while Partita's models parse JSON directly.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ __all__ = [
 Json = dict[str, Any]
 
 PAGE = 500
-"""Objects in a page of a list, as kubectl requests."""
+"""Number of objects in a page of a list, as in kubectl."""
 _ATTEMPTS = 6
-"""Tries of one request; with the delays below the last is made after about 6 s."""
+"""Attempts of one request. With the delays below the last is made after about 6 s."""
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 5.0
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
-"""Longer than an admission webhook may take (30 s at most, `timeoutSeconds`), so that the API
-server says which one did not answer."""
+"""Longer than the maximum duration of an admission webhook (30 s, `timeoutSeconds`), so that the
+API server reports which webhook did not respond."""
 
 _ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -74,11 +74,11 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """`group/version`, or the version alone for the core group."""
+        """`group/version`, or only the version for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """URL path of the collection, or of one object."""
+        """Return the URL path of the collection or of one object."""
         parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
         if namespace:
             parts.append(f"namespaces/{quote(namespace)}")
@@ -117,23 +117,24 @@ class Kube:
     """A client of one API server.
 
     Requests that fail because of overload, timeouts or broken connections are repeated a limited
-    number of times with increasing delays. All of ours may be repeated: names are fixed, patches
-    are absolute, and a repeated write with a precondition at worst reports a conflict.
+    number of times with increasing delays. All requests of Partita can be repeated: names are
+    fixed, patches are absolute, and a repeated write with a precondition at worst reports a
+    conflict.
 
     Parameters
     ----------
     api
         The configured client; the caller closes it.
     may_write
-        Called before each write and again when its body is sent (`kube.fence`). If it returns
-        False, nothing is written. The fence of the Lease.
+        The fence of the Lease. It is called before each write and again when its body is sent
+        (`kube.fence`). If it returns False, nothing is written.
     """
 
     def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = _always) -> None:
         self.api = api
         self._may_write = may_write
         self.writes: Counter[tuple[str, str]] = Counter()
-        """Writes made, by verb and plural."""
+        """Number of writes, by verb and plural."""
         self._log = structlog.get_logger().bind(part="kube")
 
     async def list(
@@ -153,7 +154,7 @@ class Kube:
         Raises
         ------
         KubernetesError
-            A page failed: a part of a list is never returned as the whole.
+            If a page fails. An incomplete list is never returned.
         """
         items: list[Json] = []
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -188,7 +189,7 @@ class Kube:
         Raises
         ------
         NotFoundError
-            It does not exist.
+            If the object does not exist.
         """
         return await self._request("GET", kind.path(name, namespace))
 
@@ -200,14 +201,14 @@ class Kube:
         Parameters
         ----------
         follow
-            Go on until the container ends.
+            Continue until the container ends.
         tail
             Number of earlier lines; None for all.
 
         Raises
         ------
         KubernetesError
-            The log does not exist (yet), or may not be read.
+            If the log does not exist (yet), or reading it is not permitted.
         """
         query = {"container": container, "follow": str(follow).lower()}
         if tail is not None:
@@ -226,14 +227,14 @@ class Kube:
         Parameters
         ----------
         dry_run
-            Only admit and validate it.
+            Only admit and validate the object.
         once
-            Never send the request again after one that may have taken effect.
+            Do not repeat the request after an attempt that may have taken effect.
 
         Raises
         ------
         AlreadyExistsError
-            An object of that name exists, perhaps from an earlier try of this call.
+            If an object of that name exists, possibly from an earlier attempt of this call.
         """
         namespace = body["metadata"].get("namespace", "") if kind.namespaced else ""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
@@ -248,7 +249,7 @@ class Kube:
         Raises
         ------
         ConflictError
-            It was written since it was read.
+            If the object was written since it was read.
         """
         meta = body["metadata"]
         path = kind.path(meta["name"], meta.get("namespace", ""))
@@ -274,9 +275,9 @@ class Kube:
         Raises
         ------
         NotFoundError
-            It does not exist.
+            If the object does not exist.
         ConflictError
-            The precondition does not hold.
+            If the precondition does not hold.
         """
         if resource_version:
             meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
@@ -297,16 +298,16 @@ class Kube:
         uid
             A precondition: another object of the same name is not deleted.
         grace
-            Seconds that a Pod has to terminate, instead of its own. It shortens the time of a Pod
-            that is being deleted already, but never extends it. 0 does not wait for the node: for
-            Pods on a node that no longer exists.
+            Grace period in seconds, instead of that in the Pod's spec. It can shorten the grace
+            period of a Pod that is already being deleted, but not extend it. With 0 the deletion
+            does not wait for the node, as is necessary if the node no longer exists.
 
         Raises
         ------
         NotFoundError
-            It does not exist.
+            If the object does not exist.
         ConflictError
-            Another object has its name.
+            If another object has its name.
         """
         options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         options["propagationPolicy"] = "Background"
@@ -369,7 +370,7 @@ class Kube:
     ) -> Json:
         if method != "GET" and not (self._may_write() and may_send()):
             raise FencedError(what, 0, "this process is not the leader, or the write is obsolete")
-        # A token may be renewed between two tries.
+        # A token may be renewed between two attempts.
         headers = dict(headers)
         await self.api.update_params_for_auth(
             headers, [], ["BearerToken"], url, method, body, request_auth=None
@@ -392,7 +393,7 @@ class Kube:
         try:
             result: Json = parse(data)
         except orjson.JSONDecodeError as error:
-            # Something else answered, such as a proxy; that may be temporary.
+            # The answer is from another program, such as a proxy. This may be temporary.
             text = "the answer is not JSON"
             raise UnavailableError(what, response.status, text, unsure=True) from error
         return result

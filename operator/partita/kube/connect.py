@@ -1,4 +1,4 @@
-"""Opens the connection to the API server."""
+"""Opening the connection to the API server."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CONNECTIONS = 100
-"""Connections to the API server; concurrent writes are limited to fewer."""
+"""Maximum number of connections to the API server. The limit of concurrent writes is lower."""
 
 
 class KubeconfigError(Exception):
@@ -37,26 +37,26 @@ class KubeconfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the API server is reached, for other clients such as kopf's."""
+    """Connection settings of the API server, for other clients such as kopf's."""
 
     server: str
-    """Its URL."""
+    """URL of the API server."""
     authorization: str
-    """Scheme and credentials, as in the HTTP header of that name; empty if there are none."""
+    """Scheme and credentials, as in the HTTP header of that name; empty without credentials."""
     verified: bool
-    """Whether its certificate is verified."""
+    """Whether the server's certificate is verified."""
     authority: str | None
-    """File of the authority that signed it."""
+    """File of the authority that signed the server's certificate."""
     certificate: str | None
-    """File of our own certificate."""
+    """File of the client's certificate."""
     key: str | None
-    """File of that one's key."""
+    """File of the key of the client's certificate."""
     proxy: str | None
-    """URL of a proxy on the way."""
+    """URL of the proxy."""
 
 
 async def access_of(api: ApiClient) -> Access:
-    """Return how a client reaches the API server, with its token as it is now."""
+    """Return the connection settings of a client, with its current token."""
     configuration = api.configuration
     authorization = await configuration.get_api_key_with_prefix("BearerToken")
     return Access(
@@ -79,19 +79,21 @@ def in_cluster() -> bool:
 async def connect(
     kubeconfig: str | None = None, context: str | None = None
 ) -> AsyncIterator[ApiClient]:
-    """Connect by a kubeconfig, else the Pod's service account, else the usual file.
+    """Connect with a kubeconfig, the Pod's service account, or the default kubeconfig.
+
+    The service account is used in a Pod if no kubeconfig and no context are given.
 
     Parameters
     ----------
     kubeconfig
-        Its path, or several as in the variable KUBECONFIG.
+        Path of the kubeconfig, or several paths as in the variable KUBECONFIG.
     context
-        A context of it; None takes its current context.
+        Context in the kubeconfig; None for its current context.
 
     Raises
     ------
     KubeconfigError
-        The kubeconfig cannot be used.
+        If the kubeconfig cannot be used.
     """
     configuration = Configuration()
     if kubeconfig is None and context is None and in_cluster():
@@ -104,7 +106,7 @@ async def connect(
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():
-        # Otherwise aiohttp looks for a proxy in a thread at each request.
+        # Otherwise aiohttp searches for a proxy in a thread at each request.
         configuration.client_session_kwargs = {"trust_env": False}
     async with ApiClient(configuration) as api:
         yield api
@@ -116,7 +118,7 @@ def current_namespace(kubeconfig: str | None = None, context: str | None = None)
     Raises
     ------
     KubeconfigError
-        The kubeconfig cannot be used.
+        If the kubeconfig cannot be used.
     """
     if kubeconfig is None and context is None and in_cluster():
         return "default"
@@ -143,7 +145,7 @@ def _loader(path: str, context: str | None) -> Any:
 
 @contextmanager
 def _readable(kubeconfig: str | None) -> Iterator[str]:
-    """Yield the path of the kubeconfig, and raise what is wrong with it as `KubeconfigError`."""
+    """Yield the path of the kubeconfig, and convert errors in the block to `KubeconfigError`."""
     path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
         yield path
@@ -157,5 +159,5 @@ def _readable(kubeconfig: str | None) -> Iterator[str]:
     except OSError as error:
         raise KubeconfigError(path, error.strerror or str(error)) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # The loader takes the types of all fields for granted.
+        # The loader does not check the types of fields.
         raise KubeconfigError(path, "it is empty, or not a kubeconfig") from error

@@ -1,9 +1,9 @@
-"""Errors of requests to the API server, one class for each that callers handle differently.
+"""Errors of requests to the API server, with one class for each error that callers distinguish.
 
 KubernetesError
 ├── NotFoundError      the object does not exist
 ├── AlreadyExistsError an object of that name exists
-├── ConflictError      the object was written in between: read again
+├── ConflictError      the object was changed by another write: read again
 ├── InvalidError       the API server rejects the content: retrying is useless
 ├── ForbiddenError     RBAC or an admission policy rejects it
 ├── WebhookError       an admission webhook fails
@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 _MAX_FOREIGN_TEXT = 512
-"""Characters of a foreign message that are logged."""
+"""Number of characters of the API server's message that are kept."""
 _WEBHOOK = "failed calling webhook"
-"""In the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
+"""Text in the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
 dispatchers of validating and mutating webhooks)."""
 
 
@@ -44,11 +44,11 @@ class KubernetesError(Exception):
     what
         The request, such as `create pods team-a/train-1`.
     status
-        HTTP status; 0 when there was no answer.
+        HTTP status; 0 without an answer.
     message
         The message of the API server, cut to 512 characters.
     unsure
-        Whether a write may have taken effect: no answer arrived, or the API server does not know.
+        Whether a write may have taken effect: the answer is missing or does not determine it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AlreadyExistsError(KubernetesError):
 
 
 class ConflictError(KubernetesError):
-    """The object was written in between."""
+    """The object was changed by another write."""
 
 
 class InvalidError(KubernetesError):
@@ -89,7 +89,7 @@ class ForbiddenError(KubernetesError):
 
 
 class WebhookError(KubernetesError):
-    """An admission webhook cannot be called, or does not answer in time."""
+    """An admission webhook cannot be called, or does not respond in time."""
 
 
 class GoneError(KubernetesError):
@@ -97,7 +97,7 @@ class GoneError(KubernetesError):
 
 
 class UnavailableError(KubernetesError):
-    """The API server is not available now."""
+    """The API server is currently not available."""
 
 
 class FencedError(UnavailableError):
@@ -105,14 +105,14 @@ class FencedError(UnavailableError):
 
 
 def from_response(what: str, status: int, body: bytes, retry_after: str | None) -> KubernetesError:
-    """Return the error of a failed answer.
+    """Return the error for a failed response.
 
     Parameters
     ----------
     body
-        A Kubernetes `Status`, or the text of a proxy in between.
+        A Kubernetes `Status`, or the text of a proxy.
     retry_after
-        The header `Retry-After`, seconds.
+        The header `Retry-After` (seconds).
     """
     parsed: Any = None
     try:
@@ -142,6 +142,6 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
         case _:
             kind = KubernetesError
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    # Any other answer is to a request that had no effect.
+    # With any other answer the request had no effect.
     unsure = (status >= 500 or status == 408) and kind is not WebhookError
     return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait, unsure=unsure)

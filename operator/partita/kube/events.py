@@ -1,6 +1,7 @@
-"""Writes Events, which `kubectl describe` shows, without repetitions.
+"""Writing of Events, which `kubectl describe` shows, without repetitions.
 
-Written in the background, few, and never waited for: an event that cannot be written is logged.
+Events are written in the background, so callers do not wait. An Event that cannot be written is
+logged.
 """
 
 import asyncio
@@ -21,18 +22,18 @@ _SAME_WITHIN = 300.0
 """Seconds in which the same event about the same object is not repeated."""
 _REMEMBERED = 5_000
 _QUEUED = 500
-"""Events that wait to be written; more are dropped, with a line in the log."""
+"""Maximum number of queued Events. Further Events are dropped and logged."""
 _MAX_MESSAGE = 1024
-"""Characters of an event's message that the API server takes."""
+"""Maximum length of an Event's message in the API server (characters)."""
 
 
 _OF_THE_CLUSTER = "default"
-"""Namespace of events about cluster-scoped objects; the API server takes them in no other
+"""Namespace of Events about cluster-scoped objects; the API server accepts no other namespace
 (ValidateEvent in pkg/apis/core/validation/events.go)."""
 
 
 class Events:
-    """Writes events about our objects."""
+    """Writes Events about objects of Partita."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -41,7 +42,7 @@ class Events:
         self._log = structlog.get_logger().bind(part="events")
 
     def warn(self, about: Resource, reason: str, message: str) -> None:
-        """Write a Warning: a person may have to change something."""
+        """Write a Warning, which may require a user to correct something."""
         self._say(about, "Warning", reason, message)
 
     def inform(self, about: Resource, reason: str, message: str) -> None:

@@ -1,9 +1,9 @@
-"""Prevents a write that has become invalid while it waited to be sent.
+"""Prevention of writes that became invalid while they waited to be sent.
 
 The process may no longer be the leader, or the write may be obsolete. A check before the request
-is not enough: a request waits for a connection, and meanwhile the process may be stopped and
-continue long after another process became the leader. So the check is repeated when the body is
-written to the socket. A write without its body has no effect, and each of ours has one.
+is not enough: while a request waits for a connection, the process may be stopped and continue long
+after another process became the leader. So the check is repeated when the body is written to the
+socket. Every write of Partita has a body, and has no effect without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ _fences: ContextVar[tuple[Callable[[], bool], ...]] = ContextVar("fences", defau
 
 @contextmanager
 def fenced(holds: Callable[[], bool]) -> Iterator[None]:
-    """Send writes of the block only if this condition also holds when they are sent."""
+    """Send writes of the block only if this condition still holds when they are sent."""
     before = _fences.set((*_fences.get(), holds))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Leader election by a coordination.k8s.io Lease, with a fence for a leader that was stopped.
+"""Leader election by a coordination.k8s.io Lease, with a fence for a stopped leader.
 
 As in client-go's leaderelection, a candidate measures with its own clock for how long the record
 has not changed, so the clocks of different nodes are never compared.
@@ -24,7 +24,7 @@ __all__ = ["Lease", "LeaseLostError"]
 
 
 LOOK_EVERY = 0.5
-"""Seconds between two reads of a candidate: the longest time without a leader after a release."""
+"""Seconds between two reads of a candidate: the maximum time without a leader after a release."""
 
 
 class LeaseLostError(Exception):
@@ -58,13 +58,14 @@ class Lease:
         self._valid_until = 0.0
         self._record: tuple[Any, Any] | None = None
         self._free_at = 0.0
-        """Until then another process may be the leader, even if the Lease was deleted."""
+        """Time until which another process may be the leader, even if the Lease was deleted."""
         self._log = structlog.get_logger().bind(part="lease", identity=identity)
 
     def held(self) -> bool:
-        """Return whether this process certainly is the leader, also after it was stopped.
+        """Return whether this process is certainly the leader.
 
-        `CLOCK_BOOTTIME` continues while the process is stopped and while the machine sleeps.
+        The result is also correct after the process was stopped, because `CLOCK_BOOTTIME` continues
+        while the process is stopped and while the machine sleeps.
         """
         return _clock() < self._valid_until
 
@@ -87,7 +88,7 @@ class Lease:
         Raises
         ------
         LeaseLostError
-            This process is no longer the leader.
+            If this process is no longer the leader.
         """
         while True:
             await asyncio.sleep(self._period)
@@ -123,7 +124,7 @@ class Lease:
             lease = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFoundError:
             if self._record is not None and started < self._free_at:
-                # Deleted by hand: its holder continues, and creates it again at its next renewal.
+                # The Lease was deleted by hand. Its holder creates it again at its next renewal.
                 return str(self._record[0])
             meta = {"name": self._name, "namespace": self._namespace}
             try:
@@ -141,7 +142,7 @@ class Lease:
             self._valid_until = 0.0
             record = (holder, spec.get("renewTime"))
             if record != self._record:
-                # Not `started`: it may have been renewed since.
+                # Not `started`: the Lease may have been renewed after that.
                 self._record = record
                 self._free_at = _clock() + float(spec.get("leaseDurationSeconds") or 0)
             if started < self._free_at:

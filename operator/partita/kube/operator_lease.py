@@ -1,4 +1,4 @@
-"""Finds out whether an operator is running, from the Lease that the leading operator renews."""
+"""Check whether an operator is running, by the Lease that the leading operator renews."""
 
 import os
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ __all__ = ["OPERATOR_LEASE", "OPERATOR_NAMESPACE", "check_operator", "operator_p
 
 OPERATOR_LEASE: Final = "partita-operator"
 OPERATOR_NAMESPACE: Final = "partita-system"
-"""Where the operator and its Lease are, unless the variable PARTITA_NAMESPACE names another."""
+"""Namespace of the operator and its Lease if the variable PARTITA_NAMESPACE is not set."""
 
 _CLOCK_DIFFERENCE: Final = 10.0
 """Seconds by which the clocks of the operator and of the reader may differ."""
@@ -32,21 +32,21 @@ async def check_operator(kube: Kube) -> str:
     except NotFoundError:
         lease = None
     except ForbiddenError:
-        return ""  # Whoever may not read the Lease must not get a false alarm.
+        return ""  # A user without permission to read the Lease must not get a false alarm.
     except KubernetesError as error:
         return f"It could not be checked whether an operator is running: {error.message}."
     return operator_problem(lease, namespace, datetime.now(UTC))
 
 
 def operator_problem(lease: dict[str, Any] | None, namespace: str, now: datetime) -> str:
-    """Return why no operator is running; empty if one is.
+    """Return why no operator is running, or an empty string if one is.
 
     Parameters
     ----------
     lease
-        The Lease `partita-operator` of that namespace; None if it does not exist.
+        The Lease `partita-operator`; None if it does not exist.
     namespace
-        Where it was searched.
+        Namespace in which the Lease was searched.
     """
     if lease is None:
         return (

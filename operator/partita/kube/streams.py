@@ -1,4 +1,4 @@
-"""Streamed answers of the API server: a watch, a log."""
+"""Streamed responses of the API server, such as a watch or a log."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,19 +19,19 @@ _CONNECT_SECONDS = 5
 async def stream(
     api: ApiClient, what: str, path: str, query: Mapping[str, str], *, seconds: float | None
 ) -> AsyncIterator[aiohttp.StreamReader]:
-    """Send a request and yield the stream of its answer; the block's end closes the connection.
+    """Send a request and yield the stream of its response. The connection ends with the block.
 
     Parameters
     ----------
     what
         Name of the request in errors.
     seconds
-        Longest duration; None for no limit.
+        Maximum duration; None for no limit.
 
     Raises
     ------
     KubernetesError
-        It was rejected, or the connection broke.
+        If the request is rejected or the connection breaks.
     """
     url = f"{api.configuration.host}{path}?{urlencode(query)}"
     headers = {"Accept": "application/json, */*", "User-Agent": "partita"}

@@ -1,4 +1,4 @@
-"""One watch request: the changes of a kind of object after a version."""
+"""A watch request for the changes of a kind of objects after a resource version."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,21 +15,21 @@ from partita.models.json_text import parse
 __all__ = ["watch"]
 
 _SECONDS = 240
-"""How long one watch lasts; the API server ends it."""
+"""Duration of one watch, after which the API server ends it."""
 
 Events = AsyncIterator[tuple[str, dict[str, Any]]]
 
 
 @asynccontextmanager
 async def watch(kube: Kube, kind: Kind, version: str) -> AsyncIterator[Events]:
-    """Open a watch; yields the type and object of each change until the API server ends it.
+    """Open a watch, and yield the type and object of each change until the API server ends it.
 
     Raises
     ------
     GoneError
-        The version is too old: list again.
+        If the version is too old, so that a new list is needed.
     KubernetesError
-        The watch was refused, or broke.
+        If the watch is rejected or the connection breaks.
     """
     query = {
         "watch": "true",
@@ -38,7 +38,7 @@ async def watch(kube: Kube, kind: Kind, version: str) -> AsyncIterator[Events]:
         "timeoutSeconds": str(_SECONDS),
     }
     what = f"watch {kind.plural}"
-    # The time limit detects a connection that died without being closed.
+    # The time limit detects a connection that broke without being closed.
     async with stream(kube.api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
         yield _events(what, content)
 
@@ -56,7 +56,7 @@ async def _events(what: str, content: aiohttp.StreamReader) -> Events:
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Split at line ends; aiohttp's own `readline` refuses lines as long as objects may be."""
+    """Split the content at line ends. aiohttp's `readline` rejects the lines of large objects."""
     rest = bytearray()
     async for chunk in content.iter_any():
         rest += chunk

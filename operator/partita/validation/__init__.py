@@ -1,1 +1,1 @@
-"""What is wrong with resources in files: CRD schemas, CEL rules and the operator's own checks."""
+"""Validation of resources in files by CRD schemas, CEL rules and the operator's own checks."""

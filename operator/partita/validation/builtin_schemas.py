@@ -1,10 +1,9 @@
 """The schemas of the built-in kinds.
 
 They are read from the models of the `kubernetes` package, which are generated from Kubernetes'
-own OpenAPI. Importing those takes seconds, so what is needed of them, the types, is kept in the
-user's cache folder, one file for each version of the package. What the models leave out, which
-lists are keyed, is in `_LISTS`, from the ``patchMergeKey`` and ``listMapKey`` markers in
-k8s.io/api.
+own OpenAPI. Importing the models takes seconds, so their types are stored in the user's cache
+folder, in one file for each version of the package. The models do not contain the keys of lists.
+These are in `_LISTS`, from the ``patchMergeKey`` and ``listMapKey`` markers in k8s.io/api.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ATOMIC = frozenset(
      "V1ResourceFieldSelector", "V1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",
      "V1NodeSelectorTerm"}
 )  # fmt: skip
-# Fields of quantities, which may be written as numbers too.
+# Fields of quantities, which may also be numbers.
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit",
                          "divisor", "allocatedResources"})  # fmt: skip
 _PLAIN: dict[str, dict[str, Any]] = {
@@ -68,7 +67,7 @@ _MODELS = {
 
 
 def generate() -> dict[str, dict[str, Any]]:
-    """Return the schemas of the built-in kinds and all they refer to, by model name."""
+    """Generate the schemas of the built-in kinds and of all models they refer to, by model name."""
     from kubernetes.aio.client import models  # noqa: PLC0415 - seconds, and only for generating
 
     out: dict[str, dict[str, Any]] = {}
@@ -88,7 +87,7 @@ def generate() -> dict[str, dict[str, Any]]:
             if keys := _LISTS.get((name, key)):
                 below["x-kubernetes-list-type"] = "map"
                 below["x-kubernetes-list-map-keys"] = list(keys)
-                # By these kubectl computes a strategic merge patch.
+                # kubectl uses these to compute a strategic merge patch.
                 below["x-kubernetes-patch-merge-key"] = keys[0]
                 below["x-kubernetes-patch-strategy"] = "merge"
             schema["properties"][key] = below
@@ -118,13 +117,13 @@ def _of_type(declared: str, key: str, visit: Callable[[str], None]) -> dict[str,
 
 @cache
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the schemas of the built-in kinds and all they refer to, by model name."""
+    """Return the schemas of `generate`, from the cache if possible."""
     file = _cache_file()
     try:
         return dict(orjson.loads(file.read_bytes()))
     except (OSError, orjson.JSONDecodeError):
         made = generate()
-    # A cache that cannot be written costs time at the next start, no more.
+    # If the cache cannot be written, only the next start is slower.
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=file.parent, delete=False) as part:
@@ -134,7 +133,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def _cache_file() -> Path:
-    """Name the file for these sources: another package, or another version of this module."""
+    """Return the cache file for this version of the package and of this module."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     ours = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
     return root / "partita" / f"builtin-schemas-{version('kubernetes')}-{ours}.json"

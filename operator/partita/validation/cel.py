@@ -1,7 +1,7 @@
 """Validation rules in CEL (`x-kubernetes-validations`), compiled once.
 
-The language is Google's C++ implementation (``cel-expr-python``) with its strings library and
-optionals; of what Kubernetes adds there are the comparisons of quantities:
+They use Google's C++ implementation (``cel-expr-python``) with its strings library and optionals.
+Of the functions that Kubernetes adds, only the comparisons of quantities are supported:
 https://kubernetes.io/docs/reference/using-api/cel/.
 """
 
@@ -23,21 +23,21 @@ __all__ = ["QUANTITY_MESSAGE", "CELRule", "RuleError", "activation", "compile_ru
 Activation = Any  # cel_expr_python has no types
 
 _T = cel.Type
-# A quantity travels through CEL as a string no field can equal, its exact value behind the mark.
+# Prefix of a quantity in CEL: a string that no field can equal. The exact value follows it.
 _MARK = "\1quantity:"
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
-# Fields selected from the value itself; what is called at the end is a function.
+# Fields selected from the value itself, without the name of a function that is called.
 _SELECTION = re.compile(r"(?<![.\w])(?:self|oldSelf)((?:\.[A-Za-z_]\w*)+)(?![\w(])")
 
 
 QUANTITY_MESSAGE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
-"""What kube-apiserver says of a text that is no quantity."""
+"""kube-apiserver's message on a text that is not a quantity."""
 
 
 class RuleError(Exception):
-    """A rule that does not compile, or that failed while it was evaluated."""
+    """A rule that cannot be compiled or evaluated."""
 
 
 def _wrap(text: str) -> str:
@@ -63,7 +63,7 @@ def _compare(*values: str) -> int:
 
 
 def _function(name: str, result: Any, impl: Any, *others: Any) -> Any:
-    """Return a function on a string; one of two is called as a method of the first."""
+    """Return a function on a string. With further arguments it is a method of the string."""
     overload = cel.Overload(
         f"partita_{name}", result, [_T.STRING, *others], is_member=bool(others), impl=impl
     )
@@ -100,9 +100,9 @@ class CELRule:
     Attributes
     ----------
     selections
-        The fields of the value that the rule selects, such as ``(spec, gpus)``.
+        Fields of the value that the rule selects, such as ``(spec, gpus)``.
     transition
-        It compares with `oldSelf`, so it holds where there is no old value.
+        Whether the rule compares with `oldSelf`, so that it holds without an old value.
     """
 
     source: str
@@ -115,12 +115,12 @@ class CELRule:
     program: Any
 
     def failure(self, activation: Activation) -> str | None:
-        """Return why a value breaks the rule, `None` if it does not.
+        """Return why a value violates the rule, or `None` if it does not.
 
         Raises
         ------
         RuleError
-            The rule could not be evaluated on this value.
+            If the rule cannot be evaluated on this value.
         """
         result = self.program.eval(activation)
         if result.type() != _T.BOOL:
@@ -140,9 +140,9 @@ def activation(value: Any, old: Any) -> Activation:
     Parameters
     ----------
     value
-        The value the rules stand on (`self`).
+        The value to which the rules apply (`self`).
     old
-        Its former value (`oldSelf`); `Ellipsis` if there was none.
+        Its previous value (`oldSelf`); `Ellipsis` without one.
     """
     variables = {"self": value} if old is ... else {"self": value, "oldSelf": old}
     return _environment().Activation(variables)
@@ -154,7 +154,7 @@ def compile_rule(entry: dict[str, Any]) -> CELRule:
     Raises
     ------
     RuleError
-        The rule is not CEL, or needs what this implementation lacks.
+        If the rule is not valid CEL, or uses features that are not supported here.
     """
     if entry.get("optionalOldSelf"):
         raise RuleError("optionalOldSelf is not supported here")

@@ -1,4 +1,4 @@
-"""One violation at one field, in the API server's words."""
+"""A violation at one field, with the API server's message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["FieldError", "Key", "Path", "text_path"]
 
 
 class Key(str):
-    """A key of a map in a field path, which the API server writes in brackets."""
+    """A key of a map in a field path. The API server writes it in brackets."""
 
     __slots__ = ()
 
@@ -34,18 +34,18 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One violation, at one field.
+    """One violation at one field.
 
     Attributes
     ----------
     path
         Keys and indices from the object's root; empty for the object itself.
     type
-        One of the API server's kinds of error, such as ``Invalid value``.
+        One of the API server's error types, such as ``Invalid value``.
     detail
-        What is wrong, in words.
+        Description of the error.
     value
-        The offending value; `Ellipsis` where the message names none.
+        The invalid value; `Ellipsis` if the message contains no value.
     """
 
     path: Path
@@ -55,13 +55,13 @@ class FieldError:
 
     @property
     def field(self) -> str:
-        """The path as the API server writes it, such as ``spec.slices[0].name``."""
+        """The path in the API server's notation, such as ``spec.slices[0].name``."""
         parts = (f"[{p}]" if isinstance(p, (int, Key)) else f".{p}" for p in self.path)
         return "".join(parts).removeprefix(".") or "<nil>"
 
     @property
     def message(self) -> str:
-        """The kind of error, the value and the detail, without the field."""
+        """The error type, the value and the detail, without the field."""
         text = "Invalid value" if self.type == "Invalid type" else self.type
         if self.value is not ... and self.type not in ("Required value", "Forbidden", "Too long"):
             text += f": {orjson.dumps(self.value).decode()}"
@@ -72,10 +72,10 @@ class FieldError:
         return f"{self.field}: {self.message}"
 
     def cause(self) -> dict[str, str]:
-        """Return it as an entry of a `Status`'s ``details.causes``."""
+        """Return the violation as an entry of ``details.causes`` in a `Status`."""
         return {"reason": _REASONS[self.type], "message": self.message, "field": self.field}
 
 
 def text_path(path: Path) -> str:
-    """Return ``spec.slices[0].name`` of its parts, keys of maps written like fields."""
+    """Return a path as text such as ``spec.slices[0].name``, with keys of maps like fields."""
     return FieldError(tuple(str(p) if isinstance(p, Key) else p for p in path), "").field

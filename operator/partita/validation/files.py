@@ -1,4 +1,4 @@
-"""Problems of resources in files, by the rules of the CRDs, of the operator, and across files."""
+"""Checks of resources in files by the rules of the CRDs and of the operator, and across files."""
 
 import difflib
 import re
@@ -36,7 +36,7 @@ _PATH_PART: Final = re.compile(r"(\w+)|\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An error or a warning, and where in a file it is."""
+    """An error or a warning, and its location in a file."""
 
     file: str
     line: int
@@ -76,7 +76,7 @@ class ValidationReport:
 
 @dataclass(slots=True)
 class _Object:
-    """One object of a file, and its place there."""
+    """One object of a file, and its location in the file."""
 
     file: str
     document: Document
@@ -110,12 +110,12 @@ class _Known:
 
 
 def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
-    """Check the resources in files, each by itself and then against each other.
+    """Check the resources in files, first each separately and then against each other.
 
     Parameters
     ----------
     files
-        Name and content of each.
+        Name and content of each file.
     """
     report, known = ValidationReport(), _Known()
     for name, content in files:
@@ -138,7 +138,7 @@ def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
 
 
 def _objects(file: str, document: Document, base: Location, value: Any) -> Iterator[_Object]:
-    """Return the objects of a document; a List holds several."""
+    """Yield the objects of a document; a List contains several."""
     if not isinstance(value, dict):
         if value is not None:
             yield _Object(file, document, base, {})
@@ -168,7 +168,7 @@ def _check(found: _Object, report: ValidationReport, known: _Known) -> None:
     try:
         resource = _RESOURCES[body["kind"]].model.parse(body)
     except ValidationError as error:
-        if not problems:  # else they say it in the API server's words
+        if not problems:  # otherwise they already describe it with the API server's messages
             place = tuple(error.errors(include_url=False)[0]["loc"])
             report.findings.append(found.finding(place, describe(error)))
         return
@@ -180,7 +180,10 @@ def _check(found: _Object, report: ValidationReport, known: _Known) -> None:
 
 
 def _mistaken(body: Mapping[str, Any]) -> tuple[Location, str] | None:
-    """Tell whether an object was meant for us, but its kind or version says otherwise."""
+    """Return the error of an object that is intended for Partita but has a wrong kind or version.
+
+    Return None if there is no such error.
+    """
     version, kind = _word(body.get("apiVersion")), _word(body.get("kind"))
     group = version.partition("/")[0]
     if group == GROUP:
@@ -202,13 +205,13 @@ def _note_namespace(body: Mapping[str, Any], known: _Known) -> None:
         labels = meta.get("labels")
         known.namespaces[meta["name"]] = {
             **(labels if isinstance(labels, dict) else {}),
-            # Set by the API server on every namespace.
+            # The API server sets this label on every namespace.
             "kubernetes.io/metadata.name": meta["name"],
         }
 
 
 def _schema_findings(found: _Object) -> Iterator[Finding]:
-    """Check as the API server would; the object gets its defaults."""
+    """Yield the violations that the API server would report, and set the object's defaults."""
     body = found.body
     resource = _RESOURCES[body["kind"]]
     validator = _validator(resource.kind)
@@ -221,7 +224,7 @@ def _schema_findings(found: _Object) -> Iterator[Finding]:
     if isinstance(meta, dict) and not meta.get("name"):
         prefix = _word(meta.get("generateName"))
         unnamed = not prefix
-        # What the API server would append, or a name so that rules can be run that read one.
+        # The name as the API server would generate it, or a placeholder for rules that read it.
         meta["name"] = "unnamed" if unnamed else f"{prefix[:58]}00000"
     validator.default(body)
     errors = validator.validate(body, all_rules=True)
@@ -259,7 +262,7 @@ def _fields_at(validator: CRDValidator, path: Location) -> Iterable[str]:
 
 
 def _meant(word: str, known: Iterable[str], told: str = "") -> str:
-    """Say what was meant, else what there is."""
+    """Return a suggestion for a misspelt word, or else the list of known words."""
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1)
     if close:
@@ -316,7 +319,7 @@ def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[
             yield found.finding(("spec", "partition"), said, warning=True)
         return
     if not problems:
-        # Overlays may have several partitions of one name: one that takes the job will do.
+        # Overlays may contain several partitions of one name. It is enough if one accepts the job.
         refusals = [_refusal(job, partition) for partition in partitions]
         if all(refusals) and refusals[0] is not None:
             yield found.finding(*refusals[0])
@@ -333,7 +336,7 @@ def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[
 
 
 def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
-    """Return where a template requests GPUs as a Pod outside of Partita would."""
+    """Yield the locations and names of requests for GPUs as used by Pods outside Partita."""
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template.spec.get(kind) or ()):
             for part, amounts in (container.get("resources") or {}).items():
@@ -342,7 +345,7 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
 
 
 def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str] | None:
-    """Say why a partition can never run a job, whatever its GPUs are."""
+    """Return why a partition can never run a job, independent of its GPUs."""
     resolved = resolve(job, partition, largest=Largest())
     if not isinstance(resolved, Why):
         return None

@@ -1,4 +1,4 @@
-"""Rules on the metadata of every object: names, labels, annotations, owners, finalizers."""
+"""Validation of the metadata of objects: names, labels, annotations, owners, finalizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["check_label", "check_metadata"]
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _ENDS = "and must start and end with an alphanumeric character"
-# What a text may be: its longest length, its form in a regular expression and in words.
+# Forms of text: maximum length, regular expression, and its description in messages.
 _FORMS = {
     "label": (63, _LABEL, (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
@@ -38,9 +38,9 @@ def check_metadata(
     Parameters
     ----------
     old
-        The metadata it replaces; `None` on creation.
+        The previous metadata; `None` on creation.
     label
-        The name must be a DNS label rather than a DNS subdomain.
+        Whether the name must be a DNS label instead of a DNS subdomain.
     """
     errors = []
     if old is None:
@@ -87,7 +87,7 @@ def _check_finalizers(meta: dict[str, Any], old: dict[str, Any]) -> list[FieldEr
 
 
 def check_label(value: str, place: Path) -> list[FieldError]:
-    """Return why a value is no DNS label."""
+    """Return the reasons that a value is not a DNS label."""
     return _check("label", value, place)
 
 

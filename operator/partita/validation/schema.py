@@ -1,8 +1,8 @@
-"""What a CRD says about its objects, without a server: its schema, defaulting and pruning.
+"""Validation, defaulting and pruning by a CRD's schema, without an API server.
 
-It does not have: `x-kubernetes-embedded-resource`, string formats but ``date-time``, limits on
-the cost of CEL rules, and types of the values in rules: that a field a rule names exists is
-checked, not that it fits what is done with it.
+Not supported are `x-kubernetes-embedded-resource`, string formats except ``date-time``, limits on
+the cost of CEL rules, and type checks of CEL rules. The existence of the fields that a rule selects
+is checked, but not whether their types match the operations of the rule.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
     "array": (list,), "object": (dict,), "": (object,), "integer,string": (int, str),
 }  # fmt: skip
-_JUNCTOR = Key("")  # in a path: below it only values are constrained, and types may be left out
+_JUNCTOR = Key("")  # marks a path below allOf and the like, where types may be left out
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OWNER = {
     **{k: {"type": "string"} for k in ("apiVersion", "kind", "name", "uid")},
     **{k: {"type": "boolean"} for k in ("controller", "blockOwnerDeletion")},
 }
-# ObjectMeta as far as validation and field ownership need it (apimachinery, meta/v1/types.go).
+# Fields of ObjectMeta needed for validation and field ownership (apimachinery, meta/v1/types.go).
 _META = {
     "type": "object",
     "properties": {
@@ -52,7 +52,7 @@ _META = {
 
 
 def with_type_meta(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object's schema with the fields every object has."""
+    """Return an object's schema with the fields that every object has."""
     fixed = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}
     return {**raw, "properties": {**raw.get("properties", {}), **fixed}}
 
@@ -63,25 +63,25 @@ class Schema:
     Attributes
     ----------
     raw
-        What it was compiled from.
+        Its source.
     type, classes
-        Its type in OpenAPI, and the Python types a value may have.
+        Its type in OpenAPI, and the Python types that a value may have.
     preserve
-        Fields it does not know are kept.
+        Whether unknown fields are kept.
     properties, additional, items
-        The nodes below; `additional` is of the values of a map.
+        The nodes below; `additional` is the node of a map's values.
     defaults
-        The values of fields that are left out.
+        Values of missing fields.
     list_type
-        ``atomic``, ``set`` or ``map`` (then `list_keys` are the fields that tell items apart).
+        ``atomic``, ``set`` or ``map`` (then `list_keys` are the fields that identify items).
     unique
-        Items of a set or list map may not repeat.
+        Whether items of a set or list map must be unique.
     atomic_map
-        The object is owned and replaced as a whole.
+        Whether the object is owned and replaced as a whole.
     checks, junctors, rules
-        What validation asks of a value: keywords, ``allOf`` and its like, CEL.
+        Constraints of a value: keywords, ``allOf`` and the like, CEL.
     rules_below
-        There are rules here or deeper.
+        Whether this node or a node below it has rules.
     """
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -109,15 +109,15 @@ class Schema:
         self.rules_below = False
 
     def known(self, key: str) -> Schema | None:
-        """Return the node of one field or key of an object, `None` if it may not be there."""
+        """Return the node of one field or key of an object, or `None` if it is not allowed."""
         return self.properties.get(key) or self.additional
 
     def child(self, key: str) -> Schema:
-        """Return the node of one field or key of an object."""
+        """Return the node of one field or key of an object, or `UNTYPED` if it is unknown."""
         return self.known(key) or UNTYPED
 
     def item_key(self, item: Any) -> tuple[Any, ...] | None:
-        """Return the keys that tell an item of this list map; `None` if one is missing."""
+        """Return the keys that identify an item of this list map; `None` if one is missing."""
         if not isinstance(item, dict):
             return None
         defaults = self.items.defaults if self.items else {}
@@ -125,7 +125,7 @@ class Schema:
         return None if None in key else key
 
     def default(self, value: Any) -> Any:
-        """Fill in defaults, and drop nulls where null is not allowed; changes `value`."""
+        """Set defaults in `value`, and remove nulls that are not allowed."""
         if isinstance(value, dict):
             for key in [k for k, v in value.items() if v is None]:
                 if (field := self.properties.get(key)) and not field.nullable:
@@ -142,7 +142,7 @@ class Schema:
         return value
 
     def prune(self, value: Any, path: Path = ()) -> list[Path]:
-        """Remove the fields the schema does not know; return their paths. Changes `value`."""
+        """Remove the fields of `value` that are not in the schema, and return their paths."""
         unknown: list[Path] = []
         if isinstance(value, dict):
             for key in list(value):
@@ -167,7 +167,7 @@ class SchemaError(Exception):
     Attributes
     ----------
     problems
-        What is wrong where in the schema.
+        Errors in the schema.
     """
 
     def __init__(self, problems: list[FieldError]) -> None:
@@ -176,17 +176,17 @@ class SchemaError(Exception):
 
 
 class Compiler:
-    """Makes nodes of OpenAPI schemas.
+    """Compiles OpenAPI schemas to nodes.
 
     Parameters
     ----------
     models
-        For the built-in kinds: what ``$ref`` may name, by the last part of the reference.
+        For the built-in kinds: targets of ``$ref``, by the last part of the reference.
 
     Attributes
     ----------
     problems
-        What was found wrong.
+        Errors that were found.
     """
 
     def __init__(self, models: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -200,9 +200,9 @@ class Compiler:
         if name in self._done:
             return self._done[name]
         node = Schema(self._models[name] if name else raw)
-        node.unique = not self._models  # the built-in kinds differ in what may repeat
+        node.unique = not self._models  # built-in kinds have their own rules on duplicates
         if name:
-            self._done[name] = node  # before its inside is compiled: types may be recursive
+            self._done[name] = node  # before the nodes below: types may be recursive
         if not (node.type or node.preserve or _JUNCTOR in path):
             detail = "must not be empty for specified object fields"
             self.problems.append(FieldError((*path, "type"), "Required value", detail))
@@ -231,7 +231,7 @@ class Compiler:
         if "items" in raw:
             node.items = self.compile(raw["items"], (*path, "items"))
         for word in ("allOf", "anyOf", "oneOf", "not"):
-            # Of an integer or string, anyOf only says again that it is one of them.
+            # In the schema of an integer or string, anyOf only repeats the two types.
             if word in raw and node.type != "integer,string":
                 schemas = [raw[word]] if word == "not" else raw[word]
                 where = (*path, word, _JUNCTOR)
@@ -254,7 +254,7 @@ class Compiler:
 
 
 def _lacks(node: Schema, selection: Iterable[str]) -> bool:
-    """Return whether a rule that selects these fields in turn names one there is not."""
+    """Return whether a field that a rule selects, or a field on its path, does not exist."""
     for name in selection:
         if node.preserve or node.additional or node.type != "object":
             return False
@@ -265,17 +265,17 @@ def _lacks(node: Schema, selection: Iterable[str]) -> bool:
 
 
 class CRDValidator:
-    """What one version of a CRD says about its objects.
+    """Validates, defaults and prunes objects of one version of a CRD.
 
     Attributes
     ----------
     schema
-        The compiled schema, with the fields every object has.
+        The compiled schema, with the fields that every object has.
 
     Raises
     ------
     SchemaError
-        The schema cannot be used.
+        If the schema is invalid.
     """
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -291,9 +291,9 @@ class CRDValidator:
         Raises
         ------
         SchemaError
-            The schema cannot be used.
+            If the schema is invalid.
         KeyError
-            The CRD has no such version, or it has no schema.
+            If the CRD has no such version, or the version has no schema.
         """
         versions = {entry["name"]: entry for entry in crd["spec"]["versions"]}
         return cls(versions[version]["schema"]["openAPIV3Schema"])
@@ -305,21 +305,21 @@ class CRDValidator:
         *,
         all_rules: bool = False,
     ) -> list[FieldError]:
-        """Return every violation of the schema and of its rules.
+        """Return all violations of the schema and of its rules.
 
         Parameters
         ----------
         obj
             The object, pruned and with defaults.
         old
-            The object it replaces, for rules that read `oldSelf`.
+            The previous object. Unchanged parts are not checked; rules may read it as `oldSelf`.
         all_rules
             As in `values.validate`.
         """
         return validate(self.schema, obj, ... if old is None else old, all_rules=all_rules)
 
     def default(self, obj: dict[str, Any]) -> None:
-        """Fill in the schema's defaults."""
+        """Set the schema's defaults in an object."""
         self.schema.default(obj)
 
     def prune(self, obj: dict[str, Any]) -> list[Path]:

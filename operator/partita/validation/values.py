@@ -1,4 +1,4 @@
-"""Validation of a value against a compiled schema: every violation, in kube-apiserver's words."""
+"""Validation of a value against a compiled schema, with kube-apiserver's messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Check = Callable[[Any, Path], FieldError | None]
 
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array",
           dict: "object", type(None): "null"}  # fmt: skip
-# With one of these among the errors, CEL rules would be read wrongly and are not run
+# If an error has one of these types, CEL rules could fail on malformed values and are not run
 # (apiextensions-apiserver, registry/customresource/strategy.go, hasBlockingErr).
 _BLOCKING = frozenset(
     {"Unsupported value", "Required value", "Too long", "Too many", "Invalid type"}
@@ -51,7 +51,7 @@ def _is_time(value: Any, _format: str) -> bool:
 
 
 def _matches(value: str, pattern: str) -> bool:
-    # In Go "$" is the very end; in Python it would let a last newline pass.
+    # In Go "$" matches only the end of the text. In Python it also matches before a last newline.
     return re.search(re.sub(r"\$$", r"\\Z", pattern), value) is not None
 
 
@@ -66,7 +66,7 @@ def _short_enough(value: Any, limit: int) -> bool:
 _NUMBER = (int, float)
 _BODY, _LONG, _MANY, _TYPE = "Invalid value", "Too long", "Too many", "Invalid type"
 _Keyword = tuple[Any, Callable[[Any, Any], bool], str, str]
-# Of each keyword: of which values it speaks, what must hold, the kind of error and its words.
+# Of each keyword: the types of its values, the condition, the error type and the message.
 _KEYWORDS: dict[str, _Keyword] = {
     "enum": (object, lambda v, allowed: v in allowed, "Unsupported value", "supported values: {}"),
     "minimum": (_NUMBER, operator.ge, _BODY, "should be greater than or equal to {}"),
@@ -86,18 +86,18 @@ _KEYWORDS: dict[str, _Keyword] = {
 
 
 def value_checks(raw: Mapping[str, Any]) -> Iterator[Check]:
-    """Yield a check for each keyword of a schema that constrains a value by itself.
+    """Yield a check for each keyword of a schema that constrains a single value.
 
     Raises
     ------
     re.error
-        Its pattern is no regular expression.
+        If the pattern is not a regular expression.
     """
     re.compile(raw.get("pattern", ""))
     for keyword in _KEYWORDS:
         limit, exclusive = raw.get(keyword), f"exclusive{keyword.capitalize()}"
         if limit is None or limit is True or (keyword == "format" and limit != "date-time"):
-            continue  # as in Kubernetes an unknown format is no constraint
+            continue  # as in Kubernetes, an unknown format is ignored
         yield _check(_KEYWORDS[exclusive if raw.get(exclusive) else keyword], limit)
 
 
@@ -130,24 +130,24 @@ def _plain(value: Any) -> str:
 def validate(
     schema: Schema, value: Any, old: Any = ..., path: Path = (), *, all_rules: bool = False
 ) -> Errors:
-    """Return every violation, CEL rules included.
+    """Return all violations, including those of CEL rules.
 
     Parameters
     ----------
     value
         The value, with defaults.
     old
-        The value it replaces, `Ellipsis` if none. What did not change is not checked (as since
-        Kubernetes 1.33), and rules that read `oldSelf` are run.
+        The previous value; `Ellipsis` without one. With a previous value, unchanged parts are not
+        checked (as since Kubernetes 1.33), and rules that read `oldSelf` are run.
     path
-        Where the value is in its object.
+        Path of the value in its object.
     all_rules
-        Run the rules that read nothing malformed although something else is. The API server runs
-        none then.
+        If a part of the value is malformed, run the rules that do not read it. The API server runs
+        no rules in this case.
     """
     walk = _Walk()
     walk.visit(schema, value, old, path)
-    # Of the API server's two validators only that of rules writes keys of maps in brackets.
+    # The API server has two validators. Only that of rules writes keys of maps in brackets.
     errors = [replace(e, path=(*path, *_without_keys(e.path[len(path) :]))) for e in walk.errors]
     malformed = [e.path for e in walk.errors if e.type in _BLOCKING]
     if malformed and schema.rules_below and not all_rules:
@@ -156,7 +156,7 @@ def validate(
 
 
 def _is_readable(rule: CELRule, path: Path, malformed: list[Path]) -> bool:
-    """Tell whether a rule on the value at a path reads nothing that is malformed."""
+    """Return whether a rule on the value at a path reads no malformed value."""
     below = [p[len(path) :] for p in malformed if p[: len(path)] == path]
     if below and not rule.selections:
         return False
@@ -168,14 +168,14 @@ def _without_keys(path: Path) -> Path:
 
 
 class _Walk:
-    """One walk over a value and its schema.
+    """A traversal of a value and its schema.
 
     Attributes
     ----------
     errors
-        What it finds.
+        Violations that were found.
     ruled
-        Where rules are to be run: node, value, old value and path.
+        Values on which rules must be run: node, value, old value and path.
     """
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class _Walk:
 
 
 def _is_of_type(schema: Schema, value: Any) -> bool:
-    if type(value) is bool:  # which Python takes for an integer
+    if type(value) is bool:  # in Python a bool is an int
         return bool in schema.classes or object in schema.classes
     return isinstance(value, schema.classes)
 

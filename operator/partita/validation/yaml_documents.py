@@ -1,8 +1,8 @@
-"""YAML as kubectl reads it: JSON values, each with the line on which it stands.
+"""A YAML reader that behaves like kubectl: it returns JSON values, each with its line.
 
-What JSON does not have (tags, endless aliases, keys that are no text) is an error with its line,
-never an exception. Like sigs.k8s.io/yaml, and unlike PyYAML by itself, times and `1:30` are
-text, `1e3` is a number, and a key that stands twice in a mapping is told.
+YAML without an equivalent in JSON (tags, endless aliases, keys that are not text) results in an
+error with its line, not in an exception. As in sigs.k8s.io/yaml, and unlike PyYAML, times and
+`1:30` are text, `1e3` is a number, and a duplicate key in a mapping is an error.
 """
 
 import math
@@ -21,7 +21,8 @@ Location = tuple[str | int, ...]
 """Keys and indices from the root of a document."""
 
 _MAX_VALUES: Final = 200_000
-"""Values of one document with its aliases written out: more is a file made to exhaust us."""
+"""Maximum number of values of one document with its aliases expanded. A file with more could
+exhaust memory."""
 _MAX_DEPTH: Final = 100
 _TAG: Final = "tag:yaml.org,2002:"
 _EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
@@ -30,7 +31,7 @@ _LARGEST: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something is wrong on a line, counted from 1."""
+    """An error on a line, counted from 1."""
 
     line: int
     message: str
@@ -43,11 +44,11 @@ class Document:
     Attributes
     ----------
     value
-        What it says, as JSON.
+        Its content as JSON.
     lines
         The line of each value.
     problems
-        What is wrong with it as YAML.
+        Errors in its YAML.
     """
 
     value: Any
@@ -55,7 +56,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def line(self, location: Location) -> int:
-        """Return the line of a value, or of the closest one around it that is there."""
+        """Return the line of a value, or of the closest enclosing value that exists."""
         for length in range(len(location), -1, -1):
             found = self.lines.get(location[:length])
             if found is not None:
@@ -64,7 +65,7 @@ class Document:
 
 
 class _InvalidDocumentError(Exception):
-    """A document cannot be had as JSON."""
+    """A document that cannot be converted to JSON."""
 
     def __init__(self, node: Node, message: str) -> None:
         super().__init__(message)
@@ -72,7 +73,7 @@ class _InvalidDocumentError(Exception):
 
 
 def read_documents(content: bytes) -> Iterator[Document | Problem]:
-    """Read a file's documents; a problem that keeps the rest from being read comes last."""
+    """Yield a file's documents. A problem that prevents reading the rest comes last."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -112,7 +113,7 @@ def _document(root: Node) -> Document:
 
 
 class _Reading:
-    """Turns the nodes of one document into JSON."""
+    """Converts the nodes of one document to JSON."""
 
     def __init__(self) -> None:
         self.lines: dict[Location, int] = {}
@@ -225,7 +226,7 @@ def _integer(node: ScalarNode, scalars: SafeConstructor) -> int | float:
     if len(node.value) > 400:
         raise _InvalidDocumentError(node, "is no number that JSON has: put it in quotes")
     number = int(scalars.construct_yaml_int(node))
-    # JSON numbers of Kubernetes have 64 bits; larger ones it reads as floating-point numbers.
+    # Integers in Kubernetes' JSON have 64 bits. It reads larger ones as floating-point numbers.
     return number if -_LARGEST <= number < _LARGEST else _finite(node, float(number))
 
 

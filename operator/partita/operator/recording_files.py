@@ -51,8 +51,8 @@ class RecordingFiles:
         Raises
         ------
         OSError
-            The line could not be written. It is removed again if the file can be truncated, and the
-            next line starts a new file.
+            If the line could not be written. It is removed again if the file can be truncated, and
+            the next line starts a new file.
         """
         path, file = (
             self._open.pop(partition) if partition in self._open else self._start(partition)

@@ -1,1 +1,1 @@
-"""What is to be done for one job, from what the informer knows of it. Pure: no I/O."""
+"""Decides what to do for one job, from the state that the informer maintains. No I/O."""

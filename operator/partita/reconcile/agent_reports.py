@@ -1,4 +1,4 @@
-"""What the agents report that concerns a job: its use of its GPUs, and their faults."""
+"""The agents' reports about a job: its use of its GPUs, and the faults of these GPUs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,14 +12,14 @@ __all__ = ["excess_of", "fault_of", "max_clients", "use_of"]
 
 
 def max_clients(server: GPUServer) -> int:
-    """Return how many MPS clients a GPU serves; 0 without MPS."""
+    """Return the maximum number of MPS clients of a GPU; 0 without MPS."""
     if server.spec.mode is not SharingMode.MPS:
         return 0
     return server.status.max_clients or MPS_MAX_CLIENTS
 
 
 def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
-    """Say that the agent ended a client of a job that had too many; empty where it did not."""
+    """Return a message if the agent ended an MPS client because a job had too many; else empty."""
     for server in servers:
         usage, allocation = server.status.usage, server.status.allocations.get(uid)
         used = usage.jobs.get(uid) if usage is not None else None
@@ -32,10 +32,10 @@ def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
 
 
 def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime | None]:
-    """Return a job's peak on any of its GPUs, in bytes, and when it used one of them first.
+    """Return a job's peak memory on any of its GPUs, in bytes, and its first use of a GPU.
 
-    Either is None where no agent has reported it. An agent that does not know of a new allocation
-    yet still reports the attempt before.
+    Each is None if no agent has reported it. An agent that has not received a new allocation yet
+    still reports the previous attempt.
     """
     uses = [
         usage.jobs[uid]
@@ -48,7 +48,7 @@ def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime
 
 
 def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
-    """Say why every program on a GPU is lost; None when none is.
+    """Return why all programs on a GPU are lost; None if they are not.
 
     Parameters
     ----------

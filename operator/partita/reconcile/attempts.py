@@ -1,4 +1,4 @@
-"""How a job's attempts go and end, derived from its Pods and its GPUs."""
+"""The progress and the outcomes of a job's attempts, derived from its Pods and its GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +30,13 @@ FIRST_BACK_OFF = 2.0
 """Seconds before the first retry of a failed program, doubled each time (an assumption; batch/v1
 Job starts at 10 s)."""
 MAX_BACK_OFF = 300.0
-"""Most seconds before a retry; batch/v1 Job uses 6 minutes."""
+"""Maximum seconds before a retry; batch/v1 Job uses 6 minutes."""
 JUDGEMENT_DELAY = timedelta(seconds=2)
-"""For which a failure that others may have brought about waits to be judged. The agent tells of
-a fault within half a second and of a job's peak within one; the rest is for the way."""
+"""Delay before the outcome of a failure with a possible external cause is decided. The agent
+reports a fault within half a second and a job's peak memory within one second; the rest is for
+latency."""
 MAX_ATTEMPTS_KEPT = 20
-"""Attempts kept in the status; those that count against a limit are all kept."""
+"""Maximum number of attempts in the status. All attempts that count against a limit are kept."""
 
 _COUNTED = {
     Outcome.FAILED,
@@ -44,62 +45,62 @@ _COUNTED = {
     Outcome.SYSTEM_FAILURE,
 }
 _EXTERNAL_ENDS = {Outcome.EVICTED, Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED}
-"""Ends that neither the program nor the operator wanted."""
+"""Outcomes caused neither by the program nor by the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What a job's plan depends on beside the job itself."""
+    """The inputs of a job's plan, besides the job itself."""
 
     pods: Sequence[PodView]
     """Its Pods, by attempt."""
     allocated: Mapping[str, Allocation]
-    """What it has allocated, by GPUServer."""
+    """Its allocations, by GPUServer."""
     uuids: Mapping[str, str]
     """UUIDs of those GPUs."""
     nodes: Mapping[str, str]
     """Nodes of those GPUs."""
     node_exists: Callable[[str], bool]
     ending: Ending | None
-    """Why its attempt is to be ended: preemption, a drained or faulted GPU."""
+    """Why its attempt must be ended: preemption, a drained or faulted GPU."""
     peak: int | None
-    """Most GPU memory that it was seen to use, bytes."""
+    """Measured peak of its GPU memory, in bytes."""
     first_use: datetime | None = None
-    """When it was first seen to use the GPU, by the node's clock."""
+    """Its first measured use of the GPU, by the node's clock."""
     enforced: bool = True
-    """Whether the agent ends programs that are above their allocation."""
+    """Whether the agent ends programs that exceed their allocation."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
-    """When the Pods that are over were first seen to be, by attempt."""
+    """When the operator first observed that a Pod has finished, by attempt."""
     beside: Sequence[str] = ()
-    """Jobs that share its GPUs."""
+    """Co-located jobs."""
     known: Sequence[Attempt] = ()
-    """Attempts that were seen already and are perhaps not yet in its status."""
+    """Attempts from earlier plans that may not be in its status yet."""
     may_start: bool = True
-    """Whether a Pod may be made: its partition is there, and none of its GPUs is drained."""
+    """Whether a Pod may be created: its partition exists, and none of its GPUs is drained."""
     nothing_larger: str = ""
-    """Why it is not started again: it ran out of all the memory that it can get. Else empty."""
+    """Why it is not started again: it ran out of the most memory that it can get. Else empty."""
     preemption_grace: int = 60
-    """Seconds that its Pod has to terminate at most when it is preempted."""
+    """Maximum grace period of its Pod in seconds if it is preempted."""
     status_refused: bool = False
-    """The API server never takes its status, so nothing waits for that."""
+    """Whether the API server rejects its status, so that nothing waits for a status write."""
     system_failures: int = 0
-    """Attempts that ended as SystemFailure, since it was last retried."""
+    """Attempts that ended as SystemFailure since the last requested retry."""
     above_processes: str = ""
-    """Why the agent ended a client of it: it had more than its `processes`. Else empty."""
+    """Message if the agent ended a client because the job exceeded its `processes`. Else empty."""
     node_ready: Callable[[str], bool] = lambda _: True
-    """Whether a node's kubelet answers."""
+    """Whether a node is ready, by the node's name."""
     start_timeout: float = 600.0
-    """Seconds that its Pod may take to start."""
+    """Maximum seconds for its Pod to start."""
     not_created: str = ""
-    """Why the Pod of its allocation could not be created yet; empty when nothing is known."""
+    """Why the Pod of its allocation could not be created yet; empty if no reason is known."""
     creation: PodCreation = PodCreation.UNKNOWN
-    """What is known of the Pod of its allocation as long as that is not among `pods`."""
+    """Creation state of the Pod of its allocation, while the Pod is not in `pods`."""
 
 
 def observe(
     job: SharedGPUJob, saved: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> dict[int, Attempt]:
-    """Bring the attempts up to date with the Pods."""
+    """Return the attempts, updated from the Pods."""
     attempts = {a.number: a for a in context.known} | dict(saved)
     pods = {p.attempt: p for p in context.pods}
     for number, attempt in attempts.items():
@@ -112,8 +113,8 @@ def observe(
     latest = max(saved, default=0)
     for number, pod in pods.items():
         if number not in saved and number < latest and not pod.alive:
-            continue  # it was trimmed: what its Pod says is not the whole truth
-        # What was made of its Pod earlier, and is not written down, is open to revision.
+            continue  # it was trimmed, and its Pod does not contain all of its data
+        # Earlier conclusions from its Pod that are not in the status yet can be revised.
         old = saved.get(number) or _new_attempt(job, attempts, pod, context)
         attempts[number] = _observed(old, pod, context, now)
     return attempts
@@ -148,7 +149,7 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
     if pod.node and not attempt.node:
         update["node"] = pod.node
     if seen.started_at and start is None:
-        # The node's clock may be off; ours said when the allocation was made and what is now.
+        # The node's clock may be wrong. Allocation time and now are by the operator's clock.
         start = min(max(seen.started_at, attempt.booked_time or now), now)
         update["start_time"] = start
     if attempt.outcome is None and (used := _first_use(pod, start, context, now)):
@@ -169,20 +170,20 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
 
 
 def _is_older(pod: PodView, context: JobContext) -> bool:
-    """Tell whether what was seen to be used is still that of an attempt before."""
+    """Return whether the measured first use is still that of a previous attempt."""
     first, accepted = context.first_use, pod.outcome.accepted_at
     return first is not None and accepted is not None and first < accepted
 
 
 def peak_of(pod: PodView | None, context: JobContext) -> int | None:
-    """Return the most GPU memory that an attempt was seen to use; None where nobody saw."""
+    """Return the measured peak of an attempt's GPU memory; None if it was not measured."""
     return None if pod is not None and _is_older(pod, context) else context.peak
 
 
 def _first_use(
     pod: PodView, start: datetime | None, context: JobContext, now: datetime
 ) -> datetime | None:
-    """Tell by our clock when an attempt used the GPU first."""
+    """Return when an attempt first used the GPU, by the operator's clock."""
     first, started = context.first_use, pod.outcome.started_at
     if first is None or start is None or started is None or _is_older(pod, context):
         return None
@@ -190,10 +191,10 @@ def _first_use(
 
 
 def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime | None:
-    """When a failure is judged that others may have brought about; None for at once.
+    """Return when the outcome of a failure is decided; None for at once.
 
-    What a neighbour did to it, or that it was above its allocation, comes from the agent, and
-    perhaps later than the Pod's end does from kubelet.
+    A failure with a possible external cause waits. The agent reports faults caused by a co-located
+    job, or an exceeded allocation, and its report may arrive after kubelet's about the Pod's end.
     """
     seen = pod.outcome
     since = context.ended_since.get(pod.attempt)
@@ -208,7 +209,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
 
 
 def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outcome | None, str]:
-    """Say how an attempt ended; a failure that somebody else brought about is not its own."""
+    """Return outcome and message of an attempt; failures with an external cause are separated."""
     seen = pod.outcome
     peak = peak_of(pod, context)
     if seen.outcome is Outcome.FAILED:
@@ -230,32 +231,32 @@ def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outco
 
 
 def _is_suspect(outcome: Outcome | None, context: JobContext) -> bool | None:
-    """Tell whether an attempt that ended may have caused a GPU fault; None where none ended it."""
+    """Return whether an attempt may have caused the GPU fault that ended it; None without fault."""
     ended = context.ending is not None and outcome is Outcome.GPU_FAULT
     return context.ending.suspect if ended and context.ending else None
 
 
 def _end_time(seen: PodOutcome, start: datetime | None, now: datetime) -> datetime:
-    """Tell by our clock when a Pod ended: how long it ran is right whatever the node's says."""
+    """Return when a Pod ended, by the operator's clock; only its duration is by the node's."""
     if seen.finished_at is None or seen.started_at is None or start is None:
         return now
     return min(start + (seen.finished_at - seen.started_at), now)
 
 
 def why_ended(attempt: Attempt) -> str:
-    """Say how an attempt ended."""
+    """Return a message about how an attempt ended."""
     code = f" with exit code {attempt.exit_code}" if attempt.exit_code else ""
     said = f": {attempt.message}" if attempt.message else ""
     return f"attempt {attempt.number} ended as {attempt.outcome}{code}{said}"
 
 
 def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
-    """When the next attempt may be made after one that is likely to end as before.
+    """Return when the next attempt may start, after one whose failure is likely to repeat.
 
-    An end in the future is by a clock that was wrong, and nothing is reckoned from it: the next
-    attempt is made at once, and its end will be by the clock of now.
+    An end time in the future comes from a wrong clock and is ignored: the next attempt starts at
+    once, and its end time will be by the current clock.
     """
-    # What a change of leaders ends keeps its place in the queue.
+    # A job whose attempt a change of leaders ended keeps its position in the queue.
     attempts = [a for a in attempts if a.reason != POD_NOT_FOUND]
     if not attempts:
         return None
@@ -265,7 +266,8 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
     if last.outcome in {Outcome.FAILED, Outcome.SYSTEM_FAILURE}:
         failures = sum(a.outcome is last.outcome for a in attempts)
     elif last.fault_suspect:
-        # The first one is not held: it is most likely a victim, and keeps its place in the queue.
+        # There is no backoff after the first fault: the job is most likely not the cause, and keeps
+        # its position in the queue.
         failures = sum(bool(a.fault_suspect) for a in attempts) - 1
     else:
         failures = sum(1 for _ in takewhile(_never_ran, reversed(attempts)))
@@ -275,25 +277,25 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
 
 
 def delay(times: int) -> float:
-    """Return the seconds to wait after something has failed so many times in a row."""
+    """Return the backoff in seconds after a number of consecutive failures."""
     return min(FIRST_BACK_OFF * 2.0 ** min(times - 1, 32), MAX_BACK_OFF)
 
 
 def _never_ran(attempt: Attempt) -> bool:
-    """Tell of an attempt that was turned away, as by a kubelet out of devices."""
+    """Return whether an attempt never ran, for example because kubelet rejected its Pod."""
     never_ran = attempt.start_time is None and attempt.outcome in _EXTERNAL_ENDS
     return never_ran or attempt.outcome in {Outcome.EVICTED, Outcome.NOT_STARTED}
 
 
 def trim(attempts: tuple[Attempt, ...], retried_after: int = 0) -> tuple[Attempt, ...]:
-    """Keep the status small: of attempts that count against no limit only the last ones stay.
+    """Remove the oldest attempts that count against no limit, to keep the status small.
 
-    Those that never had a Pod go first, since they contain least.
+    Attempts that never had a Pod are removed first, because they contain the least information.
 
     Parameters
     ----------
     retried_after
-        The last attempt that the limits no longer count, since somebody had the job retried.
+        The last attempt that no longer counts against the limits, because a retry was requested.
     """
     surplus = len(attempts) - MAX_ATTEMPTS_KEPT
     if surplus <= 0:

@@ -1,7 +1,7 @@
-"""Which nodes a job avoids for a while, because its Pod did not start there.
+"""Nodes that a job avoids for some time, because its Pod did not start there.
 
-This follows from the attempts in the job's status, so it survives a restart of the operator. A
-node is only avoided as long as another one could run the job.
+They are derived from the attempts in the job's status, so they survive a restart of the operator. A
+node is only avoided as long as another node could run the job.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,40 +14,40 @@ from partita_policies.types import Job
 __all__ = ["AVOIDED_FOR", "avoided_nodes", "avoided_until", "without"]
 
 AVOIDED_FOR = timedelta(minutes=10)
-"""Counted from the attempt's end. An assumption: about as long as a node needs to be repaired or
-to download a large image."""
+"""Time from the attempt's end. An assumption: about the time to repair a node or to download a
+large image."""
 _SAME_ON_EVERY_NODE = frozenset(
     {"CreateContainerConfigError", "InvalidImageName", "NotScheduled", "SchedulingGated"}
 )
-"""Reasons that another node does not change."""
+"""Reasons that are the same on every node."""
 
 
 def avoided_nodes(attempts: Sequence[Attempt], now: datetime) -> frozenset[str]:
-    """Return the nodes on which a job's Pods did not start for a reason of the node."""
+    """Return the nodes on which a job's Pods recently did not start because of the node."""
     return frozenset(a.node for a in attempts if _until(a, now) is not None)
 
 
 def avoided_until(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
-    """Tell when the first of these nodes is no longer avoided; None if none is."""
+    """Return when the first of these nodes is no longer avoided; None if none is avoided."""
     return min(
         (until for until in (_until(a, now) for a in attempts) if until is not None), default=None
     )
 
 
 def without(avoided: Collection[str], found: NodeFit, job: Job) -> frozenset[str]:
-    """Return the nodes that a job may use: without the avoided ones, if that leaves any.
+    """Return the nodes that a job may use: without the avoided ones, if others remain.
 
     Parameters
     ----------
     found
         The nodes that could run its Pod.
     job
-        What it asks of the GPUs of one node.
+        Its request for the GPUs of one node.
 
     Returns
     -------
     frozenset of str
-        Their names; empty: all of the partition's.
+        Names of nodes; empty for all nodes of the partition.
     """
     able = {
         host.name
@@ -61,13 +61,13 @@ def without(avoided: Collection[str], found: NodeFit, job: Job) -> frozenset[str
 
 
 def _until(attempt: Attempt, now: datetime) -> datetime | None:
-    """Tell until when the attempt's node is avoided; None if it is not."""
+    """Return until when the attempt's node is avoided; None if it is not."""
     if not attempt.node or attempt.end_time is None or attempt.end_time > now:
         return None
     if attempt.outcome is Outcome.NOT_STARTED:
         caused = attempt.reason not in _SAME_ON_EVERY_NODE
     else:
-        # With the reason of kubelet, which did not let the Pod start.
+        # The reason is set if kubelet rejected the Pod.
         never_ran = attempt.outcome is Outcome.EVICTED and attempt.start_time is None
         caused = never_ran and bool(attempt.reason)
     until = attempt.end_time + AVOIDED_FOR

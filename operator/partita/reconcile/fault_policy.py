@@ -1,17 +1,17 @@
-"""Whom a GPU fault is charged to.
+"""Attribution of GPU faults to jobs.
 
 NVIDIA's MPS reports a fatal fault to every client of the GPU "without indicating which client
 generated the error" (https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). NVML's event
-names the Xid and no process, and the neighbours of the program at fault print the same CUDA error
-as it does. So there is no reliable evidence of who it was, and the rule uses none:
+contains the Xid and no process, and co-located jobs print the same CUDA error as the job that
+caused the fault. So there is no reliable evidence of the cause, and the rule uses none:
 
-1. Every job on the GPU is a suspect equally. It is queued again at its old place, and the fault
+1. Every job on the GPU is equally a suspect. It is queued again at its old position, and the fault
    counts against no limit. From its second fault on it waits for a backoff that doubles.
-2. A job that was a suspect twice runs alone on its GPU from then on. One that is innocent ends
-   there as it would have ended anyway.
+2. A job that was a suspect twice runs alone on its GPU from then on. A job that did not cause the
+   faults ends there as it would have ended anyway.
 3. A fault while a job runs alone is that job's own failure: it counts against `retry.limit`.
 
-What a program cannot bring about makes nobody a suspect, alone or not: failed hardware, and a
+Faults that a program cannot cause make no job a suspect, alone or not: failed hardware, and a
 server Pod that was deleted or evicted.
 """
 
@@ -25,35 +25,35 @@ from partita.models import Allocation, Attempt, Outcome
 __all__ = ["FAULTS_BESIDE_OTHERS", "Ending", "GPUFault", "ending_of", "must_run_alone"]
 
 FAULTS_BESIDE_OTHERS: Final = 2
-"""Faults beside other jobs after which a job runs alone."""
+"""Faults with co-located jobs after which a job runs alone."""
 
 _HARDWARE: Final = frozenset({"ECCError", "GPULost"})
 """Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu_health`)."""
 _HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
 """Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
-https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The others may come from a
-program, also those of the GSP firmware (119, 120)."""
+https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. A program may cause the other
+Xids, including those of the GSP firmware (119, 120)."""
 _XID: Final = re.compile(r"Xid (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """An attempt is to be ended on purpose."""
+    """Why and how to end an attempt on purpose."""
 
     outcome: Outcome
     message: str
     suspect: bool = False
     """Whether its program may have caused the GPU fault that ends it."""
     reason: str = ""
-    """Kubernetes' own reason, of an attempt whose Pod did not start."""
+    """Kubernetes' reason, if the attempt's Pod did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class GPUFault:
-    """Why every program on a GPU is lost."""
+    """Why all programs on a GPU are lost."""
 
     reason: str
-    """Reason of the GPUServer's condition Faulted; empty where its server Pod is gone."""
+    """Reason of the GPUServer's condition Faulted; empty if its server Pod is gone."""
     message: str
 
     @property
@@ -63,21 +63,21 @@ class GPUFault:
 
     @property
     def may_be_a_programs(self) -> bool:
-        """Whether a program can have caused it; a reason that is not known may be one."""
+        """Whether a program may have caused it. An unknown reason counts as caused by a program."""
         xid = _XID.match(self.message)
         hardware = self.reason in _HARDWARE or (xid and int(xid[1]) in _HARDWARE_XIDS)
         return bool(self.reason) and not hardware
 
 
 def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:
-    """Tell how the attempt of a job ends whose GPU has faulted.
+    """Return how the attempt of a job on a faulted GPU ends.
 
     Parameters
     ----------
     server
-        The GPUServer.
+        Name of the GPUServer.
     allocation
-        What the job has of it.
+        The job's allocation on it.
     """
     if not fault.may_be_a_programs:
         return Ending(Outcome.GPU_FAULT, f"{server}: {fault.text}")
@@ -91,5 +91,5 @@ def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:
 
 
 def must_run_alone(attempts: Sequence[Attempt]) -> bool:
-    """Tell whether a job was on too many GPUs that faulted to run beside others again."""
+    """Return whether a job was a suspect of too many faults to be co-located again."""
     return sum(bool(a.fault_suspect) for a in attempts) >= FAULTS_BESIDE_OTHERS

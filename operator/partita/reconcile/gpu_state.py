@@ -1,4 +1,4 @@
-"""Whether a GPU may take jobs, and the most that the GPUs of a partition could give."""
+"""Whether jobs can be placed on a GPU, and the largest capacity of a partition's GPUs."""
 
 from typing import Literal
 
@@ -20,11 +20,11 @@ ServerState = Literal[
     "Unready",
     "Mismatched",
 ]
-"""`Draining` GPUs are released, `Drained` ones only take no jobs for a while."""
+"""`Draining` GPUs are being released. On `Drained` GPUs temporarily no jobs are placed."""
 
 
 def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
-    """Tell whether a GPU may take jobs, and if not, why."""
+    """Return the state of a GPU: `Ready` if jobs can be placed on it, or why they cannot."""
     status = server.status
     if server.metadata.deletion_timestamp or partition.metadata.deletion_timestamp:
         return "Draining"
@@ -44,7 +44,7 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
 
 
 def _is_up(server: GPUServer, state: State) -> bool:
-    """Tell whether the agent's last report still holds, and Pods may start on its node."""
+    """Return whether the agent's last report is still valid and Pods may start on its node."""
     node, pod = state.nodes.get(server.status.node), state.server_pod(server.metadata.name)
     if pod is None or pod.deleting or pod.outcome.finished:
         return False
@@ -60,9 +60,9 @@ def _selected(server: GPUServer, partition: GPUPartition) -> bool:
 
 
 def largest_of(partition: GPUPartition, state: State) -> Largest:
-    """Return the most that a GPU of the partition could give were it empty.
+    """Return the largest capacity of an empty GPU of the partition.
 
-    A GPU that is unready or drained for a while still counts: it will come back.
+    GPUs that are unready or drained count too, because they will be available again.
     """
     hosts: dict[str, Host] = {}
     for server in state.servers_of(partition.metadata.name):
@@ -72,7 +72,7 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
         arriving = not server.status.uuid
         name = server.status.node
         if arriving:
-            # One whose Pod no node has taken may be waited for in vain.
+            # A GPU whose Pod is not bound to a node may never become available.
             pod = state.server_pod(server.metadata.name)
             if gpu_state != "Starting" or pod is None or not pod.node:
                 continue

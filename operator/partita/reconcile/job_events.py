@@ -1,6 +1,7 @@
-"""The Events of a job's normal life: that an attempt started or ended, and that the job finished.
+"""The Events of a job's normal lifecycle: attempts that started or ended, and the job's end.
 
-`Scheduled` is emitted where it is known which policy chose the GPU (`partita.commit.committer`).
+`Scheduled` is emitted by `partita.commit.committer`, which has the name of the policy that chose
+the GPU.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ __all__ = ["JobEvent", "events_of"]
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What `kubectl describe` shows about a job."""
+    """An Event about a job, shown by `kubectl describe`."""
 
     reason: str
     message: str
@@ -22,9 +23,9 @@ class JobEvent:
 
 
 def events_of(job: SharedGPUJob, plan: Plan) -> Iterator[JobEvent]:
-    """Return the Events for what the job's status does not contain yet.
+    """Return the Events for changes that the job's status does not contain yet.
 
-    An operator that is restarted before it wrote the status emits them once more.
+    If the operator is restarted before the status is written, they are emitted again.
     """
     known = {attempt.number: attempt for attempt in job.status.attempts}
     for attempt in plan.attempts:

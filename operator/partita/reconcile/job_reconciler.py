@@ -1,6 +1,6 @@
-"""Reconciles jobs: what is to be done for each of them, which ones wait, and why.
+"""Reconciles jobs: plans each job, and records which jobs wait and why.
 
-It only reads `State`; the loop carries the plans out.
+It only reads `State` and adds to its queues; the loop carries out the plans.
 """
 
 from collections import defaultdict
@@ -41,16 +41,16 @@ from partita_policies.types import Job
 __all__ = ["JobReconciler"]
 
 _DEFAULTS = GPUPartitionSpec(gpus=0)
-"""Times for jobs whose partition is gone."""
+"""Times for jobs whose partition is missing."""
 
 
 class JobReconciler:
-    """Plans every job, and keeps which ones wait for GPUs and which release them.
+    """Plans every job, and records which jobs wait for GPUs and which release them.
 
     Parameters
     ----------
     state
-        What the watches feed; `reconcile` reads it afresh for one job.
+        The state that the watches update. `reconcile` reads it again for each job.
     """
 
     def __init__(self, state: State) -> None:
@@ -59,48 +59,48 @@ class JobReconciler:
         self._refusals = PodRejections()
         self.creations = PodCreations()
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
-        """The jobs that want GPUs, by partition and UID."""
+        """The jobs that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
-        """UIDs of jobs whose allocations are to be released, by GPUServer."""
+        """UIDs of jobs whose allocations must be released, by GPUServer."""
         self.largest: dict[str, Largest] = {}
-        """The most that each partition could give."""
+        """The largest capacity of a GPU and a node of each partition."""
 
-    # What other components report.
+    # Reports of other components.
 
     def end(self, uid: str, outcome: Outcome, message: str) -> None:
-        """Have a job's attempt ended."""
+        """Request the end of a job's attempt."""
         self._records[uid].ending = Ending(outcome, message)
 
     def refuse(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
-        """Note that the API server does not take the job's Pod as things are."""
+        """Record that the API server rejected the job's Pod."""
         self._refusals.note(job, why, now)
         record = self._records[job.metadata.uid]
         record.ending = record.ending or Ending(Outcome.EVICTED, why.message)
 
     def created(self, job: SharedGPUJob) -> None:
-        """Note that the job's Pod has been created."""
+        """Record that the job's Pod was created."""
         self._refusals.created(job)
         self._records[job.metadata.uid].not_created = ""
 
     def not_created(self, uid: str, why: str) -> None:
-        """Note why the job's Pod could not be created yet."""
+        """Record why the job's Pod could not be created yet."""
         self._records[uid].not_created = why
 
     def name_taken(self, uid: str, attempt: int) -> None:
-        """Note that a Pod of another owner has the name of this attempt."""
+        """Record that a Pod of another owner has the name of this attempt."""
         self._records[uid].first_attempt = attempt + 1
 
     def placed(self, uid: str, beside: tuple[str, ...]) -> None:
-        """Note that a job is being allocated, and whom it meets on its GPUs."""
+        """Record that GPUs are being allocated for a job, and its co-located jobs."""
         self.waiting[self._records[uid].partition].pop(uid, None)
         self._records[uid].beside = beside
 
     def status_refused(self, uid: str) -> None:
-        """Note that the API server never takes the job's status."""
+        """Record that the API server rejects the job's status."""
         self._records[uid].status_refused = True
 
     def status_outdated(self, uid: str) -> None:
-        """Note that what was handed on to be written was not: it is to be decided anew."""
+        """Record that the job's last status was not written and must be recomputed."""
         self._records[uid].shown = None
 
     def explain(
@@ -113,7 +113,7 @@ class JobReconciler:
         position: int | None = None,
         bypasses: int = 0,
     ) -> None:
-        """Note why a job waits, after a cycle, and have its status updated where it has to be."""
+        """Record why a job waits after a cycle, and request a status update if needed."""
         record, job = self._records[uid], self._state.jobs.get(uid)
         record.why, record.position, record.bypasses = why, position, bypasses
         is_news = record.is_news(why.reason, generation, now)
@@ -121,7 +121,7 @@ class JobReconciler:
             self._state.queues.job_statuses.add(uid)
 
     def refresh_largest(self, partition: str) -> bool:
-        """See whether the most that a partition could give has changed."""
+        """Recompute the largest capacity of a partition; return whether it has changed."""
         found = self._state.partitions.get(partition)
         old = self.largest.pop(partition, None)
         if found is not None:
@@ -129,33 +129,33 @@ class JobReconciler:
         return self.largest.get(partition) != old
 
     def forget_partition(self, partition: str) -> None:
-        """Drop what is kept of a partition that is gone, and of its GPUs."""
+        """Remove the data about a deleted partition and its GPUs."""
         if not self.waiting[partition]:
             del self.waiting[partition]
         for server in [name for name in self.releases if name not in self._state.servers]:
             del self.releases[server]
 
-    # What other components ask for.
+    # Queries of other components.
 
     def partition_of(self, uid: str) -> str:
-        """Name of the partition that the job belongs to, empty when it is not known."""
+        """Return the name of the job's partition; empty if it is unknown."""
         record = self._records.get(uid)
         return record.partition if record is not None else ""
 
     def attempt_of(self, uid: str) -> int:
-        """Return the number of the attempt that an allocation made now is for."""
+        """Return the attempt number for a new allocation."""
         record = self._records[uid]
         return max(record.plan.next_attempt if record.plan else 1, record.first_attempt)
 
-    # The work.
+    # Reconciliation.
 
     def reconcile(self, uid: str, now: datetime) -> Plan | None:
-        """Plan one job anew, and put it into the queue or take it out.
+        """Plan one job again, and add it to the waiting jobs or remove it.
 
         Returns
         -------
         Plan or None
-            What is to be done; None if the job is gone.
+            The plan; None if the job is deleted or depends on an unreadable object.
         """
         before = self._demand(uid)
         self.waiting[self.partition_of(uid)].pop(uid, None)
@@ -168,7 +168,7 @@ class JobReconciler:
         return plan
 
     def _demand(self, uid: str) -> list[tuple[str, object]]:
-        """Return, by partition, what the job requests and which GPUs it releases."""
+        """Return the job's request and the GPUs that it releases, each with its partition."""
         name = self.partition_of(uid)
         demand: list[tuple[str, object]] = []
         if uid in self.waiting[name]:
@@ -223,7 +223,7 @@ class JobReconciler:
             record.restore(job.status, partition.metadata.generation, now)
 
     def _request(self, job: SharedGPUJob, plan: Plan, now: datetime) -> Job | Why:
-        """Return what a job asks for, or why it cannot be offered to the policy."""
+        """Return a job's request, or why the job cannot be offered to the policy."""
         name = job.spec.partition
         partition = self._state.partitions.get(name)
         refused = self._refusals.of(job, now)
@@ -254,7 +254,7 @@ class JobReconciler:
         )
 
     def _nothing_larger(self, job: SharedGPUJob, plan: Plan, now: datetime) -> str:
-        """Say why a job that ran out of memory cannot get more; empty where it can."""
+        """Return why a job that ran out of memory cannot get more; empty if it can."""
         partition = self._state.partitions.get(job.spec.partition)
         if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in plan.attempts):
             return ""
@@ -295,7 +295,7 @@ class JobReconciler:
             may_start=self._may_start(job, servers.values()),
             above_processes=excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
-            # 0 would free its GPUs before kubelet has ended it.
+            # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(times.preemption_grace_period)),
         )
 
@@ -312,7 +312,7 @@ class JobReconciler:
         )
 
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
-        """Tell whether something that happened to its GPUs ends the job's attempt."""
+        """Return why the job's attempt must end, from the state of its GPUs or on request."""
         allocated, record = self._state.allocated(job.metadata.uid), self._records[job.metadata.uid]
         for name, allocation in allocated.items():
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
@@ -326,18 +326,18 @@ class JobReconciler:
         return record.ending
 
     def drain_deadline(self, server: str) -> datetime | None:
-        """When the jobs of a GPU that is drained or released are ended; None if it is not."""
+        """Return when the jobs on a drained or released GPU are ended; None if it is neither."""
         found = self._state.servers.get(server)
         since = found.out_of_service_since if found else None
         if found is None or since is None:
             return None
         name = found.spec.partition
         if name not in self._state.partitions and self._state.unknown_of(name):
-            return None  # how long it is to wait is not known
+            return None  # the drain timeout is unknown
         return later(since, self._times(name).drain_timeout)
 
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
-        """When the job is to be reconciled again though nothing has changed."""
+        """Return when the job must be reconciled again even if nothing changes."""
         record = self._records[uid]
         times = [self.drain_deadline(server) for server in self._state.allocated(uid)]
         if record.plan:
@@ -348,10 +348,10 @@ class JobReconciler:
         return min((t for t in times if t is not None), default=None)
 
     def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
-        """Return the status that a job should have and how soon, or None if it has it.
+        """Return the status to write for a job, and within how many seconds; None for no write.
 
-        Numbers in a message and positions in the queue change often: a change of these alone is
-        written only every `REFRESH`.
+        Numbers in a message and positions in the queue change often. If only they have changed, the
+        status is written only every `REFRESH`.
         """
         job, record = self._state.jobs.get(uid), self._records.get(uid)
         if job is None or record is None or record.plan is None:

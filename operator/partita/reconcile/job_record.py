@@ -1,4 +1,4 @@
-"""What is kept of one job beside what the state has."""
+"""The data about one job that is kept in addition to the state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from partita.reconcile.reasons import Reason, Why
 __all__ = ["REFRESH", "JobRecord"]
 
 REFRESH = timedelta(seconds=15)
-"""Between two writes that only renew numbers in a message or a place in the queue."""
+"""Time between two writes that only update numbers in a message or a position in the queue."""
 _SHOWN_POSITIONS = 50
-"""Places at the head of a queue that are kept up to date in the statuses."""
+"""Number of positions at the head of a queue that are kept up to date in the statuses."""
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
 """Fields that change often while a job waits."""
 
@@ -27,44 +27,44 @@ _TOLD_BY_CYCLES = frozenset(Reason) - {
     Reason.POD_FORBIDDEN,
     Reason.WEBHOOK_FAILED,
 }
-"""Reasons for which a job waits in the queue, as long as no cycle says otherwise."""
+"""Reasons that remain valid after a restart until a cycle finds another."""
 
 
 @dataclass(slots=True)
 class JobRecord:
-    """What is kept of one job beside what the state has."""
+    """The data about one job that is kept in addition to the state."""
 
     partition: str = ""
-    """Its partition when it was reconciled last."""
+    """Its partition at the last reconciliation."""
     plan: Plan | None = None
     why: Why | None = None
     """Why it waits."""
     position: int | None = None
     bypasses: int = 0
     explained: tuple[Reason, datetime] | None = None
-    """The reason that a cycle gave last, and when its status was last renewed for it; None where
-    it waits for another cause."""
+    """The reason from the last cycle, and when the status was last updated with it; None if the job
+    waits for another cause."""
     generation: int = 0
-    """Generation of its partition when a cycle explained why it waits."""
+    """Generation of its partition in the cycle that set `explained`."""
     shown: tuple[SharedGPUJobStatus, datetime] | None = None
-    """The status that was handed on to be written, and when."""
+    """The last status that was passed on for writing, and when."""
     ending: Ending | None = None
-    """Why its attempt is to be ended."""
+    """Why its attempt must be ended."""
     not_created: str = ""
-    """Why the Pod of its allocation could not be created so far."""
+    """Why the Pod of its allocation could not be created yet."""
     first_attempt: int = 1
-    """Attempts below it have the names of Pods of another owner."""
+    """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
-    """When its Pods that are over were first seen to be, by attempt."""
+    """When the operator first observed that a Pod has finished, by attempt."""
     beside: tuple[str, ...] = ()
     """Jobs on the same GPUs when it was placed."""
     status_refused: bool = False
-    """The API server never takes its status: nothing waits for that."""
+    """Whether the API server rejects its status, so that nothing waits for a status write."""
 
     def restore(self, status: SharedGPUJobStatus, generation: int, now: datetime) -> None:
-        """Begin with the reason in the status, until a cycle finds another.
+        """Use the reason in the status until a cycle finds another.
 
-        Else an operator that takes over a long queue would write all its statuses twice.
+        Otherwise an operator that takes over a long queue would write all statuses twice.
         """
         if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
             self.why = Why(Reason(status.reason), status.message)
@@ -74,15 +74,15 @@ class JobRecord:
             self.why = Why(Reason.SCHEDULING, "it has just been queued")
 
     def is_news(self, reason: Reason, generation: int, now: datetime) -> bool:
-        """Tell whether the reason that a cycle gives is to be shown, and note that it is.
+        """Return whether the reason from a cycle needs a status update, and record it if so.
 
-        Only at the head of a long queue are mere numbers renewed, but for those that somebody
-        changed in the partition.
+        Changed numbers alone are updated only at the head of a long queue, or after a change of the
+        partition's spec.
 
         Parameters
         ----------
         generation
-            That of the partition for which the cycle decided.
+            Generation of the partition in this cycle.
         """
         if self.explained is not None and self.generation == generation:
             before, at = self.explained
@@ -90,12 +90,12 @@ class JobRecord:
             if before is reason and not (near and now - at >= REFRESH):
                 return False
         elif self.explained is not None:
-            self.shown = None  # what was shown just now speaks of the partition as it was
+            self.shown = None  # the last status refers to the previous spec of the partition
         self.explained, self.generation = (reason, now), generation
         return True
 
     def has_moved(self, current: SharedGPUJobStatus) -> bool:
-        """Tell whether its position, at the head of the queue, is another than its status has."""
+        """Return whether its position differs from its status, near the head of the queue."""
         shown = self.shown[0] if self.shown else current
         near = self.position is not None and self.position <= _SHOWN_POSITIONS
         return near and self.position != shown.queue_position
@@ -103,23 +103,23 @@ class JobRecord:
     def show(
         self, status: SharedGPUJobStatus, current: SharedGPUJobStatus, now: datetime
     ) -> float | None:
-        """Return the seconds until a status may be written, and note it where that is now.
+        """Return the seconds until a status may be written, and record the status if that is now.
 
-        A status that differs only in numbers is written only every `REFRESH`. Of these numbers
-        only a position is worth a write of its own: else the positions would have gaps for ever.
+        A status that differs only in numbers is written only every `REFRESH`. Of these numbers only
+        a changed position causes a write: otherwise the positions would have permanent gaps.
 
         Returns
         -------
         float or None
-            None where it is not to be written.
+            None if it must not be written.
         """
         if same_status(status, current):
             if self.shown is None:
                 return None
             if same_status(status, self.shown[0]):
-                self.shown = current, self.shown[1]  # once in memory, not twice
+                self.shown = current, self.shown[1]  # shares one object in memory
                 return None
-            self.shown = None  # it replaces what is perhaps not written yet
+            self.shown = None  # it replaces a status that may not be written yet
             return 0.0
         old, since = self.shown or (current, None)
         fresh = self.explained is not None and since is not None and now - since < REFRESH

@@ -1,4 +1,4 @@
-"""What a job asks for, in numbers: slices, history, growth after out-of-memory resolved."""
+"""A job's request in numbers, after resolving slices, history and out-of-memory growth."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 HISTORY_MARGIN_PERCENT = 10
-"""Added to a peak that was measured, when a job names no memory or was above its allocation. An
+"""Added to a measured peak if a job requests no memory amount or exceeded its allocation. An
 assumption: runs differ."""
 
 
 def allocatable(total: int, partition: GPUPartition) -> int:
-    """Bytes of a GPU that may be allocated: its memory less the partition's reserve, whole MiB."""
+    """Return a GPU's allocatable bytes: its memory less the partition's reserve, in whole MiB."""
     share = total * (100 - partition.spec.sharing.memory_reserve_percent) // 100
     return share // MEBI * MEBI
 
@@ -37,14 +37,14 @@ def allocatable(total: int, partition: GPUPartition) -> int:
 def asked_memory(
     job: SharedGPUJob, partition: GPUPartition, peak: int, limit: int = 0
 ) -> int | None:
-    """Bytes that the job asks for before any growth; None when nothing is known.
+    """Return the bytes that the job requests before any growth; None if they are unknown.
 
     Parameters
     ----------
     peak
-        Peak memory in the application's history, 0 without one.
+        Peak memory in the application's history; 0 without a history.
     limit
-        The most that it could get; 0 when that is not known.
+        The most memory that it could get; 0 if unknown.
     """
     if job.spec.slice is not None:
         chosen = partition.spec.slice(job.spec.slice)
@@ -53,23 +53,23 @@ def asked_memory(
         return job.spec.gpu_memory
     if peak:
         with_margin = _with_margin(peak)
-        # What ran before must not be kept waiting by the margin.
+        # The margin must not keep a job waiting that has run before.
         return min(with_margin, limit) if limit >= peak else with_margin
     return None
 
 
 def _refused(attempts: Sequence[Attempt]) -> int:
-    """Return the most memory that was not enough, bytes; 0 when none ran out of it."""
+    """Return the largest allocation that ran out of memory, in bytes; 0 if none did."""
     return max((a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY), default=0)
 
 
 def _grown(memory: int, job: SharedGPUJob, attempts: Sequence[Attempt], limit: int) -> int:
-    """Memory after the out-of-memory attempts so far; the most there is bounds the growth."""
+    """Return the memory after growth for out-of-memory attempts, up to the limit."""
     refused = _refused(attempts)
     if not refused:
         return memory
     percent = 100 + job.spec.retry.out_of_memory.growth_percent
-    # One that was above its allocation, and ended for it, has shown how much it needs.
+    # If an attempt was ended because it exceeded its allocation, its peak shows the need.
     taken = max(a.peak_memory or 0 for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY)
     shown = _with_margin(taken) if taken > refused else 0
     grown = max(memory, -(-refused * percent // 100), shown)
@@ -85,7 +85,7 @@ def _round_up(memory: int) -> int:
 
 
 def _most(job: SharedGPUJob, partition: GPUPartition, largest: Largest) -> int:
-    """Bytes of the largest slice or GPU that a job could get; 0 when no GPU is known yet."""
+    """Return the bytes of the largest slice or GPU that a job could get; 0 if none is known."""
     known, threads = largest.memory, _threads(job, partition)
     sizes = [
         s.memory // MEBI * MEBI
@@ -104,25 +104,25 @@ def resolve(
     largest: Largest,
     avoided: Collection[str] = (),
 ) -> policy.Job | Why:
-    """Turn a job's spec into the numbers that policies and guard work with.
+    """Convert a job's spec to the numbers for policies and guard.
 
     Parameters
     ----------
     attempts
-        Its attempts so far; those that ran out of memory make it grow, and those that ended with
-        a GPU fault may have it run alone.
+        Its attempts so far. Those that ran out of memory increase its request, and after GPU
+        faults it may have to run alone.
     profile
-        What is known of its application.
+        The history of its application.
     largest
-        What a ready GPU could give at most, and its node; zeros while none is ready.
+        The largest capacity of a ready GPU and its node; zeros while no GPU is ready.
     avoided
-        Nodes that it does not use as long as another one could run it.
+        Nodes that it does not use as long as another node could run it.
 
     Returns
     -------
     policy.Job or Why
-        The request, or why it can never be met as it is written. With the reason OutOfMemory
-        the job has had all that there is.
+        The request, or why it can never be met as it is written. The reason OutOfMemory means that
+        the job has already had the most memory that it can get.
     """
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
@@ -178,17 +178,17 @@ def resolve(
 
 
 def takes_memory_from_history(job: SharedGPUJob) -> bool:
-    """Tell whether the history of its application decides how much memory a job gets."""
+    """Return whether the history of its application determines a job's memory."""
     return job.spec.slice is None and job.spec.gpu_memory is None
 
 
 def with_profile(
     request: policy.Job, job: SharedGPUJob, profile: policy.Profile | None
 ) -> policy.Job:
-    """Return the request of a job that names its memory, with what is now known of its application.
+    """Return the request of a job that specifies its memory, with the current history.
 
-    It is what `resolve` would return, at a fraction of its cost: of such a request only profile and
-    duration depend on the history.
+    The result equals that of `resolve`, at a fraction of its cost: only profile and duration of
+    such a request depend on the history.
     """
     return replace(request, profile=profile, duration=_duration(job, profile))
 
@@ -200,14 +200,14 @@ def _duration(job: SharedGPUJob, profile: policy.Profile | None) -> float | None
 def _problem(
     job: SharedGPUJob, partition: GPUPartition, problems: Sequence[str], slots: int
 ) -> str:
-    """Say what no GPU of the partition could ever meet, however large; empty when nothing.
+    """Return which requirement no GPU of the partition can meet, of any size; empty if none.
 
     Parameters
     ----------
     problems
-        What is wrong with its template.
+        Problems of its template.
     slots
-        Devices of each GPU that its template takes.
+        Devices of each GPU that its template requests.
     """
     spec, sharing, name = job.spec, partition.spec.sharing, partition.metadata.name
     problem = "; ".join(problems)
@@ -247,7 +247,7 @@ def _nothing_larger(partition: str, refused: int) -> str:
 
 
 def _too_large(partition: str, memory: int, gpus: int, clients: int, largest: Largest) -> str:
-    """Say what is the most there is where a job asks for more; empty where it does not."""
+    """Return a message if a job requests more than the largest capacity; empty if not."""
     if largest.memory and memory > largest.memory:
         return (
             f"needs {gib(memory)} of GPU memory, but the largest GPU of {partition} has "
@@ -267,13 +267,13 @@ def _too_large(partition: str, memory: int, gpus: int, clients: int, largest: La
 
 
 def _threads(job: SharedGPUJob, partition: GPUPartition) -> int:
-    """Percent of the threads that a slice must have: a job that says nothing takes any."""
+    """Return the percentage of threads that a slice must have; 0 if the job sets none."""
     named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
     return named.thread_percent if named else job.spec.thread_percent or 0
 
 
 def _smallest_slice(partition: GPUPartition, memory: int, job: SharedGPUJob) -> Slice | None:
-    """Find the slice: the one named as long as it is large enough, else the smallest that is."""
+    """Return the job's named slice if it is large enough, or the smallest slice that is."""
     named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
     if named is not None and named.memory >= memory:
         return named

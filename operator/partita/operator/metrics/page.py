@@ -83,7 +83,7 @@ class Metrics(Collector):
         return encode(self._registry), content_type
 
     def describe(self) -> Iterable[Family]:
-        """Return no metrics: names in the registry do not collide."""
+        """Return nothing, because no other collector in the registry uses the same names."""
         return ()
 
     @override

@@ -148,11 +148,18 @@ async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
 
     monkeypatch.setattr(MPSControl, "_run", recorded)
     control = MPSControl(str(daemon.pipes), asyncio.Lock(), deadline=30)
-    # A client that holds the daemon's only connection: it waits for its standard input.
-    hung = daemon.gpus.start(daemon.gpus.built.control, **daemon.environment)
+
+    def hold() -> subprocess.Popen[str]:
+        """Start a client that holds the daemon's only connection: it waits for its input."""
+        return daemon.gpus.start(daemon.gpus.built.control, **daemon.environment)
+
+    hung = hold()
     try:
 
         async def is_busy() -> bool:
+            nonlocal hung
+            if hung.poll() is not None:
+                hung = hold()  # the daemon was busy with a command of this test
             await control._run("get_server_list")
             return bool(rejections)
 

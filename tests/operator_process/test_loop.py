@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +26,7 @@ from support.builders import (
     server_body,
     take,
 )
+from support.fake_kube import FakeKube
 from support.polling import until
 
 JOBS = 20
@@ -43,9 +44,10 @@ class World:
     """
 
     def __init__(self) -> None:
-        bodies = (job_body(f"job-{n}") for n in range(JOBS))
-        self.state: State = a_state(partition_body(), *bodies)
-        self.loop = Loop(AsyncMock(), self.state, Mock(), now=lambda: START)
+        bodies = [partition_body(), *(job_body(f"job-{n}") for n in range(JOBS))]
+        self.state: State = a_state(*bodies)
+        self.kube = FakeKube(*bodies)
+        self.loop = Loop(self.kube, self.state, Mock(), now=lambda: START)  # type: ignore[arg-type]
         self.looked: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._look = self.loop.jobs.reconcile
@@ -59,7 +61,9 @@ class World:
 
     def has_a_gpu(self) -> None:
         """Give the partition one that is ready."""
-        for body in gpus_up(server_body()):
+        server = server_body()
+        self.kube.objects[server["metadata"]["name"]] = server
+        for body in gpus_up(server):
             take(self.state, body)
 
     @asynccontextmanager
@@ -163,7 +167,7 @@ async def test_where_jobs_wait_it_has_begun_once_there_is_a_gpu_to_decide_on(
 
 
 async def test_it_has_begun_where_there_is_nothing() -> None:
-    loop = Loop(AsyncMock(), State(), Mock(), now=lambda: START)
+    loop = Loop(FakeKube(), State(), Mock(), now=lambda: START)
     running = asyncio.create_task(loop.run())
     async with asyncio.timeout(10):
         await loop.started()
@@ -179,15 +183,17 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
         await until(lambda: not (world.loop.runner("shared") is None or not jobs.largest))
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
-        async with asyncio.timeout(5):
-            while (
-                world.loop.runner("shared")
-                or jobs.largest
-                or "shared" in jobs.waiting
-                or jobs.releases
-                or state.scarce_nodes
-            ):
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: (
+                not (
+                    world.loop.runner("shared")
+                    or jobs.largest
+                    or "shared" in jobs.waiting
+                    or jobs.releases
+                    or state.scarce_nodes
+                )
+            )
+        )
 
 
 async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:

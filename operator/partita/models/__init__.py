@@ -1,4 +1,4 @@
-"""The custom resources as pydantic models; their CRDs are generated from these."""
+"""The custom resources as pydantic models, from which their CRDs are generated."""
 
 from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
 from partita.models.gpu_server import Allocation, GPUServer

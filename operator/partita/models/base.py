@@ -1,4 +1,4 @@
-"""What all resources share: the model base, metadata, conditions and types of fields."""
+"""Definitions common to all resources: model base, metadata, conditions and field types."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -58,10 +58,10 @@ __all__ = [
 
 
 def _in_range(text: str) -> JsonDict:
-    """Return the CEL rule on a quantity that is this text.
+    """Return the CEL rule on a quantity, which the expression `text` returns as a string.
 
-    The exponent has two digits at most: to compare 1e2147483647 the API server would write out all
-    these digits, and hang.
+    The exponent has at most two digits. To compare 1e2147483647, the API server would write out all
+    digits and hang.
     """
     return {
         "rule": f"{text}.matches('^[+0-9.]{{1,24}}([eE][+-]?[0-9]{{1,2}}|[numkKMGTPE]i?)?$') && "
@@ -73,13 +73,13 @@ def _in_range(text: str) -> JsonDict:
 
 
 _MAX_SAFE_INTEGER = (1 << 53) - 1
-"""Up to it a double holds every integer (RFC 8259, section 6)."""
+"""A double can represent every integer up to this one (RFC 8259, section 6)."""
 
 
 def _measured(digits: int) -> JsonDict:
-    """Return the schema of an amount of so many digits at most, whatever its unit.
+    """Return the schema of an amount with at most this number of digits in bytes, in any unit.
 
-    Without a rule in CEL: such amounts stand in long lists and in every write of a status.
+    It has no CEL rule, because such amounts occur in long lists and in every write of a status.
     """
     fraction = "([.][0-9]{1,9})?"
     units = [f"[0-9]{{1,{digits}}}{fraction}"]
@@ -87,7 +87,7 @@ def _measured(digits: int) -> JsonDict:
         left, letter = digits - 3 * power, "[kK]" if unit == "k" else unit
         if left > 0:
             units.append(f"[0-9]{{1,{left}}}{fraction}{letter}i?")
-    # A larger number would not survive tools that read numbers as doubles, such as kustomize.
+    # Tools that read numbers as doubles, such as kustomize, would change a larger number.
     limits: JsonDict = {"minimum": 0, "maximum": min(10**digits - 1, _MAX_SAFE_INTEGER)}
     return {**_INT_OR_STRING, **limits, "pattern": f"^({'|'.join(units)})$", "maxLength": 32}
 
@@ -101,8 +101,8 @@ _TIME_PATTERN = (
     r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?"
     r"(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$"
 )
-"""Of what Kubernetes takes for a date-time, what every client can read: neither the year 0, nor an
-offset of 99 hours (`IsDateTime` in k8s.io/kube-openapi/pkg/validation/strfmt/time.go)."""
+"""The date-times that every client can read. Kubernetes also accepts others, such as the year 0 or
+an offset of 99 hours (`IsDateTime` in k8s.io/kube-openapi/pkg/validation/strfmt/time.go)."""
 
 _INT_OR_STRING: JsonDict = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
@@ -110,9 +110,10 @@ _INT_OR_STRING: JsonDict = {
 }
 
 GPU_DIGITS = 14
-"""Of an amount of memory of one GPU: below 100 TB, which is 300 times the largest GPU of 2026."""
+"""Maximum digits of an amount of one GPU's memory: below 100 TB, 300 times the largest GPU of 2026.
+"""
 TOTAL_DIGITS = 18
-"""Of an amount of all GPUs of a partition, which are 10,000 at most: below 1 EB."""
+"""Maximum digits of an amount of all GPUs of a partition (at most 10,000): below 1 EB."""
 
 Amount = Annotated[
     int,
@@ -121,7 +122,7 @@ Amount = Annotated[
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(_measured(GPU_DIGITS)),
 ]
-"""Memory that was measured or allocated on one GPU, in bytes; on the wire a quantity."""
+"""Memory that was measured or allocated on one GPU, in bytes; serialized as a quantity."""
 
 Total = Annotated[
     int,
@@ -130,7 +131,7 @@ Total = Annotated[
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(_measured(TOTAL_DIGITS)),
 ]
-"""An amount of memory, of many GPUs or of data, in bytes; on the wire a quantity."""
+"""An amount of memory of several GPUs or of data, in bytes; serialized as a quantity."""
 
 Quantity = Annotated[
     int,
@@ -145,7 +146,7 @@ Quantity = Annotated[
         }
     ),
 ]
-"""An amount of memory that is asked for, in bytes and above zero; on the wire a quantity."""
+"""A requested amount of memory, in bytes and above zero; serialized as a quantity."""
 
 ListedQuantity = Annotated[
     int,
@@ -156,8 +157,9 @@ ListedQuantity = Annotated[
         {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_in_range("self")]}
     ),
 ]
-"""A `Quantity` in a list: always a text. The API server multiplies the cost of a rule by the
-longest list and the longest value, and takes an int-or-string to be as long as a request."""
+"""A `Quantity` in a list, which is always text. The API server multiplies the cost of a rule by the
+maximum lengths of the list and of the value. It assumes that an int-or-string can be as long as a
+request."""
 
 Duration = Annotated[
     float,
@@ -167,7 +169,7 @@ Duration = Annotated[
         {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_DURATION_RULE]}
     ),
 ]
-"""A length of time, in seconds; on the wire such as `20m`."""
+"""A duration in seconds; serialized as text such as `20m`."""
 
 StartTimeout = Annotated[
     float,
@@ -187,7 +189,7 @@ StartTimeout = Annotated[
         }
     ),
 ]
-"""How long a Pod may take to start, in seconds from 1 s to a week; on the wire such as `10m`."""
+"""Time limit for the start of a Pod, in seconds from 1 s to a week; serialized such as `10m`."""
 
 Time = Annotated[
     datetime,
@@ -198,57 +200,57 @@ Time = Annotated[
 
 
 Shared = Annotated[str, AfterValidator(intern)]
-"""A text that occurs in many objects, or often in one: kept in memory once."""
+"""A text that occurs in many objects or often in one object. It is kept in memory only once."""
 
 
 def at_most(**limits: int) -> JsonDict:
-    """Return the schema extension of a bound that the API server alone enforces.
+    """Return the schema extension for a bound that only the API server enforces.
 
-    An object that is older than the bound can still be read.
+    So an object that was stored before the bound existed can still be read.
     """
     return {**limits}
 
 
 Count = Annotated[int, Field(json_schema_extra=at_most(minimum=0, maximum=2**53 - 1))]
-"""A number of things; the bound is the last whole number that every reader of JSON keeps."""
+"""A count. The bound is the largest integer that every JSON parser reads exactly."""
 
 LabelValue = Annotated[str, Field(json_schema_extra=at_most(maxLength=63))]
 """The value of a label:
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set."""
 
 Word = Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))]
-"""A name, of whatever kind; Kubernetes' longest have 253 characters."""
+"""A name of any kind. The longest names in Kubernetes have 253 characters."""
 
 
 def rule(expression: str, message: str, *, field: str | None = None) -> JsonDict:
-    """One CEL validation rule; the message says what to write instead."""
+    """Return a CEL validation rule. The message must contain a correction."""
     result: JsonDict = {"rule": expression, "message": message}
     return {**result, "fieldPath": field} if field else result
 
 
 def rules(*validations: JsonDict) -> JsonDict:
-    """Return the schema extension that holds an object's or a field's CEL rules."""
+    """Return the schema extension with CEL rules of an object or a field."""
     return {"x-kubernetes-validations": list(validations)}
 
 
 def keyed_by(key: str) -> JsonDict:
-    """Return the schema extension of a list whose items server-side apply merges by a key."""
+    """Return the schema extension for a list whose items server-side apply merges by a key."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
-"""Schema extension of an object with one writer. The API server then keeps no owner of each of its
-fields, which is the most expensive part of a write."""
+"""Schema extension for an object with one writer. With it the API server does not record the owner
+of each field, which is the most expensive part of a write."""
 
 
 _GIVEN: set[str] = set()
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""https://kubernetes.io/docs/reference/labels-annotations-taints/."""
+"""See https://kubernetes.io/docs/reference/labels-annotations-taints/."""
 
 
 class Model(BaseModel):
-    """Base of all models: camelCase on the wire, docstrings as descriptions."""
+    """Base of all models: field names are serialized in camelCase, docstrings are descriptions."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -260,11 +262,11 @@ class Model(BaseModel):
 
     @override
     def model_post_init(self, _: object) -> None:
-        """Drop the set of given fields: it is unused, and was half of a job's memory."""
+        """Discard the set of given fields: it is not used and took half of a job's memory."""
         object.__setattr__(self, "__pydantic_fields_set__", _GIVEN)
 
     def dump(self) -> dict[str, Any]:
-        """Return it as for the API server: camelCase, without unset fields."""
+        """Return the object in the API server's form: camelCase, without unset fields."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
@@ -279,7 +281,7 @@ class OwnerReference(Model):
 
 
 def _without_kubectl_s(annotations: dict[str, str]) -> dict[str, str]:
-    """Remove kubectl's copy of the object, which is as long as the rest."""
+    """Remove kubectl's copy of the object, which is as large as the rest of the object."""
     return {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
 
 
@@ -319,22 +321,22 @@ class Resource(Model):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name alone for a cluster-scoped object."""
+        """`namespace/name`, or only the name for a cluster-scoped object."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
     @classmethod
     def api_version(cls) -> str:
-        """Group and version of all of them."""
+        """Return the group and version, which are the same for all resources."""
         return f"{GROUP}/{VERSION}"
 
 
 _LONGEST_MESSAGE = 32768
-"""Of a condition, as in `metav1.Condition`."""
+"""Maximum length of a condition's message, as in `metav1.Condition`."""
 
 
 def clipped(message: str) -> str:
-    """Cut a message, such as one that names thousands of GPUs, to what a condition may hold."""
+    """Cut a message, such as one that names thousands of GPUs, to the limit of a condition."""
     end = "..."
     fits = len(message) <= _LONGEST_MESSAGE
     return message if fits else message[: _LONGEST_MESSAGE - len(end)] + end
@@ -358,7 +360,8 @@ class Condition(Model):
 
 
 READABLE = "Readable"
-"""Type of the condition that only an object has that the operator cannot parse."""
+"""Type of the condition of an object that the operator cannot parse. Other objects do not have it.
+"""
 
 Conditions = Annotated[
     tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})
@@ -368,7 +371,7 @@ Conditions = Annotated[
 def set_condition(
     conditions: Sequence[Condition], new: Condition, now: datetime
 ) -> tuple[Condition, ...]:
-    """Replace the condition of its type; its time changes with its status only."""
+    """Replace the condition of the same type. Its time changes only if its status changes."""
     old = next((c for c in conditions if c.type == new.type), None)
     since = (
         old.last_transition_time if old is not None and old.status == new.status else None

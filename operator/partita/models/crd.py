@@ -21,19 +21,19 @@ _HEADER = "# Generated from operator/partita/models by `make crds`; do not edit.
 
 @dataclass(frozen=True, slots=True)
 class CustomResource:
-    """What a CRD says beside the schema."""
+    """Settings of a CRD in addition to its schema."""
 
     model: type[Resource]
     plural: str
     short: str
     namespaced: bool
     columns: tuple[tuple[str, str, str, int], ...]
-    """Printer columns: name, type, JSONPath, priority (1 shows with `-o wide`)."""
+    """Printer columns: name, type, JSONPath, priority (1 is shown only with `-o wide`)."""
     scale: dict[str, str] | None = None
 
     @property
     def kind(self) -> str:
-        """The resource's kind."""
+        """The kind of the resource."""
         return self.model.__name__
 
     @property
@@ -180,17 +180,17 @@ def _crd(resource: CustomResource) -> dict[str, Any]:
 
 
 def file_name(crd: dict[str, Any]) -> str:
-    """Name of the file that holds this CRD."""
+    """Return the name of the file that contains this CRD."""
     return f"{GROUP}_{crd['spec']['names']['plural']}.yaml"
 
 
 def render(crd: dict[str, Any]) -> str:
-    """Write a CRD as YAML."""
+    """Return a CRD as YAML."""
     return _HEADER + yaml.safe_dump(crd, sort_keys=False, width=100, allow_unicode=True)
 
 
 def write(folder: Path) -> list[Path]:
-    """Write all CRDs into a folder; return the files."""
+    """Write all CRDs to a folder and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for crd in crds():

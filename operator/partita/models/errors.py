@@ -1,4 +1,4 @@
-"""Describes what is wrong with an object, and what to write instead."""
+"""Messages for validation errors of objects, with corrections."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,22 +35,22 @@ _MESSAGES = {
     "model_type": "must be a mapping: write its fields below it",
     "value_error": "{error}",
 }
-"""By pydantic's error types, https://docs.pydantic.dev/latest/errors/validation_errors/."""
+"""Message by pydantic error type, https://docs.pydantic.dev/latest/errors/validation_errors/."""
 
 
 def describe(error: ValidationError) -> str:
-    """Return what is wrong where, and what to write instead, in one sentence.
+    """Return the fields with errors, the errors and corrections, in one sentence.
 
     Parameters
     ----------
     error
-        Raised by a model for an object of the API server or a file.
+        Error that a model raised for an object of the API server or of a file.
 
     Returns
     -------
     str
-        Such as `spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi`;
-        several are joined by semicolons.
+        A text such as `spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi`;
+        several errors are separated by semicolons.
     """
     errors = error.errors(include_url=False)
     shown = [f"{_path(e['loc'])}: {_message(e)}" for e in errors[:_MOST_SHOWN]]
@@ -60,7 +60,7 @@ def describe(error: ValidationError) -> str:
 
 
 def _path(location: Sequence[str | int]) -> str:
-    """Return the path of a field as in kubectl: `spec.slices[0].memory`."""
+    """Return the path of a field in kubectl's notation, such as `spec.slices[0].memory`."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return path.removeprefix(".") or "the object"
 

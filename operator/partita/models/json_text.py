@@ -1,9 +1,9 @@
-"""Parses JSON of the API server of any depth.
+"""A parser for JSON of the API server with any nesting depth.
 
-A job's template may have fields that its CRD does not describe, nested as deeply as the API server
-accepts: 10,000 levels (`maxNestingDepth` of Go's encoding/json). Python's parsers fail at about
-1,000, and then no object of the same list could be parsed. So levels deeper than any Pod are cut
-off, and only a job whose template was cut is rejected.
+A job's template may contain fields that its CRD does not describe. The API server accepts up to
+10,000 levels of nesting in them (`maxNestingDepth` of Go's encoding/json). Python's parsers fail at
+about 1,000 levels, so one such job would prevent the parsing of a whole list. So levels deeper
+than in any Pod are removed, and only a job whose template was cut is rejected.
 """
 
 import json
@@ -15,10 +15,10 @@ import orjson
 __all__ = ["CUT_OFF", "MAX_DEPTH", "parse"]
 
 MAX_DEPTH: Final = 100
-"""Levels that are kept of a text with too many to parse. A Pod has about 15; this
-much is an assumption."""
+"""Number of levels kept of a text that is nested too deeply to parse. A Pod has about 15; the limit
+is an assumption."""
 CUT_OFF: Final = "partita.dev: nested too deeply"
-"""Replaces what was cut off."""
+"""Text that replaces the removed levels."""
 
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}]')
 
@@ -29,7 +29,7 @@ def parse(text: bytes | str) -> Any:
     Raises
     ------
     json.JSONDecodeError
-        The text is not JSON.
+        If the text is not JSON.
     """
     try:
         return orjson.loads(text)
@@ -41,7 +41,7 @@ def parse(text: bytes | str) -> Any:
 
 
 def _cut(text: bytes) -> bytes:
-    """Return the text without levels that are too deep; empty if there are none."""
+    """Return the text without levels that are too deep, or empty bytes if it has none."""
     kept, start, depth = bytearray(), 0, 0
     for token in _TOKENS.finditer(text):
         match text[token.start()]:

@@ -1,4 +1,4 @@
-"""Quantities, durations and times: parsed, formatted and added."""
+"""Parsing, formatting and addition of quantities, durations and times."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -25,15 +25,15 @@ __all__ = [
 
 MEBI = 1 << 20
 QUANTITY_LIMIT = (1 << 63) - 1
-"""No quantity reaches it. Kubernetes takes every larger one for this one (`maxAllowed` in
-k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not tell them apart."""
+"""Valid quantities are below this limit. Kubernetes reduces every larger one to it (`maxAllowed` in
+k8s.io/apimachinery/pkg/api/resource/amount.go), so a rule could not distinguish them."""
 
 _LONGEST_QUOTE = 40
 MAX_AMOUNT = 1 << 60
-"""Largest amount of a resource: sums of a few stay within 64 bits."""
+"""Largest amount of a resource: sums of a few amounts stay within 64 bits."""
 
 _FIRST_YEAR, _LAST_YEAR = 1000, 2999
-"""With the longest duration added (4,566 years) a time is one that Python can hold."""
+"""A time in these years plus the longest duration (4,566 years) is within Python's range."""
 
 _SUFFIXES = {
     "": Decimal(1),
@@ -46,9 +46,9 @@ _SUFFIXES = {
 _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE])?)"
 )
-# Digits beyond these are rounded up, as Kubernetes rounds what is below a billionth.
+# Further digits are rounded up, as Kubernetes does for digits below a billionth.
 _ARITHMETIC = Context(prec=40, rounding=ROUND_UP, Emin=-99, Emax=99, traps=[Overflow])
-# At most 7 digits: even four parts of them, added to a time, make a time that Python can hold.
+# At most 7 digits: even four such parts added to a time stay within Python's range.
 _DURATION_PART = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(ms|s|m|h)")
 _DURATION = re.compile(rf"(?:{_DURATION_PART.pattern}){{1,4}}")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -65,7 +65,7 @@ def parse_memory(value: object) -> int:
     Raises
     ------
     ValueError
-        It is not a quantity, or too large.
+        If it is not a quantity, or is too large.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         amount = Decimal(value)
@@ -77,20 +77,20 @@ def parse_memory(value: object) -> int:
 
 
 def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
-    """Parse a Kubernetes quantity of any resource; a larger one counts as `QUANTITY_LIMIT`.
+    """Parse a Kubernetes quantity of any resource; larger ones are reduced to `QUANTITY_LIMIT`.
 
-    The grammar is that of
+    The grammar is defined in
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/.
 
     Parameters
     ----------
     example
-        Amounts that the message names if the value is not a quantity.
+        Example amounts for the message if the value is not a quantity.
 
     Raises
     ------
     ValueError
-        It is not a quantity.
+        If it is not a quantity.
     """
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -101,7 +101,7 @@ def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
         mantissa = _ARITHMETIC.create_decimal(number)
         if not mantissa:
             return Decimal(0)
-        # Enough for any amount below the limit. decimal itself takes no longer exponents.
+        # Enough for any amount below the limit. decimal does not accept longer exponents.
         power = max(-99, min(int((exponent or "e0")[1:][:20]), 99))
         amount = _ARITHMETIC.multiply(mantissa.scaleb(power, _ARITHMETIC), _SUFFIXES[suffix or ""])
     except Overflow:
@@ -110,14 +110,14 @@ def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:
 
 
 def parse_amount(resource: str, quantity: object) -> int:
-    """Parse an amount of a resource: thousandths of a CPU, bytes, or a number of devices.
+    """Parse an amount of a resource as thousandths of a CPU, bytes, or a number of devices.
 
-    A larger amount than `MAX_AMOUNT` counts as that.
+    Amounts above `MAX_AMOUNT` are reduced to it.
 
     Raises
     ------
     ValueError
-        It is not a quantity, or below zero.
+        If it is not a quantity, or is below zero.
     """
     if isinstance(quantity, int | float) and not isinstance(quantity, bool):
         quantity = str(quantity)
@@ -141,7 +141,7 @@ def _quoted(value: object) -> str:
 
 
 def format_memory(value: int) -> str:
-    """Write bytes as a quantity: whole gibibytes, else mebibytes, else bytes."""
+    """Format bytes as a quantity: as whole GiB, MiB or KiB if possible, otherwise as bytes."""
     for suffix, unit in (("Gi", 1 << 30), ("Mi", MEBI), ("Ki", 1 << 10)):
         if value and value % unit == 0:
             return f"{value // unit}{suffix}"
@@ -149,17 +149,17 @@ def format_memory(value: int) -> str:
 
 
 def mebibytes(value: int) -> str:
-    """Write bytes as mebibytes, rounded up: the unit in which MPS limits memory."""
+    """Format bytes as mebibytes, rounded up: the unit of MPS's memory limits."""
     return f"{-(-value // MEBI)}Mi"
 
 
 def parse_duration(value: object) -> float:
-    """Read `90s`, `20m` or `1h30m` as seconds.
+    """Parse a duration such as `90s`, `20m` or `1h30m` as seconds. Numbers are seconds.
 
     Raises
     ------
     ValueError
-        If it is no such duration.
+        If it is not a duration.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -169,7 +169,7 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds as the largest units that hold them exactly, milliseconds at the least."""
+    """Format seconds in the largest units that represent them exactly, rounded to milliseconds."""
     milliseconds = round(seconds * 1000)
     parts = []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -180,7 +180,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_time(value: object) -> datetime:
-    """Read an RFC 3339 time; one without an offset is taken as UTC."""
+    """Parse an RFC 3339 time. A time without an offset is in UTC."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if not isinstance(value, datetime):
@@ -192,12 +192,12 @@ def parse_time(value: object) -> datetime:
 
 
 def format_time(value: datetime) -> str:
-    """Write a time with microseconds, as Kubernetes' MicroTime is."""
+    """Format a time with microseconds, like Kubernetes' MicroTime."""
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def later(time: datetime, seconds: float) -> datetime:
-    """Return the time so many seconds later, or the last that there is."""
+    """Return the time plus some seconds, or the last time that Python can represent."""
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
@@ -205,5 +205,5 @@ def later(time: datetime, seconds: float) -> datetime:
 
 
 def seconds_since(start: datetime | None, now: datetime) -> float:
-    """Seconds from a time that another clock may have written; never negative."""
+    """Return the seconds since a time. Never negative, because `start` may be of another clock."""
     return max(0.0, (now - start) / timedelta(seconds=1)) if start else 0.0

@@ -1,6 +1,6 @@
-"""Pydantic's JSON schema, rewritten as the structural schema that a CRD needs.
+"""Conversion of pydantic's JSON schema to the structural schema that a CRD needs.
 
-The rules are those of
+The rules are in
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 under "Specifying a structural schema" and "Defaulting".
 """
@@ -23,17 +23,17 @@ _LENGTHS = {
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """Write a model's schema in the form that CustomResourceDefinitions take.
+    """Return a model's schema in the form that CustomResourceDefinitions require.
 
-    References are put in place; titles, `null` alternatives and defaults that say no more than
-    that a field is unset go. Descriptions and what `json_schema_extra` adds stay.
+    References are resolved. Titles, `null` alternatives and defaults that only mean an unset field
+    are removed. Descriptions and the additions of `json_schema_extra` are kept.
     """
     raw = model.model_json_schema(by_alias=True, mode="serialization")
     return _rewrite(raw, raw.get("$defs", {}))
 
 
 def without_defaults(schema: Schema) -> Schema:
-    """Return a schema by which the API server fills in nothing: unset stays unset."""
+    """Return a schema without defaults, so that the API server leaves unset fields unset."""
     result = {key: value for key, value in schema.items() if key != "default"}
     if "properties" in result:
         result["properties"] = {k: without_defaults(v) for k, v in result["properties"].items()}
@@ -60,8 +60,8 @@ def _rewrite(node: Schema, definitions: Schema) -> Schema:
             case "description":
                 result[key] = " ".join(value.split())
             case _:
-                # Pydantic counts a list's items and a map's entries as a length, too. Copied,
-                # for YAML writes an object that occurs twice as an alias.
+                # Pydantic also uses lengths for a list's items and a map's entries. The value is
+                # copied because YAML would write an object that occurs twice as an alias.
                 result[lengths.get(key, key)] = deepcopy(value)
     if "default" in result:
         result |= _default(result.pop("default"), result.get("properties", {}))
@@ -69,7 +69,7 @@ def _rewrite(node: Schema, definitions: Schema) -> Schema:
 
 
 def _resolve(node: Schema, definitions: Schema) -> Schema:
-    """Put references in place and take `X` of `X | None`."""
+    """Resolve references, and reduce `X | None` to `X`."""
     rest = dict(node)
     if "$ref" in rest:
         target = definitions[rest.pop("$ref").rsplit("/", 1)[1]]
@@ -87,13 +87,13 @@ def _entries(value: Schema | Literal[True], definitions: Schema) -> Schema:
 
 
 def _default(value: Any, properties: Schema) -> Schema:
-    """Write a default; an object's is empty, for the API server then fills in its fields'."""
+    """Return a default. That of an object is empty: the API server sets those of its fields."""
     if isinstance(value, dict):
         return {"default": {}} if any("default" in p for p in properties.values()) else {}
     return {} if value in (None, "", []) else {"default": value}
 
 
 def _order(entry: tuple[str, Any]) -> tuple[int, str]:
-    """Sort what a reader looks for first to the front, what nests to the end."""
+    """Return a sort key: the most important keys come first, nested schemas last."""
     key, _ = entry
     return (_FIRST.index(key) if key in _FIRST else len(_FIRST) + (key in _LAST), key)

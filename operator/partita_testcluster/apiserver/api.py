@@ -1,4 +1,4 @@
-"""One API server without HTTP: the kinds it serves, its store, and what works on it."""
+"""An API server without HTTP: the kinds that it serves, its store, and its operations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class ServedAPI:
-    """The kinds, the store and what works on it.
+    """The served kinds, the store and its operations.
 
     Parameters
     ----------
     history_limit
-        How many changes of each kind are kept for watches at least.
+        Minimum number of changes of each kind that are kept for watches.
 
     Attributes
     ----------
     generation
-        Grows with each change of what is served.
+        Increases with each change of the served kinds.
     """
 
     def __init__(self, history_limit: int) -> None:
@@ -46,18 +46,18 @@ class ServedAPI:
             self.writer.create(Target(namespaces, name=name), body, WriteOptions("kube-apiserver"))
 
     def resources(self) -> list[ServedResource]:
-        """Return all kinds that are served."""
+        """Return all served kinds."""
         return list(self._resources.values())
 
     def groups(self) -> dict[str, dict[str, list[ServedResource]]]:
-        """Return all kinds by group and version."""
+        """Return all served kinds by group and version."""
         out: dict[str, dict[str, list[ServedResource]]] = {}
         for resource in self._resources.values():
             out.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
         return out
 
     def resource(self, group: str, version: str, plural: str) -> ServedResource | None:
-        """Return one kind."""
+        """Return one kind, or `None` if it is not served."""
         return self._resources.get((group, version, plural))
 
     def _on_change(self, collection: Collection, event: WatchEvent) -> None:
@@ -66,7 +66,7 @@ class ServedAPI:
         self.collector.observe(event)
 
     def _serve(self, crd: dict[str, Any], *, gone: bool) -> None:
-        """Serve what a CRD says, or no longer."""
+        """Serve the kind of a CRD, or stop serving it if the CRD is gone."""
         spec = crd["spec"]
         key = (spec["group"], spec["names"]["plural"])
         former = [k for k in self._resources if (k[0], k[2]) == key]

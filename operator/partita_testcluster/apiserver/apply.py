@@ -1,13 +1,13 @@
-"""Who owns which field: `managedFields`, kept on every write, and server-side apply.
+"""Field ownership: `managedFields`, maintained on every write, and server-side apply.
 
-A set of fields is a `frozenset` of paths; a path is a tuple of FieldsV1 elements, such as
+A set of fields is a `frozenset` of paths. A path is a tuple of FieldsV1 elements, such as
 ``("f:spec", 'k:{"name":"a"}', "f:memory")``. The rules are those of structured-merge-diff
-(merge/update.go, typed/compare.go): an update owns what it added or changed, an apply owns what
-it names, and fails where it would change what others own.
+(merge/update.go, typed/compare.go). An update owns the fields that it added or changed. An apply
+owns the fields that it contains, and fails if it would change fields of other managers.
 
-It does not have: `managedFields` written by clients, conversion between versions,
-``ancient-changes`` (a cap on the number of updaters), changes of a list's topology after objects
-exist.
+Not supported are `managedFields` written by clients, conversion between versions,
+``ancient-changes`` (a limit on the number of updaters), and changes of a list's topology after
+objects exist.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Manager", "apply_config", "record_update"]
 FieldPath = tuple[str, ...]
 Fields = frozenset[FieldPath]
 
-# Set by the server or fixed by the URL, hence nobody's (apiserver, fieldmanager/stripmeta.go).
+# Set by the server or fixed by the URL, hence without owner (apiserver, fieldmanager/stripmeta.go).
 _UNOWNED_META = frozenset(
     {"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
      "managedFields", "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
@@ -37,7 +37,7 @@ _NOBODYS: Fields = frozenset({(), ("f:metadata",)})
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """Who writes: the identity of an entry of `managedFields`."""
+    """The writer of fields, which identifies an entry of `managedFields`."""
 
     name: str
     operation: str  # Apply or Update
@@ -45,7 +45,7 @@ class Manager:
     subresource: str = ""
 
     def key(self) -> tuple[str, str, str, str]:
-        """Return the identity; an applier stays the same across versions."""
+        """Return the identity. That of an applier does not depend on the API version."""
         version = "" if self.operation == "Apply" else self.api_version
         return (self.name, self.operation, version, self.subresource)
 
@@ -83,10 +83,10 @@ def _members(schema: Schema, value: Any) -> Iterator[tuple[str, Schema, Any]]:
 def _fields(
     schema: Schema, value: Any, path: FieldPath = (), *, structs: bool, own: bool = True
 ) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield the fields of a value: with what they hold, or with their type if others are in them.
+    """Yield the fields of a value, each with its value, or its type if it contains other fields.
 
-    Items of lists and entries of maps are fields beside what is in them; so are the declared
-    objects and lists with `structs`.
+    Items of lists and entries of maps are fields, in addition to the fields that they contain. With
+    `structs` this also applies to declared objects and lists.
     """
     if _is_whole(schema, value):
         yield path, value
@@ -99,7 +99,7 @@ def _fields(
 
 
 def _owned_view(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object without what nobody can own."""
+    """Return the object without the fields that cannot have an owner."""
     meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in _UNOWNED_META}
     return {k: v for k, v in obj.items() if k not in ("apiVersion", "kind")} | {"metadata": meta}
 
@@ -121,7 +121,7 @@ def _difference(schema: Schema, old: dict[str, Any], new: dict[str, Any]) -> tup
 
 def _encode(fields: Fields) -> dict[str, Any]:
     root: dict[str, Any] = {}
-    for path in sorted(fields, key=len, reverse=True):  # what has others in it is {".": {}, ...}
+    for path in sorted(fields, key=len, reverse=True):  # a field with others below: {".": {}, ...}
         node = root
         for element in path:
             node = node.setdefault(element, {})
@@ -142,7 +142,7 @@ def _decode(node: dict[str, Any], path: FieldPath = ()) -> Iterator[FieldPath]:
 
 @dataclass(slots=True)
 class _Owner:
-    """An entry of `managedFields`; encoded again only when its fields changed."""
+    """An entry of `managedFields`, which is encoded again only if its fields changed."""
 
     manager: Manager
     entry: dict[str, Any]
@@ -191,12 +191,12 @@ def _store(obj: dict[str, Any], owners: _Owners, now: str) -> None:
 def record_update(
     schema: Schema, old: dict[str, Any], new: dict[str, Any], manager: Manager, now: str
 ) -> None:
-    """Write into `new` who owns its fields after `manager` replaced `old` with it.
+    """Set the `managedFields` of `new` after `manager` replaced `old` with it.
 
     Parameters
     ----------
     old
-        The object before, with `managedFields`; empty when it is created.
+        The previous object, with `managedFields`; empty on creation.
     now
         The time of the write, RFC 3339.
     """
@@ -248,7 +248,7 @@ def apply_config(
 
 
 def _with_parents(fields: Fields) -> Fields:
-    """Return the fields and the named fields above them; items of lists only if members."""
+    """Return the fields and their parents. Items of lists are included only if in `fields`."""
     above = (p[:n] for p in fields for n in range(1, len(p)) if p[n - 1][0] == "f")
     return fields.union(above)
 
@@ -274,7 +274,7 @@ def _merge(schema: Schema, live: Any, config: Any) -> Any:
 
 
 def _merge_items(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
-    """Merge by key. What is applied comes in its own order, what is not stays where it was."""
+    """Merge by key. Applied items are in the applied order, other items keep their positions."""
     mine = {_item_element(schema, item): item for item in config}
     if len(mine) < len(config):
         raise APIError(422, "Invalid", "duplicate entries in the applied configuration")

@@ -1,4 +1,4 @@
-"""The other built-in kinds: defaults, rules, columns; and the list of all that are served."""
+"""The built-in kinds: their list, and the defaults, rules and columns of all kinds except Pods."""
 
 from __future__ import annotations
 

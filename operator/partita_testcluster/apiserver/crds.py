@@ -15,7 +15,7 @@ __all__ = ["check_crd", "prepare_crd"]
 
 
 def prepare_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> None:
-    """Fill in the names' defaults and the status that says it is served."""
+    """Set the defaults of the names, and a status that reports the CRD as served."""
     spec, names = crd["spec"], crd["spec"]["names"]
     names.setdefault("singular", names["kind"].lower())
     names.setdefault("listKind", names["kind"] + "List")
@@ -30,7 +30,7 @@ def prepare_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> None:
 
 
 def check_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldError]:
-    """Return why this server cannot serve a CRD: mostly errors in its schema and its rules."""
+    """Return the reasons that this server cannot serve a CRD, mostly errors in schema and rules."""
     versions = crd["spec"]["versions"]
     errors = []
     if sum(v["served"] for v in versions) > 1:
@@ -44,7 +44,7 @@ def check_crd(crd: dict[str, Any], _old: dict[str, Any] | None) -> list[FieldErr
         try:
             custom_resource(crd, version, lambda extract: Collection(extract, 1, 0))
         except SchemaError as e:
-            # With one version kube-apiserver keeps the schema, and errors in it, elsewhere.
+            # With one version kube-apiserver stores the schema at, and reports, another path.
             root = place if len(versions) > 1 else ("spec", "validation", "openAPIV3Schema")
             errors += [replace(p, path=(*root, *p.path)) for p in e.problems]
         except ValueError as e:

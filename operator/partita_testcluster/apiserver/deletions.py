@@ -1,4 +1,4 @@
-"""What deletion means: preconditions, finalizers, propagation, grace."""
+"""Deletion: preconditions, finalizers, propagation, grace periods."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from partita_testcluster.apiserver.store import Record, Store
 __all__ = ["CRD_FINALIZER", "DeleteOptions", "delete"]
 
 CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-"""Keeps a CRD until the objects of its kind are gone."""
+"""Finalizer that keeps a CRD until the objects of its kind are deleted."""
 
 _FINALIZER_OF_POLICY = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete.
+    """Options of a deletion.
 
     Attributes
     ----------
     policy
-        ``Foreground``, ``Background``, ``Orphan``, or empty for what the object already says.
+        ``Foreground``, ``Background``, ``Orphan``, or empty to use the object's finalizers.
     grace
-        How long a Pod may take to end, in seconds; `None` for what the Pod says.
+        Grace period of a Pod in seconds; `None` for that in the Pod's spec.
     uid, resource_version
         Preconditions.
     """
@@ -46,12 +46,12 @@ def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record
     Returns
     -------
     tuple
-        Its last version, and whether it is gone.
+        Its last version, and whether the object was removed.
 
     Raises
     ------
     APIError
-        404, or 409 where a precondition does not hold.
+        404, or 409 if a precondition does not hold.
     """
     resource, record = target.resource, target.existing()
     preconditions = (
@@ -61,7 +61,7 @@ def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record
     for name, wanted, actual in preconditions:
         if wanted and wanted != actual:
             why = f"Precondition failed: {name} in precondition: {wanted}, in object meta: {actual}"
-            # Here alone kube-apiserver names the kind where else it names the resource.
+            # Only in this error kube-apiserver gives the kind instead of the resource.
             raise object_error("Conflict", resource.group, resource.kind, target.name, why)
     obj = record.obj
     meta = obj["metadata"]
@@ -78,7 +78,7 @@ def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record
 
 
 def _grace(resource: ServedResource, obj: dict[str, Any], asked: int | None) -> int:
-    """Return how long the object's deletion waits for its kubelet, in seconds."""
+    """Return the seconds for which the object's deletion waits for its kubelet."""
     if resource.group or resource.plural != "pods" or not obj["spec"].get("nodeName"):
         return 0
     if obj["status"].get("phase") in ("Succeeded", "Failed"):
@@ -89,7 +89,7 @@ def _grace(resource: ServedResource, obj: dict[str, Any], asked: int | None) -> 
 
 
 def _finalizers(resource: ServedResource, meta: dict[str, Any], policy: str) -> list[str]:
-    """Return the finalizers that a deletion under this policy leaves on the object."""
+    """Return the finalizers of the object after a deletion with this policy."""
     out = list(meta.get("finalizers") or ())
     wanted = _FINALIZER_OF_POLICY.get(policy)
     if wanted and wanted not in out:
@@ -100,7 +100,7 @@ def _finalizers(resource: ServedResource, meta: dict[str, Any], policy: str) -> 
 
 
 def _mark(resource: ServedResource, obj: dict[str, Any], grace: int) -> None:
-    """Write into an object that it is being deleted, or that it is to go sooner."""
+    """Mark an object as being deleted, or shorten its grace period if it is already marked."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in meta:
         meta["deletionTimestamp"] = now(grace)

@@ -1,4 +1,4 @@
-"""What the server says it serves: API groups, resources, OpenAPI v3."""
+"""Discovery documents: API groups, resources, OpenAPI v3."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OPENAPI_V2", "OPENAPI_V2_TYPE", "document"]
 Groups = dict[str, dict[str, list[ServedResource]]]
 """The kinds by group ("" is the core group) and version."""
 
-# The version of Kubernetes whose behaviour the conformance suite compares with.
+# The version of Kubernetes with which the conformance suite compares this server.
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
            "platform": "python/embedded"}  # fmt: skip
 _VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
@@ -22,22 +22,22 @@ _OBJECT_META = "V1ObjectMeta"
 
 OPENAPI_V2 = b"\x0a\x032.0"
 """A Swagger 2.0 document that describes no kind, in protobuf (field 1 of `Document` in gnostic's
-OpenAPIv2.proto is the version). kubectl reads it before it sends a list's objects one by one. It
-does not check what is not described; the server does when the objects come."""
+OpenAPIv2.proto is the version). kubectl reads it before it sends a list's objects one by one.
+kubectl does not validate kinds that the document lacks; the server validates the objects."""
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""Its media type (kube-openapi, `handler.go`). kubectl asks for it with an @ that is not allowed in
-media types, and rejects that @ in an answer."""
+"""Its media type (kube-openapi, `handler.go`). kubectl requests it with an @ that is not allowed in
+media types, and rejects that @ in a response."""
 
 
 def document(parts: list[str], groups: Groups, stamp: int) -> dict[str, Any] | None:
-    """Return the document at a path, `None` if there is none.
+    """Return the document at a path, or `None` if it does not exist.
 
     Parameters
     ----------
     parts
         The path, split at its slashes.
     stamp
-        Changes when what is served does.
+        A number that changes when the served kinds change.
     """
     found: dict[str, Any] | None = None
     match parts:
@@ -72,7 +72,7 @@ def _of_version(parts: list[str], groups: Groups) -> list[ServedResource] | None
 
 
 def _subresources(resource: ServedResource) -> list[tuple[str, list[str], dict[str, str]]]:
-    """Return the subresources with their verbs and the kind they speak."""
+    """Return the subresources with their verbs and kinds."""
     own = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     known = {
         "status": (["get", "patch", "update"], own),
@@ -120,7 +120,7 @@ def _group_list(groups: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _openapi_index(groups: Groups, stamp: int) -> dict[str, Any]:
-    """Return where the OpenAPI document of each group version is."""
+    """Return the URLs of the OpenAPI documents of all group versions."""
     found = [f"apis/{n}/{v}" if n else f"api/{v}" for n, vs in groups.items() for v in vs]
     return {"paths": {p: {"serverRelativeURL": f"/openapi/v3/{p}?hash={stamp}"} for p in found}}
 
@@ -163,7 +163,7 @@ def _references(value: Any) -> list[str]:
 
 
 def _paths(r: ServedResource, gvk: dict[str, str], name: str) -> dict[str, Any]:
-    """Return the operations; kubectl looks up there which query parameters are understood."""
+    """Return the operations, in which kubectl looks up the supported query parameters."""
     base = f"/apis/{r.api_version}" if r.group else f"/api/{r.version}"
     if r.namespaced:
         base += "/namespaces/{namespace}"

@@ -1,4 +1,4 @@
-"""The API server's errors: `Status` objects in the exact shape clients parse."""
+"""The API server's errors: `Status` objects in the exact form that clients parse."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MESSAGES = {
 
 
 class APIError(Exception):
-    """An answer of the API other than success.
+    """An error response of the API.
 
     Attributes
     ----------
     code
         The HTTP status.
     status
-        The `Status` object sent as the body.
+        The `Status` object in the body.
     """
 
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
@@ -51,16 +51,16 @@ def _details(group: str, kind: str, name: str) -> dict[str, Any]:
 def object_error(
     reason: str, group: str, kind: str, name: str, why: str = _STALE, **details: Any
 ) -> APIError:
-    """Return the error about one object.
+    """Return an error about one object.
 
     Parameters
     ----------
     reason
         ``NotFound``, ``AlreadyExists``, ``Conflict``, ``Forbidden`` or ``Invalid``.
     kind
-        Its resource, such as ``pods``; its kind where the API server names that instead.
+        Its resource, such as ``pods``, or its kind if the API server's message contains the kind.
     why
-        By default that its resourceVersion is stale.
+        The reason in the message; by default that the object's resourceVersion is stale.
     """
     code, text = _MESSAGES[reason]
     message = text.format(f'{kind}.{group} "{name}"' if group else f'{kind} "{name}"', why=why)
@@ -68,22 +68,22 @@ def object_error(
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> APIError:
-    """Return the 422 that lists every violation."""
+    """Return a 422 error that lists all violations."""
     texts = ", ".join(map(str, errors))
     why = texts if len(errors) == 1 else f"[{texts}]"
     return object_error("Invalid", group, kind, name, why, causes=[e.cause() for e in errors])
 
 
 def bad_request(message: str) -> APIError:
-    """Return a 400."""
+    """Return a 400 error."""
     return APIError(400, "BadRequest", message)
 
 
 def expired(message: str) -> APIError:
-    """Return the 410 of a resourceVersion or continue token that is no longer kept."""
+    """Return a 410 error for a resourceVersion or continue token that is no longer kept."""
     return APIError(410, "Expired", message)
 
 
 def success(group: str = "", resource: str = "", name: str = "", **more: Any) -> dict[str, Any]:
-    """Return the `Status` that answers what leaves no object to return."""
+    """Return the `Status` of a successful request that returns no object."""
     return _status("Success", _details(group, resource, name) | more)

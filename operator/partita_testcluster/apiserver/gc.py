@@ -1,8 +1,8 @@
-"""What Kubernetes' controllers clean up: dependents, namespaces' contents, CRDs' objects.
+"""Cleanup by Kubernetes' controllers: dependents, contents of namespaces, objects of CRDs.
 
-Level-triggered: each change marks the UIDs it may concern, and a task looks at each marked
-object as it then is. It does not have: the cluster-wide rescan of Kubernetes' collector, so an
-owner reference is looked at when its object or its owner changes.
+It is level-triggered: each change marks the UIDs that it may affect, and a task processes each
+marked object in its current state. Unlike Kubernetes' collector it does not periodically rescan the
+cluster, so an owner reference is checked only when its object or its owner changes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from partita_testcluster.apiserver.writes import Writer
 
 __all__ = ["Collector"]
 
-_BATCH = 50  # objects looked at before other tasks get their turn
+_BATCH = 50  # objects processed before other tasks can run
 
 
 class Collector:
-    """Looks after what deletions leave behind.
+    """Completes deletions and deletes dependents.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ class Collector:
         self._resources = resources
         self._marked: dict[str, None] = {}  # UIDs, in order
         self._wake = asyncio.Event()
-        self._emptying: set[str] = set()  # UIDs of namespaces and CRDs whose contents go first
+        self._emptying: set[str] = set()  # UIDs of namespaces and CRDs whose contents are deleted
 
     async def run(self) -> None:
-        """Look at marked objects, for ever."""
+        """Process marked objects until cancelled."""
         done = 0
         while True:
             while not self._marked:
@@ -55,7 +55,7 @@ class Collector:
                 await asyncio.sleep(0)
 
     def observe(self, event: WatchEvent) -> None:
-        """Mark whom a change may concern."""
+        """Mark the objects that a change may affect."""
         record = event.record
         if event.type == "DELETED":
             self._emptying.discard(record.uid)
@@ -86,7 +86,10 @@ class Collector:
         return next(r for r in self._resources() if r.collection is collection), record
 
     def _check_owners(self, resource: ServedResource, record: Record) -> None:
-        """Delete an object none of whose owners lives or wants to."""
+        """Delete an object without remaining owners, or remove the references to missing owners.
+
+        An owner that waits for the deletion of its dependents counts as missing.
+        """
         references = record.obj["metadata"]["ownerReferences"]
         living = [r for r in references if self._lives(r["uid"], record.namespace)]
         if not living:
@@ -97,7 +100,10 @@ class Collector:
             self._edit(resource, record, "ownerReferences", living)
 
     def _lives(self, uid: str, namespace: str) -> bool:
-        """Return whether an owner may own something in `namespace`, and means to go on."""
+        """Return whether an owner exists, may own objects in `namespace`, and will remain.
+
+        An owner that waits for the deletion of its dependents will not remain.
+        """
         if (found := self._store.by_uid.get(uid)) is None:
             return False
         goes_last = found[1].deleting and "foregroundDeletion" in _finalizers(found[1])
@@ -132,7 +138,7 @@ class Collector:
             self._release(resource, record, "foregroundDeletion")
 
     def _empty(self, resource: ServedResource, record: Record) -> None:
-        """Delete what is in a namespace, or of the kind of a CRD; then the object itself."""
+        """Delete the objects in a namespace or of the kind of a CRD, then the object itself."""
         self._emptying.add(record.uid)
         for other, child in self._contents(resource, record):
             if not child.deleting:
@@ -166,7 +172,7 @@ class Collector:
         self._edit(resource, record, "finalizers", kept)
 
     def _edit(self, resource: ServedResource, record: Record, key: str, value: list[Any]) -> None:
-        """Set a list in an object's metadata; an object deleted but for it is removed."""
+        """Set a list in an object's metadata. If only this list delayed a deletion, complete it."""
         obj = record.obj
         obj["metadata"].pop(key, None)
         if value:

@@ -1,4 +1,4 @@
-"""Requests and answers: bodies, queries, and the form in which a client wants objects."""
+"""Requests and responses: bodies, queries, and the requested form of objects."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def check_query(request: web.BaseRequest, known: frozenset[str]) -> None:
-    """Refuse a parameter that would be silently ignored.
+    """Reject unknown parameters, which would otherwise be ignored.
 
     Raises
     ------
     APIError
-        400 that names the parameter.
+        400 with the names of the parameters.
     """
     if unknown := set(request.query) - known:
         raise bad_request(f"query parameter not supported here: {', '.join(sorted(unknown))}")
@@ -59,7 +59,7 @@ async def body_of(request: web.BaseRequest) -> Any:
     Raises
     ------
     APIError
-        400 where it cannot be parsed, 413 where it is too large, 415 where its type is unknown.
+        400 if it cannot be parsed, 413 if it is too large, 415 if its type is unknown.
     """
     try:
         data = await request.read()
@@ -75,7 +75,7 @@ async def body_of(request: web.BaseRequest) -> Any:
         raise _unknown_format(kind, (JSON, "application/yaml", _PROTOBUF))
     try:
         if "yaml" in kind and data[:1] != b"{":
-            # Through JSON, so that times are text as in any request.
+            # Converted to JSON, so that times are text as in other requests.
             data = orjson.dumps(yaml.safe_load(data))
         return orjson.loads(data)
     except (ValueError, TypeError, yaml.YAMLError) as e:
@@ -91,12 +91,12 @@ def _unknown_format(kind: str, known: Sequence[str]) -> APIError:
 
 
 def patch_kind(request: web.BaseRequest, resource: ServedResource) -> str:
-    """Return which of the patch languages the body is in.
+    """Return the patch language of the body.
 
     Raises
     ------
     APIError
-        415 for one that this kind does not take.
+        415 if this kind does not support it.
     """
     kind = _PATCHES.get(request.content_type)
     if kind is None or (resource.custom and kind == "strategic-merge-patch"):
@@ -110,7 +110,7 @@ def write_options(request: web.BaseRequest, *, apply: bool = False) -> WriteOpti
     Raises
     ------
     APIError
-        400 or 422 where it is malformed.
+        400 or 422 if it is malformed.
     """
     query = request.query
     manager = query.get("fieldManager", "")
@@ -138,7 +138,7 @@ async def delete_options(request: web.BaseRequest) -> DeleteOptions:
     Raises
     ------
     APIError
-        400 or 422 where they are malformed.
+        400 or 422 if they are malformed.
     """
     body = await body_of(request) or {}
     asked = body | {"dryRun": "".join(body.get("dryRun") or ())} | dict(request.query)
@@ -162,7 +162,7 @@ async def delete_options(request: web.BaseRequest) -> DeleteOptions:
 
 
 def answer(value: Any, code: int = 200, warnings: Sequence[str] = ()) -> web.Response:
-    """Return a JSON value, or bytes that are one, with warnings as headers (RFC 7234, 5.5)."""
+    """Return a response with a JSON value or its bytes, and warning headers (RFC 7234, 5.5)."""
     body = value if isinstance(value, bytes) else orjson.dumps(value)
     response = web.Response(body=body, status=code, headers={"Content-Type": JSON})
     for warning in warnings:
@@ -172,13 +172,13 @@ def answer(value: Any, code: int = 200, warnings: Sequence[str] = ()) -> web.Res
 
 
 class Form:
-    """The form in which a request wants objects: as they are, as a `Table`, or their metadata."""
+    """The form of objects in a response: unchanged, as a `Table`, or only their metadata."""
 
     def __init__(self, request: web.BaseRequest, resource: ServedResource) -> None:
         self._resource = resource
         self._kind = _form_of(request)
         self._include = request.query.get("includeObject", "Metadata")
-        self._headers = True  # only the first table of a watch describes the columns
+        self._headers = True  # only the first table of a watch contains the columns
 
     def one(self, record: Record) -> bytes:
         """Return one object."""

@@ -1,4 +1,4 @@
-"""The parts of metadata that the server itself writes, and amounts."""
+"""Metadata that the server itself writes, and amounts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from partita_testcluster.apiserver.errors import bad_request
 __all__ = ["amounts", "dig", "generated_name", "new_uid", "now",
            "timestamp"]  # fmt: skip
 
-# Without vowels and look-alikes (apimachinery, util/rand).
+# Without vowels and characters that are easily confused (apimachinery, util/rand).
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def timestamp(seconds: float) -> str:
-    """Return a time since the epoch as Kubernetes writes it."""
+    """Return a time since the epoch in Kubernetes' format."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def now(plus: float = 0) -> str:
-    """Return the time as Kubernetes writes it, `plus` seconds from now."""
+    """Return the time `plus` seconds from now in Kubernetes' format."""
     return timestamp(time.time() + plus)
 
 
@@ -41,19 +41,19 @@ def generated_name(prefix: str) -> str:
 
 
 def dig(value: Any, path: str) -> Any:
-    """Return what stands at a path such as ``.spec.gpus``, `None` if nothing does."""
+    """Return the value at a path such as ``.spec.gpus``, or `None` if it does not exist."""
     for part in path.lstrip(".").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
 def amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
-    """Return quantities as text; a number is a quantity, too.
+    """Return quantities as text. A number is also a quantity.
 
     Raises
     ------
     APIError
-        400 where one is malformed: Kubernetes cannot even decode such a body.
+        400 if one is malformed, because Kubernetes cannot decode such a body.
     """
     out = {name: str(value) for name, value in quantities.items()}
     for value in out.values():

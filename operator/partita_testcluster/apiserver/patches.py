@@ -1,11 +1,11 @@
-"""The three patch languages that are not server-side apply.
+"""The three patch languages except server-side apply.
 
 JSON merge patch (RFC 7386), JSON patch (RFC 6902) and, for built-in kinds, the part of
 Kubernetes' strategic merge patch that kubectl sends: lists merged by key, items deleted by
 ``$patch``, ``$setElementOrder`` and ``$deleteFromPrimitiveList``
 (https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md).
 
-Nothing given to a function here is changed; results share no part with what was given.
+The functions do not change their arguments, and results share no objects with the arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Apply a JSON merge patch: objects are merged, null deletes, all else replaces."""
+    """Apply a JSON merge patch: objects are merged, null deletes, other values replace."""
     if not isinstance(patch, dict):
         return _copy(patch)
     result = dict(target) if isinstance(target, dict) else {}
@@ -41,7 +41,7 @@ def json_patch(target: Any, patch: Any) -> Any:
     Raises
     ------
     APIError
-        400 where the patch is no list, 422 where an operation is malformed or cannot be done.
+        400 if the patch is not a list, 422 if an operation is malformed or cannot be applied.
     """
     if not isinstance(patch, list):
         raise bad_request("a JSON patch must be a list of operations")
@@ -53,7 +53,7 @@ def json_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(target: Any, patch: Any, schema: Schema) -> Any:
-    """Apply a strategic merge patch; `schema` says which lists are merged, and by which keys."""
+    """Apply a strategic merge patch. `schema` defines the lists to merge and their keys."""
     if not isinstance(patch, dict):
         return _copy(patch)
     result = dict(target) if isinstance(target, dict) else {}
@@ -78,7 +78,7 @@ def _merge_list(old: list[Any], new: list[Any], schema: Schema, order: list[Any]
         return list(_copy(new))
     if schema.list_type == "set":
         return [*old, *(i for i in new if i not in old)]
-    # A strategic merge goes by one key, the first; only server-side apply knows several.
+    # A strategic merge uses only the first key. Server-side apply supports several keys.
     key = schema.list_keys[0]
     result = {i[key]: i for i in old}
     for item in new:

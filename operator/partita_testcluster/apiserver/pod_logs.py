@@ -1,4 +1,4 @@
-"""A Pod's log, which the kubelet of its node has."""
+"""A Pod's log, which is requested from the kubelet of its node."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 async def serve_log(
     request: web.BaseRequest, target: Target, node: dict[str, Any] | None
 ) -> web.StreamResponse:
-    """Pass on what the kubelet answers, as it comes.
+    """Stream the kubelet's response to the client.
 
     Parameters
     ----------
     target
         The Pod.
     node
-        The Pod's node; `None` while it has none, when the log is empty.
+        The Pod's node; `None` if the Pod has no node, so that the log is empty.
 
     Raises
     ------
     APIError
-        400 where the container is wrong or has no log, 500 where the kubelet cannot be reached.
+        400 if the container is wrong or has no log, 500 if the kubelet cannot be reached.
     """
     container = _container(target, request.query.get("container", ""))
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -56,12 +56,12 @@ async def serve_log(
         if not response.prepared:
             raise APIError(500, "InternalError", f"Internal error occurred: {e}") from e
     except ConnectionError:
-        pass  # the reader has gone
+        pass  # the client has disconnected
     return response
 
 
 def _container(target: Target, asked: str) -> str:
-    """Return the container whose log is meant (as in pkg/registry/core/pod/strategy.go)."""
+    """Return the container whose log is requested (as in pkg/registry/core/pod/strategy.go)."""
     names = [c["name"] for c in target.existing().obj["spec"]["containers"]]
     if asked and asked not in names:
         raise bad_request(f"container {asked} is not valid for pod {target.name}")

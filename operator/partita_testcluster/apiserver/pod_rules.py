@@ -1,4 +1,4 @@
-"""Pods: defaults, rules and what `kubectl get pods` shows of them."""
+"""Pods: defaults, rules and the columns of `kubectl get pods`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _POLICIES = ("Always", "OnFailure", "Never")
 
 
 def prepare_pod(pod: dict[str, Any], old: dict[str, Any] | None) -> None:
-    """Fill in the defaults that do not stand in the schema."""
+    """Set the defaults that the schema does not contain."""
     spec = pod["spec"] = _POD_DEFAULTS | (pod.get("spec") or {})
     for container in [*spec.get("initContainers", ()), *spec.get("containers", ())]:
         tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
@@ -103,7 +103,7 @@ def _ready(pod: dict[str, Any]) -> list[Any]:
 
 
 def _status(pod: dict[str, Any]) -> list[Any]:
-    """Return the one word kubectl shows for a Pod (pkg/printers/internalversion)."""
+    """Return the status that kubectl shows for a Pod (pkg/printers/internalversion)."""
     status = pod.get("status", {})
     word = status.get("reason") or status.get("phase", "")
     for container in reversed(status.get("containerStatuses", ())):
@@ -131,4 +131,4 @@ POD_COLUMNS = (
     Column("IP", "string", lambda pod: [dig(pod, "status.podIP") or "<none>"], 1),
     Column("Node", "string", lambda pod: [dig(pod, "spec.nodeName") or "<none>"], 1),
 )
-"""What `kubectl get pods` shows."""
+"""Columns of `kubectl get pods`."""

@@ -1,6 +1,6 @@
-"""The protobuf body of `kubectl create namespace`: all else that kubectl sends here is JSON.
+"""The protobuf body of `kubectl create namespace`. All other requests of kubectl are JSON.
 
-Field numbers are those of ``generated.proto`` in k8s.io/api/core/v1 and k8s.io/apimachinery.
+Field numbers are from ``generated.proto`` in k8s.io/api/core/v1 and k8s.io/apimachinery.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ _MAGIC = b"k8s\0"
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a message: texts and messages below 128 bytes, and zeros."""
+    """Yield the fields of a message: texts and messages below 128 bytes, and zeros.
+
+    Raises
+    ------
+    ValueError
+        If a field has another form.
+    """
     at = 0
     while at < len(data):
         (number, wire), size = divmod(data[at], 8), data[at + 1]
@@ -27,12 +33,12 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Return the object that a body of type ``application/vnd.kubernetes.protobuf`` holds.
+    """Return the object in a body of type ``application/vnd.kubernetes.protobuf``.
 
     Raises
     ------
     APIError
-        415 for all but a Namespace with a name alone.
+        415 if the body is not a Namespace with only a name.
     """
     try:
         envelope = dict(_fields(body.removeprefix(_MAGIC)))

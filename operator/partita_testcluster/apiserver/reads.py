@@ -1,4 +1,4 @@
-"""What list and watch mean: resourceVersions, pages, selectors, bookmarks."""
+"""List and watch requests: resourceVersions, pages, selectors, bookmarks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ListOptions:
         Raises
         ------
         APIError
-            400 or 422 where an option is malformed or makes no sense with another.
+            400 or 422 if an option is malformed or conflicts with another.
         """
         initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch", "")
         if match == "Exact":
@@ -88,7 +88,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A list, or a part of it, and its metadata."""
+    """A list or a part of a list, with its metadata."""
 
     records: list[Record]
     meta: dict[str, Any]
@@ -102,7 +102,7 @@ def page(
     Raises
     ------
     APIError
-        410 for a version no longer kept, 504 for a version yet to come.
+        410 for a version that is no longer kept, 504 for a future version.
     """
     rv, start = _read_token(options.token) if options.token else (options.rv, 0)
     _check_reached(store, rv)
@@ -138,14 +138,14 @@ def _check_reached(store: Store, rv: int) -> None:
 async def watch(
     store: Store, resource: ServedResource, namespace: str | None, options: ListOptions
 ) -> AsyncGenerator[list[WatchEvent]]:
-    """Yield changes as they happen, several at once where several are pending.
+    """Yield changes as they occur. Each item contains all pending changes.
 
-    A bookmark is an event of that type whose record has but a resourceVersion.
+    A bookmark is an event of type ``BOOKMARK`` whose record has only a resourceVersion.
 
     Raises
     ------
     APIError
-        410 for a version no longer kept, also when the reader is too slow.
+        410 for a version that is no longer kept, also if the reader is too slow.
     """
     collection = resource.collection
     loop = asyncio.get_running_loop()
@@ -197,7 +197,7 @@ def _bookmark(
 
 
 def _seen_by(event: WatchEvent, namespace: str | None, options: ListOptions) -> WatchEvent | None:
-    """Return the event as a watcher with these selectors sees it."""
+    """Return the event for a watch with these options, or `None` if it gets no event."""
     record, previous = event.record, event.previous
     if namespace not in (None, record.namespace):
         return None
@@ -208,7 +208,7 @@ def _seen_by(event: WatchEvent, namespace: str | None, options: ListOptions) -> 
         return event if before or event.type == "ADDED" else WatchEvent("ADDED", record)
     if previous is None or not before:
         return None
-    # It leaves the selection as it was, at the new version.
+    # The object no longer matches. The event has its last matching state and the new version.
     obj = previous.obj
     obj["metadata"]["resourceVersion"] = str(record.rv)
     return WatchEvent("DELETED", replace(previous, rv=record.rv, raw=orjson.dumps(obj)))

@@ -1,4 +1,4 @@
-"""What the server serves: one `ServedResource` for each kind, built-in or from a CRD."""
+"""The served kinds: one `ServedResource` for each kind, built-in or from a CRD."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _Obj = dict[str, Any]
 
 @dataclass(eq=False, slots=True)
 class ServedResource:
-    """One kind as it is served in one version.
+    """One served version of a kind.
 
     Attributes
     ----------
     collection
         Its objects.
     subresources
-        Such as ``status``, ``scale`` or ``binding``.
+        Names such as ``status``, ``scale`` or ``binding``.
     selectable
-        The fields it can be selected by, beside name and namespace.
+        Fields for field selectors in addition to name and namespace.
     prepare
-        Fills in what depends on other fields, before validation; gets the object and, on
-        updates, the old one.
+        Sets values that depend on other fields, before validation. Its arguments are the object
+        and, on updates, the old object.
     check
-        Returns violations the schema cannot express.
+        Returns violations that the schema cannot express.
     generation
-        ``metadata.generation`` is kept.
+        Whether ``metadata.generation`` is maintained.
     unconditional
-        An update without a resourceVersion is allowed.
+        Whether an update without a resourceVersion is allowed.
     custom
-        It comes from a CRD.
+        Whether it is defined by a CRD.
     scale
-        The paths of replicas, if it has a scale subresource.
+        Paths of the replicas, if it has a scale subresource.
     """
 
     group: str
@@ -70,23 +70,23 @@ class ServedResource:
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects carry them."""
+        """Group and version as in the objects' ``apiVersion``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def fields(self) -> frozenset[str]:
-        """All fields it can be selected by."""
+        """All fields for field selectors."""
         return frozenset({"metadata.name", "metadata.namespace", *self.selectable})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: a kind, or one object of it, or a subresource of that.
+    """The target of a path: a kind, an object, or a subresource of an object.
 
     Attributes
     ----------
     namespace
-        `None` for all namespaces and for what is in none.
+        `None` for all namespaces and for cluster-scoped objects.
     """
 
     resource: ServedResource
@@ -96,12 +96,12 @@ class Target:
 
     @property
     def space(self) -> str:
-        """The namespace as objects are kept under it."""
+        """The namespace as key of the collection; empty for cluster-scoped objects."""
         return self.namespace or ""
 
     @property
     def record(self) -> Record | None:
-        """The object's current version."""
+        """The object's current version, or `None` if it does not exist."""
         return self.resource.collection.get(self.space, self.name)
 
     def existing(self) -> Record:
@@ -110,7 +110,7 @@ class Target:
         Raises
         ------
         APIError
-            404 where there is none.
+            404 if it does not exist.
         """
         if (record := self.record) is None:
             raise self.error("NotFound")
@@ -122,12 +122,12 @@ class Target:
         return errors.object_error(reason, group, plural, self.name, *why, **details)
 
     def invalid(self, problems: list[FieldError]) -> APIError:
-        """Return the 422 that lists what is wrong."""
+        """Return a 422 error that lists the violations."""
         return errors.invalid(self.resource.group, self.resource.kind, self.name, problems)
 
 
 def extractor(selectable: tuple[str, ...]) -> Extract:
-    """Return a function that takes the selectable fields out of an object."""
+    """Return a function that returns the selectable fields of an object."""
 
     def extract(obj: dict[str, Any]) -> dict[str, str]:
         found = ((name, dig(obj, name)) for name in selectable)
@@ -143,7 +143,7 @@ def extractor(selectable: tuple[str, ...]) -> Extract:
 def custom_resource(
     crd: Mapping[str, Any], version: Mapping[str, Any], collection: Callable[[Extract], Collection]
 ) -> ServedResource:
-    """Return the resource that one version of a CRD describes.
+    """Return the resource that one version of a CRD defines.
 
     Parameters
     ----------
@@ -153,9 +153,9 @@ def custom_resource(
     Raises
     ------
     SchemaError
-        Its schema cannot be used.
+        If its schema is invalid.
     ValueError
-        A printer column's path cannot be read.
+        If the path of a printer column cannot be parsed.
     """
     spec, names = crd["spec"], crd["spec"]["names"]
     subresources = version.get("subresources") or {}

@@ -1,4 +1,4 @@
-"""From a path and a method to the verb of the API it means."""
+"""Routing of requests to the verbs of the API by path and method."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Handler = Callable[[web.BaseRequest, Target], Awaitable[web.StreamResponse]]
 
 
 class Routes:
-    """Answers the requests to one API."""
+    """Handles the requests to one API."""
 
     def __init__(self, api: ServedAPI) -> None:
         self._api = api
@@ -59,7 +59,7 @@ class Routes:
         }
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; what is wrong with it becomes a `Status`."""
+        """Handle one request. Errors are returned as a `Status`."""
         try:
             match [p for p in request.path.split("/") if p]:
                 case ["api", version, plural, *rest]:
@@ -192,11 +192,11 @@ async def _stream(
     changes: AsyncGenerator[list[WatchEvent]],
     render: Callable[[WatchEvent], bytes],
 ) -> web.StreamResponse:
-    """Send changes, a line each, as long as they come and somebody listens."""
+    """Send changes as lines until the watch ends or the client disconnects."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
     response.enable_chunked_encoding()
     try:
-        # The headers are sent after the first answer, so that an error can still be a status.
+        # The headers are sent after the first changes, so that an error can still be a `Status`.
         events = await anext(changes, None)
         await response.prepare(request)
         while events is not None:

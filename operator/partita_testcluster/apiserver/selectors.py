@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, then applied to a record's labels or fields."""
+"""Label and field selectors, which are parsed once and then applied to a record."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FIELD = re.compile(r"(?P<key>[^=!]+?)(?P<op>==|=|!=)(?P<value>.*)")
 
 
 def parse_label_selector(text: str) -> Selector | None:
-    """Return the predicate on labels that `text` describes, `None` if it selects everything.
+    """Return the predicate on labels that `text` defines, or `None` if it selects everything.
 
     Raises
     ------
     APIError
-        400 where `text` is no label selector.
+        400 if `text` is not a label selector.
     """
     tests: list[Selector] = []
     at = 0
@@ -55,21 +55,21 @@ def _label_test(match: re.Match[str]) -> Selector:
 
 
 def parse_field_selector(text: str, known: frozenset[str], kind: str) -> Selector | None:
-    """Return the predicate on selectable fields that `text` describes.
+    """Return the predicate on selectable fields that `text` defines, or `None` if it is empty.
 
     Parameters
     ----------
     text
-        Such as ``spec.nodeName=n1,status.phase!=Failed``.
+        A field selector such as ``spec.nodeName=n1,status.phase!=Failed``.
     known
-        The fields by which this kind can be selected.
+        The selectable fields of this kind.
     kind
-        For the message of an unknown field.
+        Name of the kind, for the message on an unknown field.
 
     Raises
     ------
     APIError
-        400 where `text` is no field selector or names a field that cannot be selected by.
+        400 if `text` is not a field selector or contains a field that is not selectable.
     """
     tests: list[Selector] = []
     for term in filter(None, text.split(",")):

@@ -15,7 +15,7 @@ from partita_testcluster.apiserver.routes import Routes
 __all__ = ["EmbeddedAPIServer"]
 
 _NAME = "partita-embedded"
-_SHUTDOWN_TIMEOUT = 1.0  # seconds for answers under way; watches are told to end before
+_SHUTDOWN_TIMEOUT = 1.0  # seconds for responses in progress; watches are closed before
 
 
 class EmbeddedAPIServer:
@@ -24,10 +24,10 @@ class EmbeddedAPIServer:
     Parameters
     ----------
     host, port
-        Where it listens; port 0 takes a free one.
+        Address on which it listens; port 0 selects a free port.
     history_limit
-        How many changes of each kind are kept for watches at least; who asks for older ones is
-        told 410 Gone.
+        Minimum number of changes of each kind that are kept for watches. A watch for older changes
+        gets 410 Gone.
 
     Examples
     --------
@@ -52,18 +52,18 @@ class EmbeddedAPIServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start to serve.
+        """Start the server.
 
         Raises
         ------
         OSError
-            The port is taken.
+            If the port is in use.
         """
         server = web.Server(
             Routes(self._api).handle,
             request_factory=_request,
             access_log=None,
-            handler_cancellation=True,  # a watch ends when its client has gone
+            handler_cancellation=True,  # a watch ends when its client disconnects
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_TIMEOUT)
         await self._runner.setup()
@@ -72,7 +72,10 @@ class EmbeddedAPIServer:
         self._collector = asyncio.create_task(self._api.collector.run())
 
     async def stop(self) -> None:
-        """End all watches and stop to serve; raise what ended the collection of garbage, if any."""
+        """End all watches and stop the server.
+
+        If the collector failed, its exception is raised.
+        """
         for resource in self._api.resources():
             resource.collection.close()
         if self._collector is not None:
@@ -84,7 +87,7 @@ class EmbeddedAPIServer:
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """URL of the server."""
         return f"http://{self._host}:{self._port}"
 
     def kubeconfig(self) -> dict[str, Any]:
@@ -102,6 +105,6 @@ class EmbeddedAPIServer:
 def _request(
     message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
 ) -> web.BaseRequest:
-    """Return a request that may be as large as Kubernetes allows; aiohttp's limit is lower."""
+    """Return a request with Kubernetes' size limit, which is higher than aiohttp's default."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)

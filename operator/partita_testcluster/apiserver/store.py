@@ -1,9 +1,9 @@
-"""The objects and their history, under one counter of resourceVersions.
+"""The objects and their history, with one counter of resourceVersions.
 
-An object is kept as the JSON bytes of its current version: what goes out is those bytes, what
-comes in is parsed anew, so nobody can change a stored object by accident, and an event is
-serialised once for all watchers. All of it is synchronous: between two awaits of its caller a
-change is atomic.
+An object is stored as the JSON bytes of its current version. Responses contain these bytes, and
+each read of the object parses them again, so callers cannot change a stored object by accident. An
+event is serialised once for all watches. All functions are synchronous, so a change is atomic
+between two awaits of its caller.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from partita_testcluster.apiserver.errors import expired
 __all__ = ["Collection", "Extract", "Record", "Store", "WatchEvent", "watch_line"]
 
 Extract = Callable[[dict[str, Any]], dict[str, str]]
-"""Returns the fields by which an object can be selected, but its name and namespace."""
+"""Returns the selectable fields of an object except its name and namespace."""
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """One version of one object, with what is looked up without parsing it."""
+    """One version of one object, with values that are needed without parsing it."""
 
     namespace: str
     name: str
@@ -35,20 +35,20 @@ class Record:
     rv: int
     raw: bytes
     labels: dict[str, str]
-    fields: dict[str, str]  # by which it can be selected
+    fields: dict[str, str]  # selectable fields
     owners: tuple[str, ...]  # UIDs
     deleting: bool
 
     @property
     def obj(self) -> dict[str, Any]:
-        """A fresh copy of the object."""
+        """A new copy of the object."""
         parsed: dict[str, Any] = orjson.loads(self.raw)
         return parsed
 
 
 @dataclass(eq=False)
 class WatchEvent:
-    """One change of one object, as watchers see it."""
+    """One change of one object in a watch."""
 
     type: str
     record: Record
@@ -66,23 +66,23 @@ def watch_line(type_: str, raw: bytes) -> bytes:
 
 
 class Collection:
-    """All objects of one kind, and the last changes to them.
+    """All objects of one kind, and their last changes.
 
     Parameters
     ----------
     extract
-        Returns the fields by which an object can be selected.
+        Returns the selectable fields of an object.
     limit
-        How many changes are kept at least; older ones are compacted (410 Gone).
+        Minimum number of changes that are kept; older ones are compacted (410 Gone).
     start
-        The resourceVersion at which the kind began to be served.
+        The resourceVersion from which on the kind is served.
 
     Attributes
     ----------
     changed
-        Set at the next change; then there is another.
+        Event that is set at the next change and then replaced by a new one.
     closed
-        The kind is no longer served: all watches end.
+        Whether the kind is no longer served, so that all watches end.
     """
 
     def __init__(self, extract: Extract, limit: int, start: int) -> None:
@@ -92,27 +92,27 @@ class Collection:
         self.changed = asyncio.Event()
         self._limit = limit
         self._events: list[WatchEvent] = []
-        self._dropped = 0  # events compacted away; positions count from the first ever
-        self._compacted = start  # the last resourceVersion among them
+        self._dropped = 0  # number of compacted events; positions include them
+        self._compacted = start  # the last resourceVersion of compacted events
 
     def get(self, namespace: str, name: str) -> Record | None:
-        """Return the current version of one object."""
+        """Return the current version of one object, or `None` if it does not exist."""
         return self.items.get(namespace, {}).get(name)
 
     def records(self, namespace: str | None = None) -> list[Record]:
-        """Return the current objects, by namespace and name; `None` means all namespaces."""
+        """Return the current objects, sorted by namespace and name; `None` for all namespaces."""
         return _ordered(self.items, namespace)
 
     def __len__(self) -> int:
         return sum(map(len, self.items.values()))
 
     def records_at(self, rv: int, namespace: str | None = None) -> list[Record]:
-        """Return the objects as they were at an earlier resourceVersion.
+        """Return the objects at an earlier resourceVersion.
 
         Raises
         ------
         APIError
-            410 where that is longer ago than the history goes back.
+            410 if the history does not include it.
         """
         items = {ns: dict(names) for ns, names in self.items.items()}
         for event in reversed(self.since(self.position(rv))):
@@ -133,7 +133,7 @@ class Collection:
         Raises
         ------
         APIError
-            410 where events after `rv` are already gone.
+            410 if events after `rv` were compacted.
         """
         if rv < self._compacted:
             raise expired(f"too old resource version: {rv} ({self._compacted})")
@@ -145,14 +145,14 @@ class Collection:
         Raises
         ------
         APIError
-            410 where the reader was too slow and events were compacted before it read them.
+            410 if the reader was too slow, so that events were compacted before it read them.
         """
         if position < self._dropped:
             raise expired(f"too old resource version: fell behind ({self._compacted})")
         return self._events[position - self._dropped :]
 
     def publish(self, event: WatchEvent) -> None:
-        """Append a change to the history and wake those who wait for one."""
+        """Append a change to the history and wake the tasks that wait for it."""
         self._events.append(event)
         if len(self._events) >= 2 * self._limit:
             self._compacted = self._events[self._limit - 1].record.rv
@@ -161,7 +161,7 @@ class Collection:
         self._wake()
 
     def close(self) -> None:
-        """End all watches: the kind is no longer served."""
+        """End all watches because the kind is no longer served."""
         self.closed = True
         self._wake()
 
@@ -176,18 +176,18 @@ def _ordered(items: dict[str, dict[str, Record]], namespace: str | None) -> list
 
 
 class Store:
-    """Every collection, the counter of resourceVersions, and who owns whom.
+    """All objects by UID, the counter of resourceVersions, and the dependents of owners.
 
     Attributes
     ----------
     rv
-        The last resourceVersion given out.
+        The last assigned resourceVersion.
     by_uid
-        Where each living object is.
+        Collection and record of each object that exists.
     dependents
-        Owner's UID to its dependents' UIDs (the owner need not exist).
+        Owner's UID to its dependents' UIDs (the owner may be missing).
     on_change
-        Called after each change, with the collection and the event.
+        Function that is called after each change with the collection and the event.
     """
 
     def __init__(self, history_limit: int) -> None:
@@ -204,7 +204,7 @@ class Store:
     def put(self, collection: Collection, obj: dict[str, Any], *, dry_run: bool = False) -> Record:
         """Store a new version of an object, with the next resourceVersion.
 
-        On a dry run nothing is stored, and the resourceVersion stays what it was.
+        With `dry_run` the object is not stored and keeps its resourceVersion.
         """
         if dry_run:
             return self._record(collection, obj)
@@ -220,7 +220,7 @@ class Store:
         return record
 
     def remove(self, collection: Collection, record: Record) -> Record:
-        """Remove an object; return its last version, which has a resourceVersion of its own."""
+        """Remove an object and return its last version, which has a new resourceVersion."""
         last = self._next(collection, record.obj)
         del collection.items[record.namespace][record.name]
         self._forget(record)

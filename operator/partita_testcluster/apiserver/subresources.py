@@ -1,4 +1,4 @@
-"""Subresources with a kind of their own: an object's `Scale`, a Pod's `Binding`."""
+"""Subresources with their own kind: an object's `Scale`, a Pod's `Binding`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def scale_of(resource: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def scaled(resource: ServedResource, obj: dict[str, Any], kind: str, body: Any) -> dict[str, Any]:
-    """Return the object with the replicas of a `Scale`; a stale one keeps its resourceVersion.
+    """Return the object with the replicas and, as precondition, the resourceVersion of a `Scale`.
 
     Parameters
     ----------
     kind
-        The patch language of `body`; empty where it is the `Scale` itself.
+        The patch language of `body`; empty if `body` is the `Scale` itself.
 
     Raises
     ------
     APIError
-        422 where the replicas are no count.
+        422 if the replicas are not a non-negative integer.
     """
     scale = body
     if kind:
@@ -71,7 +71,7 @@ def bind(store: Store, target: Target, binding: Any, options: WriteOptions) -> N
     Raises
     ------
     APIError
-        404, 409 where the Pod is bound or being deleted, 422 where the binding names no node.
+        404, 409 if the Pod is bound or being deleted, 422 if the binding contains no node.
     """
     record, name = target.existing(), target.name
     pod, resource = record.obj, target.resource

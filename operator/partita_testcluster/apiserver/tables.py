@@ -1,6 +1,6 @@
-"""Objects as `Table`s: what `kubectl get` prints.
+"""Objects as `Table`s, which `kubectl get` prints.
 
-JSONPaths are the subset that printer columns use: fields, quoted fields, indices, ``[*]`` and
+Only the JSONPaths of printer columns are supported: fields, quoted fields, indices, ``[*]`` and
 ``[?(@.a.b=="c")]``.
 """
 
@@ -27,12 +27,12 @@ _STEP = re.compile(
 
 
 def compile_path(path: str) -> Finder:
-    """Return a function that finds the values a JSONPath leads to.
+    """Return a function that finds the values at a JSONPath.
 
     Raises
     ------
     ValueError
-        The path is not of the subset above.
+        If the path is not supported.
     """
     steps: list[Finder] = []
     at = 0
@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a kind's table; those of a priority above 0 are for ``-o wide``."""
+    """A column of a kind's table. If its priority is above 0, only ``-o wide`` shows it."""
 
     name: str
     type: str
@@ -93,7 +93,7 @@ class Column:
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
-# Up to which age which units are shown; apimachinery, util/duration, HumanDuration.
+# Maximum age for each pair of units; apimachinery, util/duration, HumanDuration.
 _AGES = (
     (120, "s", ""), (600, "m", "s"), (3 * 3600, "m", ""), (8 * 3600, "h", "m"),
     (48 * 3600, "h", ""), (8 * 86400, "d", "h"), (730 * 86400, "d", ""),
@@ -102,7 +102,7 @@ _AGES = (
 
 
 def age(timestamp: Any) -> str:
-    """Return how long ago a time was, as kubectl abbreviates it (``75s``, ``3d4h``)."""
+    """Return the time since a timestamp in kubectl's format (``75s``, ``3d4h``)."""
     try:
         then = datetime.fromisoformat(timestamp)
     except (TypeError, ValueError):
@@ -141,9 +141,9 @@ def table(
     meta
         The list's metadata.
     include
-        What each row carries of its object: ``None``, ``Metadata`` or ``Object``.
+        Part of the object in each row: ``None``, ``Metadata`` or ``Object``.
     headers
-        Whether the columns are described; later events of a watch leave them out.
+        Whether the columns are included; later events of a watch omit them.
     """
     columns = tuple(columns)
     rows = []

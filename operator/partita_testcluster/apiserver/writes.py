@@ -1,6 +1,6 @@
-"""What create, update, patch and apply mean.
+"""The writes create, update, patch and apply.
 
-Everything is synchronous, so each call is one atomic step: preconditions hold until the write.
+All functions are synchronous, so each call is atomic: preconditions hold until the write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["WriteOptions", "Writer"]
 
 _Obj = dict[str, Any]
 
-# Metadata that only the server sets, and what of it an update keeps.
+# Metadata that is ignored on creation, and metadata that an update cannot change.
 _NOT_ON_CREATE = frozenset({"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
                             "generation", "namespace", "resourceVersion"})  # fmt: skip
 _FIXED = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "namespace",
@@ -38,11 +38,11 @@ class WriteOptions:
     Attributes
     ----------
     manager
-        Who owns the fields that are written.
+        Manager that owns the written fields.
     validation
-        Of unknown fields: ``Strict``, ``Warn`` or ``Ignore``.
+        Treatment of unknown fields: ``Strict``, ``Warn`` or ``Ignore``.
     warnings
-        Filled by the write: what the client should be told beside its result.
+        Warnings of the write, for the client.
     """
 
     manager: str = "unknown"
@@ -53,7 +53,7 @@ class WriteOptions:
 
 
 class Writer:
-    """The writes to one store.
+    """Performs the writes to one store.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Writer:
         Raises
         ------
         APIError
-            400, 403, 404, 409 or 422, as the API server answers.
+            400, 403, 404, 409 or 422, as in kube-apiserver.
         """
         obj = _decode(target, body)
         if obj["metadata"].get("resourceVersion"):
@@ -112,12 +112,12 @@ class Writer:
             raise target.error("Forbidden", why, causes=[cause])
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> Record:
-        """Replace an object, or only its status.
+        """Replace an object or only its status.
 
         Raises
         ------
         APIError
-            400, 404, 409 or 422, as the API server answers.
+            400, 404, 409 or 422, as in kube-apiserver.
         """
         obj = _decode(target, body)
         record = target.existing()
@@ -130,7 +130,7 @@ class Writer:
     def patch(
         self, target: Target, kind: str, body: Any, options: WriteOptions
     ) -> tuple[Record, bool]:
-        """Patch an object; return it, and whether it was created (by an apply).
+        """Patch an object, and return it and whether an apply created it.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Writer:
         Raises
         ------
         APIError
-            400, 404, 409 or 422, as the API server answers.
+            400, 404, 409 or 422, as in kube-apiserver.
         """
         if kind == "apply-patch":
             return self._apply(target, body, options)
@@ -191,7 +191,7 @@ class Writer:
         self, target: Target, record: Record, new: _Obj, options: WriteOptions, *,
         applied: bool = False,
     ) -> Record:  # fmt: skip
-        """Store `new`, as far as the endpoint may change it."""
+        """Store the parts of `new` that the endpoint may change."""
         resource, old = target.resource, record.obj
         _check_preconditions(target, record, new["metadata"])
         owned = new["metadata"].get("managedFields")
@@ -211,7 +211,7 @@ class Writer:
     def write(
         self, resource: ServedResource, record: Record, obj: _Obj, *, dry_run: bool = False
     ) -> Record:
-        """Store a new version without further checks; the last one of a deletion removes it."""
+        """Store a new version without further checks, and remove it if its deletion is complete."""
         meta = obj["metadata"]
         gone = "deletionTimestamp" in meta and not (
             meta.get("finalizers")
@@ -224,7 +224,7 @@ class Writer:
 
 
 def _decode(target: Target, body: Any) -> _Obj:
-    """Return a copy of `body`'s top level if it is an object of this kind and place."""
+    """Return a shallow copy of `body` if it is an object of this kind, namespace and name."""
     resource, name = target.resource, target.name
     if not isinstance(body, dict):
         raise bad_request("the body of the request must be an object")
@@ -272,7 +272,7 @@ def _check_preconditions(target: Target, record: Record, meta: _Obj) -> None:
 
 
 def _carried_over(target: Target, old: _Obj, new: _Obj) -> _Obj:
-    """Return `new` with what this endpoint does not write taken from `old`."""
+    """Return `new` with the parts that this endpoint does not write copied from `old`."""
     meta = before = old["metadata"]
     result, status = old, new
     if target.subresource != "status":
@@ -286,18 +286,18 @@ def _carried_over(target: Target, old: _Obj, new: _Obj) -> _Obj:
 
 
 def _spec(resource: ServedResource, obj: _Obj) -> _Obj:
-    """Return what counts for the generation."""
+    """Return the parts of an object whose changes increase the generation."""
     left_out = {"metadata"} | ({"status"} & resource.subresources)
     return {k: v for k, v in obj.items() if k not in left_out}
 
 
 def _prune(resource: ServedResource, obj: _Obj) -> list[str]:
-    """Remove the fields there are not, and name them."""
+    """Remove unknown fields, and return a message for each."""
     return [f'unknown field "{text_path(path)}"' for path in resource.schema.prune(obj)]
 
 
 def _complete(target: Target, obj: _Obj, old: _Obj | None, options: WriteOptions) -> None:
-    """Prune, default and validate."""
+    """Prune, default and validate an object."""
     resource = target.resource
     unknown = _prune(resource, obj)
     if unknown and options.validation == "Strict":
@@ -321,7 +321,7 @@ def _complete(target: Target, obj: _Obj, old: _Obj | None, options: WriteOptions
 
 
 def _undecodable(resource: ServedResource, problems: list[str]) -> APIError:
-    """Return the 400 of a body whose values or fields Kubernetes could not even read."""
+    """Return a 400 error for a body with values or fields that Kubernetes cannot decode."""
     return bad_request(
         f'{resource.kind} in version "{resource.version}" cannot be handled as a '
         f"{resource.kind}: strict decoding error: {', '.join(problems)}"

@@ -1,13 +1,13 @@
-"""What a policy can foresee of jobs on a GPU: how long each takes beside which others.
+"""Predicted durations of jobs on a GPU, depending on the co-located jobs.
 
-It knows the profiles, the requests, and how long a job has held its GPU, no more; how much jobs
-slow each other down is `partita_policies.interference`. Time is in seconds, work in the seconds
-that it takes alone.
+The inputs are only profiles, requests, and the time since a job was allocated.
+`partita_policies.interference` predicts how much jobs slow each other down. Time is in seconds.
+Work is in seconds of running alone.
 
-Assumptions, where nothing was measured. A job without a profile has the GPU busy, and asks for
-as much of the SMs as its threads allow, or as of the memory where these are not limited (its
-allocation); it runs for `typical_duration`. A running job that should have ended by now still has
-`OVERDUE` of its work to do.
+Assumptions without measurements: a job without a profile keeps the GPU busy. Its share of the SMs
+is its thread limit, or its share of the memory (its allocation) if threads are not limited. A job
+of unknown duration runs for `typical_duration`. A running job that is overdue has `OVERDUE` of
+its work left.
 """
 
 from bisect import bisect_left
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 MAX_PHASES = 6
-"""Phases that a profile is reduced to: each is an event of its own in a prediction."""
+"""Maximum number of phases of a reduced profile. Each phase costs one event in a prediction."""
 OVERDUE = 0.05
-"""Share of its work that a running job is taken to have left at the least. An assumption."""
+"""Assumed minimum share of the work that a running job has left."""
 UNKNOWN_DURATION = 600.0
-"""Seconds of a job when nothing is known of any. An assumption; among such jobs it cancels out."""
+"""Assumed seconds of a job if no duration is known. It cancels out if all jobs have it."""
 
 _SIMILAR = 0.02
 _ASPECTS = len(Load._fields)
@@ -46,7 +46,7 @@ _ENOUGH = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class LoadPhase:
-    """A part of a run in which it asks for much the same."""
+    """A part of a run with nearly constant load."""
 
     seconds: float
     load: Load
@@ -54,31 +54,31 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What is foreseen of a job on one sort of GPU."""
+    """The prediction for a job on one type of GPU."""
 
     phases: tuple[LoadPhase, ...]
     mean: Load
-    """What it asks for on average."""
+    """Average load."""
     memory: int
     """Bytes allocated."""
     slots: int = 1
     clients: int = 1
     alone: bool = False
     measured: bool = True
-    """Whether it rests on a profile."""
+    """Whether the prediction is based on a profile."""
 
     @property
     def duration(self) -> float:
-        """Seconds of a run alone."""
+        """Seconds of a run without co-located jobs."""
         return sum(phase.seconds for phase in self.phases)
 
 
 Running = tuple[tuple[int, ...], tuple[float, ...]]
-"""Jobs on a GPU: the code of each one's phase, ascending, and the work left in that phase."""
+"""Jobs on a GPU: the phase code of each job, ascending, and its work left in that phase."""
 
 
 def typical_duration(snapshot: Snapshot) -> float:
-    """Return the median of the durations that are known, for jobs of which none is."""
+    """Return the median of the known durations, for jobs of unknown duration."""
     jobs: list[Job | RunningJob] = [*snapshot.jobs]
     jobs += [running_job for gpu in snapshot.gpus for running_job in gpu.running]
     known = [duration for job in jobs if (duration := _known_duration(job)) is not None]
@@ -86,7 +86,7 @@ def typical_duration(snapshot: Snapshot) -> float:
 
 
 def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
-    """Foresee a job on a GPU from its profile, or from its request without one.
+    """Predict a job on a GPU from its profile, or from its request if it has no profile.
 
     Parameters
     ----------
@@ -112,12 +112,12 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
 
 
 def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple[LoadPhase, ...]:
-    """Reduce a profile to at most `MAX_PHASES`, joining neighbours that ask for the most alike.
+    """Reduce a profile to at most `MAX_PHASES` by joining the most similar adjacent phases.
 
     Parameters
     ----------
     profile
-        With at least one step. An amount below 0, which no run can have used, counts as 0.
+        Has at least one step. Invalid amounts below 0 count as 0.
     """
     return _phases(profile, gpu.memory, gpu.pcie_bandwidth, thread_percent)
 
@@ -146,7 +146,7 @@ def _phases(
 
 
 def mean_load(phases: Sequence[LoadPhase]) -> Load:
-    """Return what some phases, at least one, ask for on average."""
+    """Return the average load of at least one phase."""
     if len(phases) == 1:
         return phases[0].load
     total = sum([phase.seconds for phase in phases])
@@ -155,17 +155,18 @@ def mean_load(phases: Sequence[LoadPhase]) -> Load:
 
 
 class Forecast:
-    """Foresees jobs that share a GPU of one sort.
+    """Predicts the runs of jobs that share a GPU of one type.
 
     Parameters
     ----------
     outlooks
-        Of every job class, on this sort of GPU. A job is known by the place of its class here.
+        Prediction for every job class on this type of GPU. A job class is identified by its index
+        here.
 
     Attributes
     ----------
     work
-        Predictions made so far, to bound a search by it: it counts the same on any machine.
+        Number of predictions so far. It bounds a search independently of the machine's speed.
     """
 
     def __init__(self, sharing: Sharing, outlooks: Sequence[JobForecast]) -> None:
@@ -187,12 +188,12 @@ class Forecast:
         self._fresh: dict[tuple[int, ...], float] = {(): 0.0}
 
     def classes(self, running: Running) -> tuple[int, ...]:
-        """Return the classes of the jobs that run, ascending."""
+        """Return the classes of the running jobs, ascending."""
         job_class = self._class
         return tuple([job_class[code] for code in running[0]])
 
     def add(self, running: Running, classes: Iterable[int]) -> Running:
-        """Start jobs of these classes beside those that run."""
+        """Return the running jobs together with new jobs of these classes."""
         codes, left = list(running[0]), list(running[1])
         for job_class in classes:
             code = self._first[job_class]
@@ -202,7 +203,7 @@ class Forecast:
         return tuple(codes), tuple(left)
 
     def rates(self, classes: tuple[int, ...]) -> list[float]:
-        """Return the work that each of some jobs does in a second beside the others, on average.
+        """Return the average work per second of each job while all of them run.
 
         Parameters
         ----------
@@ -217,7 +218,7 @@ class Forecast:
         return rates
 
     def until_end(self, running: Running) -> tuple[float, Running, int]:
-        """Go on until a job ends.
+        """Simulate until a job ends.
 
         Parameters
         ----------
@@ -227,7 +228,7 @@ class Forecast:
         Returns
         -------
         tuple
-            Seconds until then, the jobs that still run, and how many have ended.
+            Seconds until then, the jobs that still run, and the number of ended jobs.
         """
         codes, left = running
         elapsed = 0.0
@@ -254,7 +255,7 @@ class Forecast:
                 return elapsed, (codes, left), ended
 
     def until_empty(self, running: Running) -> float:
-        """Return the seconds until all have ended, with nothing added."""
+        """Return the seconds until all jobs have ended, without new jobs."""
         elapsed = 0.0
         while running[0]:
             step, running, _ = self.until_end(running)
@@ -262,18 +263,18 @@ class Forecast:
         return elapsed
 
     def is_beneficial(self, classes: tuple[int, ...], job_class: int) -> bool:
-        """Say whether one more, all started together, ends no later than it would afterwards."""
+        """Return whether starting all jobs together takes no longer than running one more after."""
         together = tuple(sorted((*classes, job_class)))
         return self._together(together) <= self._together(classes) + self.durations[job_class]
 
     def caught_up(self, held: Sequence[tuple[int, float]]) -> Running:
-        """Work out how far the jobs on a GPU have come.
+        """Estimate the progress of the jobs on a GPU.
 
         Parameters
         ----------
         held
-            Class and seconds since it was allocated, of each. Those that shared the GPU with them
-            and have ended are not known, and left out.
+            Class and seconds since the allocation of each job. Jobs that have already ended are
+            unknown and therefore ignored.
         """
         order = sorted(held, key=lambda one: (-one[1], one[0]))
         done: list[float] = []
@@ -288,7 +289,7 @@ class Forecast:
         return tuple([code for code, _ in places]), tuple([left for _, left in places])
 
     def _run(self, order: Sequence[tuple[int, float]], done: list[float], seconds: float) -> None:
-        """Let the first jobs, as many as have a place in `done`, run for a time."""
+        """Simulate the first `len(done)` jobs for a time and update `done`."""
         while seconds > _ENOUGH:
             places = [self._place(order[i][0], work) for i, work in enumerate(done)]
             codes = [code for code, _ in places]
@@ -304,7 +305,7 @@ class Forecast:
             seconds -= step
 
     def _place(self, job_class: int, done: float) -> tuple[int, float]:
-        """Return the phase of a job that has done so much, and what is left of that phase."""
+        """Return the phase of a job after so much work, and the work left in that phase."""
         code = self._first[job_class]
         while not self._last[code] and done >= self._phases[code].seconds - _ENOUGH:
             done -= self._phases[code].seconds
@@ -336,7 +337,7 @@ def _joined(one: LoadPhase, other: LoadPhase) -> LoadPhase:
 
 
 def _distance(one: LoadPhase, other: LoadPhase, gpu: GPU) -> float:
-    """Return how unlike two phases are, in shares of the GPU."""
+    """Return the difference between two phases, in shares of the GPU."""
     a, b = one.load, other.load
     memory = abs(a.memory - b.memory) * (1 << 30) / gpu.memory if gpu.memory else 0.0
     return abs(a.busy - b.busy) + abs(a.sm - b.sm) + abs(a.pcie - b.pcie) + memory

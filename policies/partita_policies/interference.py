@@ -1,14 +1,12 @@
-"""How much jobs that share a GPU slow each other down, and whose memory is refused.
+"""Interference model: slowdown of jobs that share a GPU, and refused memory requests.
 
-There is one model: the simulator and the simulated nodes run jobs by it, and policies predict with
-it. A policy knows only what a profile says; the simulator also knows how sensitive to the cache an
-application really is.
+The simulator, the simulated nodes and the policies use the same model. Policies only have the
+profiles. The simulator also has the actual cache sensitivity of each application.
 
-Each job asks for a part of each resource while it runs alone: of the SMs, of the PCIe link, of the
-memory, and of the cache. Where the parts of one resource add up to more than the whole, the jobs
-share it fairly (`stretches`). Jobs whose kernels run at the same time also evict each other's
-cache lines (`CACHE_STRENGTH`), which taking turns avoids at the price of a switch
-(`SWITCH_OVERHEAD`).
+Each job has a demand for each resource when it runs alone: SMs, PCIe link, memory and cache. If
+the demands for one resource exceed its capacity, the jobs share it fairly (`stretches`). Jobs
+whose kernels run at the same time also evict each other's cache lines (`CACHE_STRENGTH`).
+Time-slicing avoids this, but costs context switches (`SWITCH_OVERHEAD`).
 """
 
 from collections.abc import Sequence
@@ -31,29 +29,28 @@ __all__ = [
 ]
 
 SWITCH_OVERHEAD = 1.071
-"""Time that a GPU which time-slices takes for work that takes 1 alone. Fitted to Table 1 of
+"""Time under time-slicing for work that takes 1 when it runs alone. Fitted to Table 1 of
 "Analyzing GPU Performance on Containers" (Son, Kim, Han); see
 `tests/bench/policies/calibration.py`."""
 CACHE_STRENGTH = 0.579
-"""Slowdown that two fully cache-sensitive, always busy jobs with 1 GiB together add to each
+"""Slowdown that two fully cache-sensitive, always busy jobs with 1 GiB in total add to each
 other. Fitted to the same table."""
 CACHE_EXPONENT = 0.949
-"""How that slowdown grows with the memory of the two. Fitted to the same table."""
+"""Exponent of the growth of that slowdown with the memory of both jobs. Fitted likewise."""
 TYPICAL_CACHE = 0.47
-"""Cache sensitivity taken for an application of which only a profile is known: 1 is the table's
-cache-sensitive kernel, 0.11 (fitted) its insensitive one. An assumption: the mean of those assumed
-for the eleven applications in `data/applications.yaml`."""
+"""Assumed cache sensitivity of an application of which only a profile is known: the mean of the
+sensitivities assumed for the eleven applications in `data/applications.yaml`. The table's
+cache-sensitive kernel has 1, its insensitive kernel 0.11 (fitted)."""
 SM_SATURATION = 0.6
-"""SM occupancy at which the SMs are as fast as they get. An assumption; that full occupancy is
-not needed for full speed is shown by V. Volkov, "Better Performance at Lower Occupancy"
-(GTC 2010)."""
+"""Assumed SM occupancy at which the SMs reach full speed. V. Volkov, "Better Performance at Lower
+Occupancy" (GTC 2010), shows that full speed does not need full occupancy."""
 
 _GIB = float(1 << 30)
 _ENOUGH = 1e-9
 
 
 class Load(NamedTuple):
-    """What a job asks of a GPU at a moment, when it has it to itself; shares are 0 to 1."""
+    """Load of a job on a GPU without co-located jobs; shares are 0 to 1."""
 
     busy: float
     """Share of the time in which a kernel runs."""
@@ -64,17 +61,17 @@ class Load(NamedTuple):
     memory: float
     """GiB in use."""
     cache: float
-    """Sensitivity to the cache being shared."""
+    """Sensitivity to a shared cache."""
     limit: float = 1.0
-    """Share of the SMs that it may use (its MPS thread percentage)."""
+    """Share of the SMs that the job may use (its MPS thread percentage)."""
 
 
 def load_of(
     step: Step, gpu: GPU, *, cache: float = TYPICAL_CACHE, thread_percent: int = 100
 ) -> Load:
-    """Translate a step of a profile into shares of a GPU.
+    """Convert a step of a profile to shares of a GPU.
 
-    Occupancy that was not measured (0) is taken to follow the GPU utilisation.
+    An occupancy of 0 means not measured. It is replaced by the GPU utilisation.
     """
     busy = min(step.gpu / 100, 1.0)
     sm = min(busy, step.core / (100 * SM_SATURATION)) if step.core else busy
@@ -83,14 +80,14 @@ def load_of(
 
 
 def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:
-    """Tell how much longer each of the jobs on one GPU takes than alone on it.
+    """Return the slowdown of each job on one GPU relative to running alone.
 
     Parameters
     ----------
     loads
-        What each of them asks for.
+        Load of each job.
     sharing
-        How they share the GPU.
+        How the jobs share the GPU.
 
     Returns
     -------
@@ -116,17 +113,17 @@ def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:
 def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) -> float:
     """Return the share of the time in which the GPU is busy.
 
-    Waiting stretches the time in which a job's kernels run, not the rest of its time. Under MPS
-    kernels overlap by chance; otherwise they take turns.
+    Waiting extends the time in which a job's kernels run, not the rest of its time. Under MPS
+    kernels overlap at random. Otherwise they take turns.
 
     Parameters
     ----------
     loads
-        What each job on the GPU asks for.
+        Load of each job on the GPU.
     slow
-        How much longer each takes than alone, in the same order.
+        Slowdown of each job, in the same order.
     sharing
-        How they share the GPU.
+        How the jobs share the GPU.
     """
     if sharing is Sharing.MPS:
         idle = 1.0
@@ -139,10 +136,9 @@ def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) 
 
 
 def memory_refused(wanted: int, others: int, capacity: int, limit: int | None) -> bool:
-    """Tell whether a job that asks for memory is refused it, and so runs out of memory.
+    """Return whether a memory request of a job fails, so that the job runs out of memory.
 
-    Above its limit only the job itself is refused. When the GPU is full, it is the job that asked
-    last.
+    A request above the job's limit fails. On a full GPU the latest request fails.
 
     Parameters
     ----------
@@ -159,10 +155,10 @@ def memory_refused(wanted: int, others: int, capacity: int, limit: int | None) -
 
 
 def stretches(demands: Sequence[float]) -> list[float]:
-    """Share one resource of size 1 fairly: how much longer each takes that asks for a part.
+    """Return the slowdowns of jobs that share one resource of size 1 fairly.
 
-    A job that uses the resource for a share d of its time waits for it in proportion, so it takes
-    1 + k d, with the k for which the resource is just full.
+    A job that uses the resource for a share d of its time waits for it in proportion to d. Its
+    slowdown is 1 + k d, with the k for which the resource is exactly full.
 
     Parameters
     ----------
@@ -179,8 +175,8 @@ def stretches(demands: Sequence[float]) -> list[float]:
         return [1.0] * len(demands)
     k, shares = 0.0, demands
     while total > 1 + _ENOUGH:
-        # Newton's method for the inverse of the sum: that is nearly straight, and bends so that
-        # it is never overshot. The first step is exact where all ask for the same.
+        # Newton's method for the inverse of the sum, which is nearly linear. Its curvature
+        # prevents overshooting. The first step is exact if all demands are equal.
         k += total * (total - 1) / sum([share * share for share in shares])
         shares = [demand / (1 + k * demand) for demand in demands]
         total = sum(shares)
@@ -188,7 +184,7 @@ def stretches(demands: Sequence[float]) -> list[float]:
 
 
 def _cache_misses(loads: Sequence[Load]) -> list[float]:
-    """Return what the others' use of the cache adds to the time of each."""
+    """Return the slowdown that the other jobs' use of the cache adds to each job."""
     uses = [load.cache * load.busy for load in loads]
     added = [0.0] * len(loads)
     for index, load in enumerate(loads):

@@ -1,7 +1,7 @@
-"""Which jobs should share a GPU, and the rules by which it takes one more.
+"""Selection of jobs that should share a GPU, and the rules for adding one more job.
 
-Jobs go well together when they do more work in a second than without the last of them, and all
-have finished sooner than if the last had come after the others.
+Co-location of a job with others is beneficial if they do more work in a second than without it,
+and if all finish no later than if the job ran after the others.
 """
 
 from bisect import insort
@@ -15,11 +15,11 @@ from partita_policies.types import GPU, Job, RunningJob, Sharing
 __all__ = ["Colocation", "JoinRule", "Value"]
 
 _GAIN = 0.02
-"""Work in a second that a job must add to those it joins: less is within any model's error."""
+"""Minimum work per second that a job must add. Less is within the error of any model."""
 
 
 class JoinRule(IntEnum):
-    """Which of the jobs that go well together with those on a GPU it takes next."""
+    """Rule for choosing the next job of a GPU among the beneficial ones."""
 
     LONGEST = 0
     FULLEST = 1
@@ -27,25 +27,25 @@ class JoinRule(IntEnum):
 
 
 class Value(NamedTuple):
-    """What a job adds to others on a GPU."""
+    """Effect of adding a job to others on a GPU."""
 
     work: float
-    """Work in a second, over all of them."""
+    """Increase of the work per second of all jobs."""
     use: float
-    """The same, each weighed by the share that it takes of its scarcest resource."""
+    """The same, with each job weighted by its share of its scarcest resource."""
 
 
 class Colocation:
-    """Tells which jobs go well together on GPUs of one sort.
+    """Predicts which jobs should share a GPU, for GPUs of one type.
 
     Parameters
     ----------
     jobs
-        One of each class; a class is known by its place here.
+        One job of each class; a class is identified by its index here.
     typical
         Seconds of a job of unknown duration.
     window
-        Classes that fit which are weighed for a GPU, from the front of the queue.
+        Maximum number of fitting classes compared for a GPU, from the front of the queue.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Colocation:
         self._choices: dict[tuple[tuple[int, ...], int, JoinRule], int] = {}
 
     def choice(self, classes: tuple[int, ...], mask: int, rule: JoinRule) -> int:
-        """Return the class that a GPU takes next by a rule; -1 for none.
+        """Return the class that a rule chooses next for a GPU; -1 for none.
 
         Parameters
         ----------
         classes
-            Of those on the GPU, ascending.
+            Classes of the jobs on the GPU, ascending.
         mask
-            The classes that wait, as bits.
+            The waiting classes, as bits.
         """
         key = (classes, mask, rule)
         found = self._choices.get(key)
@@ -99,7 +99,7 @@ class Colocation:
     def options(
         self, classes: tuple[int, ...], mask: int, waiting: Sequence[int], most: int
     ) -> list[tuple[int, ...]]:
-        """Return combinations of jobs to start beside others, the best used GPU first."""
+        """Return combinations of jobs to start beside others, the best use of the GPU first."""
         found: dict[tuple[int, ...], float] = {}
         level: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
         while level:
@@ -118,7 +118,7 @@ class Colocation:
         return [*best, ()] if classes or not best else best
 
     def _candidates(self, classes: tuple[int, ...], mask: int) -> Iterator[tuple[int, Value]]:
-        """Yield the classes that fit and add work, first in the queue first."""
+        """Yield the classes that fit and add work, in queue order."""
         mask &= self._allowed
         left = self._window
         while mask and left:
@@ -135,7 +135,7 @@ class Colocation:
                     yield job_class, value
 
     def _value(self, classes: tuple[int, ...], job_class: int) -> Value | None:
-        """Return what a job adds to others; None when it does not fit beside them."""
+        """Return the effect of adding a job to others; None if it does not fit beside them."""
         if not self._fits(classes, job_class):
             return None
         self.forecast.work += 1
@@ -160,7 +160,7 @@ class Colocation:
         return memory <= gpu.memory and slots <= gpu.max_jobs and clients <= gpu.max_clients
 
     def _sums(self, classes: tuple[int, ...]) -> tuple[float, float]:
-        """Return the work that some jobs do in a second, and the same weighed by scarcity."""
+        """Return the work per second of jobs, and the same weighted by scarcity."""
         rates = self.forecast.rates(classes)
         scarce = self._scarce
         return sum(rates), sum(
@@ -179,7 +179,7 @@ def _score(value: Value, seconds: float, rule: JoinRule) -> tuple[float, float]:
 
 
 def _scarcest(outlook: JobForecast, gpu: GPU) -> float:
-    """Return the largest share that a job takes of anything that a GPU has."""
+    """Return the largest share that a job takes of any resource of a GPU."""
     if outlook.alone:
         return 1.0
     memory = outlook.memory / gpu.memory if gpu.memory else 0.0

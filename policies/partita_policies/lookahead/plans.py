@@ -1,7 +1,7 @@
-"""Plans for the jobs that wait: which start on which GPU, whenever there is room.
+"""Plans for waiting jobs: which jobs start on which GPU, and when.
 
-A plan is immutable, so that a search can go on from one in several ways. Jobs of one class are
-alike to it (`partita_policies.forecast`), and so are GPUs of one sort.
+A plan is immutable, so that a search can extend it in several ways. Plans do not distinguish jobs
+of one class (`partita_policies.forecast`) or GPUs of one type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,30 +17,30 @@ from partita_policies.types import GPU, Job, RunningJob, Sharing
 __all__ = ["PlanOutcome", "Plans", "Start", "StartPlan"]
 
 Start = tuple[int, int]
-"""Place of a GPU and of a job class: one of these starts there now."""
+"""Index of a GPU and of a job class: one job of the class starts on the GPU now."""
 
 
 class StartPlan(NamedTuple):
-    """Decisions up to some moment."""
+    """A partial plan: the decisions up to some time."""
 
     when: tuple[float, ...]
-    """Seconds from now until each GPU has its next decision; infinity when it has no more."""
+    """Seconds from now until the next decision for each GPU; infinity if there is no other."""
     running: tuple[Running, ...]
-    """What runs on each GPU at its next decision."""
+    """Running jobs on each GPU at its next decision."""
     waiting: tuple[int, ...]
-    """How many jobs of each class."""
+    """Number of waiting jobs of each class."""
     mask: int
-    """The classes that wait, as bits."""
+    """The waiting classes, as bits."""
     end: float = 0.0
-    """When the last job has ended so far."""
+    """Time of the last end of a job so far."""
     total: float = 0.0
-    """Sum of the times at which jobs have ended so far."""
+    """Sum of the end times of jobs so far."""
     now: tuple[Start, ...] = ()
-    """What it starts now."""
+    """Jobs that start now."""
 
 
 class PlanOutcome(NamedTuple):
-    """What a complete plan comes to; the least is best."""
+    """Result of a complete plan; the smallest is best."""
 
     makespan: float
     total: float
@@ -48,22 +48,22 @@ class PlanOutcome(NamedTuple):
 
 
 class Plans:
-    """All plans for some GPUs and the jobs that wait for them.
+    """All plans for a group of GPUs and jobs waiting for them.
 
     Parameters
     ----------
     gpus
-        What there is of each GPU, and who is on it.
+        The free capacity and the jobs of each GPU.
     jobs
-        Waiting jobs of one GPU each, in the queue's order.
+        Waiting jobs that need one GPU each, in queue order.
     capacity
-        What may be placed now.
+        The free capacity, which decides what can be placed now.
     since
-        Seconds since each allocation was made, by job; none for those that start now.
+        Seconds since each allocation, by job; without jobs that start now.
     typical
         Seconds of a job of unknown duration.
     window
-        Classes of jobs that fit which are weighed for a GPU, from the front of the queue.
+        Maximum number of fitting classes compared for a GPU, from the front of the queue.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Plans:
         window: int,
     ) -> None:
         self.queues: list[list[Job]] = []
-        """The waiting jobs of each class, the next one first."""
+        """The waiting jobs of each class, the next job first."""
         self._like: list[Job | RunningJob] = []
         self._known: dict[tuple[object, ...], int] = {}
         for job in jobs:
@@ -113,11 +113,11 @@ class Plans:
 
     @property
     def work(self) -> int:
-        """Predictions made so far."""
+        """Number of predictions so far."""
         return sum(sort.forecast.work for sort in self._sorts.values())
 
     def options(self, plan: StartPlan, most: int) -> Iterator[StartPlan]:
-        """Yield the plan with each of the best combinations at its next decision."""
+        """Yield the plan extended by each of the best combinations at its next decision."""
         when, place = min((when, place) for place, when in enumerate(plan.when))
         if when == inf or not plan.mask:
             return
@@ -127,7 +127,7 @@ class Plans:
             yield self.start(plan, place, added)
 
     def start(self, plan: StartPlan, place: int, added: Iterable[int]) -> StartPlan:
-        """Return the plan with a GPU's next decision made."""
+        """Return the plan extended by the next decision for a GPU: the jobs to start."""
         waiting, mask = list(plan.waiting), plan.mask
         when, now = plan.when[place], plan.now
         for job_class in added:
@@ -181,7 +181,7 @@ class Plans:
         return PlanOutcome(end, total, tuple(now))
 
     def fill(self, rule: JoinRule) -> list[Start]:
-        """Decide by a rule alone, without looking ahead."""
+        """Return the jobs to start now by a rule, without a search."""
         waiting, mask = list(self.root.waiting), self.root.mask
         now: list[Start] = []
         for place, sort in enumerate(self._of):
@@ -195,7 +195,7 @@ class Plans:
         return now
 
     def no_slower(self, now: Iterable[Start]) -> Iterator[Start]:
-        """Leave out what would take longer beside those on its GPU than after them."""
+        """Yield the starts, except jobs that take longer beside the others on a GPU than after."""
         running = dict(enumerate(self.root.running))
         for place, job_class in sorted(now, key=lambda one: -self._seconds(one)):
             forecast = self._of[place].forecast
@@ -217,7 +217,7 @@ class Plans:
     def _filled(
         running: Running, mask: int, waiting: list[int], sort: Colocation, rule: JoinRule
     ) -> list[int]:
-        """Take jobs out of `waiting` for a GPU, and return their classes."""
+        """Remove jobs for a GPU from `waiting` and return their classes."""
         classes = sort.forecast.classes(running)
         added: list[int] = []
         while mask:
@@ -253,7 +253,7 @@ class Plans:
         return job_class
 
     def _may_have(self, capacity: FreeCapacity, gpu_id: str) -> int:
-        """Return the classes, as bits, whose next job may have a GPU now."""
+        """Return the classes, as bits, whose next job fits a GPU now."""
         return sum(
             1 << job_class
             for job_class, queue in enumerate(self.queues)
@@ -262,5 +262,5 @@ class Plans:
 
 
 def _alike(gpu: GPU) -> tuple[object, ...]:
-    """Return what tells sorts of GPUs apart."""
+    """Return a key that is equal for GPUs of the same type."""
     return (gpu.memory, gpu.max_jobs, gpu.max_clients, gpu.product, gpu.pcie_bandwidth)

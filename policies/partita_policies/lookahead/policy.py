@@ -1,29 +1,29 @@
-"""Beam search for the plan with the least makespan: the heuristic to beat for the learned policy.
+"""Beam search for the plan with the least makespan: the heuristic baseline for the learned policy.
 
-The search plays on from the snapshot in the model that the simulator runs by
-(`partita_policies.interference`), as far as a policy can know it: from profiles and requests
-(`partita_policies.forecast`), never from what the simulator alone knows. A plan starts a
-combination of waiting jobs at every moment at which a job ends, until nobody waits; the least
-makespan is best, then the least mean completion. Of the best plan, what it starts now is done.
+The search simulates plans from the snapshot on with the interference model of the simulator
+(`partita_policies.interference`). It uses only information that a policy has: profiles and
+requests (`partita_policies.forecast`). A plan starts a combination of waiting jobs whenever a job
+ends, until no job waits. The plan with the least makespan is best, then the one with the least
+mean completion time. The policy starts the jobs that the best plan starts now.
 
-Beam search (the name is R. Reddy's, 1977): of the plans that agree in their first decisions only
-the best `beam` are varied at the next one. What a beginning is worth is seen by completing it with
-rules, as in the pilot method (C. Duin, S. Voss, "The Pilot Method", Networks 34, 1999): each time
-a GPU has room it takes, of the jobs that go well together with those on it,
+Beam search (named by R. Reddy, 1977) keeps only the best `beam` partial plans at each step. A
+partial plan is rated by completing it with rules, as in the pilot method (C. Duin, S. Voss, "The
+Pilot Method", Networks 34, 1999). Each time a GPU has free capacity, a rule adds one of the jobs
+whose co-location is beneficial:
 
-- `LONGEST`: the one that takes the longest (R. L. Graham, "Bounds on Multiprocessing Timing
+- `LONGEST`: the job with the longest duration (R. L. Graham, "Bounds on Multiprocessing Timing
   Anomalies", 1969: no job is left to run alone at the end),
-- `FULLEST`: the one with which the scarcest resource of each is best used,
-- `FASTEST`: the one with which the most work is done in a second,
+- `FULLEST`: the job that makes the best use of the scarcest resource of each job,
+- `FASTEST`: the job with which the most work is done per second.
 
-and `FULLEST` has its way where no plan is clearly better. Jobs go well together
-(`partita_policies.lookahead.colocation`) when they finish sooner than by taking turns; what is then
-started now is looked at once more, as far as the running jobs have come.
+The plan of `FULLEST` is used unless another plan is clearly better. Co-location is beneficial
+(`partita_policies.lookahead.colocation`) if the jobs finish sooner than one after the other. The
+jobs to start now are checked again with the progress of the running jobs.
 
-Bounds, for the operator gives a policy 2 s: predictions are counted (`work`), GPUs are planned in
-groups of `GROUP`, each with its share of the queue's first jobs, and where the queue is too long
-for that, by one rule alone. Priorities come first: jobs of a lower one are planned when those of
-a higher one have had their room.
+The work is bounded, because the operator gives a policy 2 s. Predictions are counted (`work`).
+GPUs are planned in groups of `GROUP`, each with its share of the first jobs of the queue. If the
+queue is too long for a search, one rule decides alone. Jobs of lower priority are planned after
+all jobs of higher priority.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,15 +41,16 @@ from partita_policies.types import GPU, Job, Parameters, Placement, Snapshot
 __all__ = ["Lookahead", "LookaheadParameters"]
 
 GROUP = 8
-"""GPUs that are planned together."""
+"""Number of GPUs that are planned together."""
 _WINDOW, _GLANCE = 24, 6
-"""Classes of jobs with room that are weighed for a GPU, in a search and without one."""
+"""Maximum number of fitting job classes compared for a GPU, with and without a search."""
 _MARGIN = 0.003
-"""Share of the makespan that a plan must save over the rule `FULLEST`. Less is no knowledge, for
-profiles err by more: of many plans the best one is then the one that is most wrong. Chosen among
-0, 0.003, 0.01 and 0.02 by what came of four of the study's workloads with profiles that err."""
+"""Share of the makespan that a plan must save over the rule `FULLEST`. Smaller savings are not
+significant, because the errors of profiles are larger: the best of many plans is then the one with
+the largest error. Chosen among 0, 0.003, 0.01 and 0.02 by the results of four of the study's
+workloads with inaccurate profiles."""
 _PER_JOB = 30
-"""Predictions a job below which no search is begun: its first plans would not be completed."""
+"""Minimum predictions per job for a search. With fewer, the first plans would be incomplete."""
 
 
 class LookaheadParameters(Parameters):
@@ -93,7 +94,7 @@ class Lookahead:
 
 
 class _Decision:
-    """One decision: what is placed so far, and what is left to place."""
+    """The state of one decision: placements so far and free capacity."""
 
     def __init__(self, snapshot: Snapshot, parameters: LookaheadParameters) -> None:
         self.placements: list[Placement] = []
@@ -121,7 +122,7 @@ class _Decision:
                 if capacity.why_not(job, gpu_id) is None:
                     self._take(job, (gpu_id,))
                     del waiting[job.id]
-        for job in waiting.values():  # what no group has had in its share
+        for job in waiting.values():  # jobs in the share of no group
             if not capacity.has_idle:
                 break
             self._take(job, capacity.first_fit(replace(job, alone=True)))
@@ -134,7 +135,7 @@ class _Decision:
     def _planned(
         self, gpus: Sequence[GPU], jobs: Sequence[Job], work: int
     ) -> Iterable[tuple[Job, str]]:
-        """Return the jobs to start now in one group, and where."""
+        """Return the jobs to start now on the GPUs of one group."""
         enough = work >= _PER_JOB * len(jobs) and work > 0
         plans = Plans(
             [self._capacity[gpu.id] for gpu in gpus],
@@ -154,14 +155,14 @@ class _Decision:
         return [(next(queues[job_class]), gpus[place].id) for place, job_class in chosen]
 
     def _search(self, plans: Plans, work: int) -> Iterable[Start]:
-        """Return what the best plan found starts now; the rule's, where that is as good."""
+        """Return what the best plan starts now; that of `FULLEST` if it is about as good."""
         by_rule = plans.complete(plans.root, JoinRule.FULLEST)
         best = min(by_rule, *(outcome for outcome, _ in self._beginnings(plans, work)))
         enough = by_rule.makespan <= best.makespan * (1 + _MARGIN)
         return by_rule.now if enough else best.now
 
     def _beginnings(self, plans: Plans, work: int) -> Iterator[tuple[PlanOutcome, StartPlan]]:
-        """Yield beginnings of plans, each completed by every rule, until the work is done."""
+        """Yield partial plans, each completed by every rule, until `work` is used up."""
         for rule in JoinRule:
             yield plans.complete(plans.root, rule), plans.root
         beam = [plans.root]
@@ -180,5 +181,5 @@ class _Decision:
 
 
 def _best(seen: Iterable[tuple[PlanOutcome, StartPlan]], most: int) -> list[StartPlan]:
-    """Return the plans of the best outcomes, each once."""
+    """Return the plans with the best outcomes, without duplicates."""
     return list(dict.fromkeys(plan for _, plan in sorted(seen)))[:most]

@@ -1,4 +1,4 @@
-"""Write .tar.gz files that are the same, byte by byte, whenever and wherever they are written."""
+"""Write reproducible .tar.gz files: the same input gives the same bytes."""
 
 import gzip
 import io
@@ -10,7 +10,7 @@ __all__ = ["write_archive"]
 
 
 def write_archive(path: Path, files: Mapping[str, Path], epoch: int) -> None:
-    """Write files by their names in the archive; all are of `epoch` and of nobody."""
+    """Write files by their names in the archive, with the time `epoch` and without an owner."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(files):

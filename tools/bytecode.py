@@ -1,11 +1,11 @@
-"""Compile what the operator and the agent import, and nothing else: the image's last step.
+"""Compile only the modules that the operator and the agent import: the image's last step.
 
-Of all that is installed they use a small part. Not compiled, every start would take a second
-more; compiled whole, the image would take 30 MB more. Bytecode that names its source by a hash is
-the same in every build, unlike one that names a file's date.
+They use a small part of the installed modules. Without bytecode every start would take a second
+more; with the bytecode of all modules the image would take 30 MB more. Bytecode with a hash of its
+source is the same in every build, unlike bytecode with a file's date.
 
-The target is a root in which Partita is installed and whose bytecode is written; what else Python
-imports is left as it is, and its bytecode, too, goes to its place below the target.
+The target is a root folder in which Partita is installed. All bytecode is written below it, also
+the bytecode of modules that are located outside.
 """
 
 import importlib
@@ -22,7 +22,7 @@ STARTED = (
     "partita.cli.cluster.run",
     "partita.operator.main",
 )
-"""What the containers' commands import."""
+"""Modules that the containers' commands import."""
 
 
 def main(target: Path) -> int:

@@ -1,9 +1,9 @@
-"""Make the Helm chart from what kustomize renders; run by `make chart`.
+"""Make the Helm chart from the output of kustomize; run by `make chart`.
 
     kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
 
-The manifests are the only source: the objects are those of `manifests/base`, in which some fields
-become values. `manifests/helm` has the files that only Helm needs.
+The objects of the chart are those of `manifests/base`; some fields become values. `manifests/helm`
+contains the files that only Helm needs.
 """
 
 import re
@@ -21,20 +21,20 @@ __all__ = ["main", "templates", "write"]
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "partita-system"
 KEPT = {"helm.sh/resource-policy": "keep"}
-"""Helm must not delete these: with the CRDs it would delete all partitions and jobs."""
+"""Prevents that Helm deletes an object: with the CRDs all partitions and jobs would be deleted."""
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
 SECTIONS = {"partita-operator": "", "partita-console": "console."}
-"""Prefix of the values that belong to one Deployment."""
+"""Prefix of the values of each Deployment."""
 JSON = re.compile(r"'?@([\w.]+)@'?")
-"""Placeholder of a value that is not a string."""
+"""Placeholder for a value that is not a string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
-"""Placeholder of a field that is left out if the value is empty."""
+"""Placeholder for a field that is left out if the value is empty."""
 MORE = re.compile(r"^( *)- '?@(\w+)\+@'?\n", re.MULTILINE)
-"""Placeholder of further items of a list."""
+"""Placeholder for further items of a list."""
 
 
 def main() -> int:
-    """Write the chart of the objects on stdin into the given folder."""
+    """Write the chart of the objects on stdin to the folder that is given as argument."""
     (folder,) = map(Path, sys.argv[1:])
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, sys.stdin.read())
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def write(folder: Path, rendered: str) -> None:
-    """Write the chart of rendered objects into a new folder."""
+    """Write the chart of rendered objects to a new folder."""
     shutil.copytree(ROOT / "manifests" / "helm", folder)
     (folder / "templates").mkdir()
     about = yaml.safe_dump({"version": __version__, "appVersion": __version__})
@@ -54,7 +54,7 @@ def write(folder: Path, rendered: str) -> None:
 
 
 def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
-    """Return Helm's templates: name of a file, and its text."""
+    """Return the text of each of Helm's templates, by file name."""
     found: dict[str, str] = {}
     for document in documents:
         kind, name = document["kind"], document["metadata"]["name"]

@@ -1,8 +1,8 @@
-"""A hook of MkDocs: links that leave docs/ lead to the file in the repository.
+"""A hook of MkDocs that changes links to files outside docs/ into links to the repository.
 
-Pages link to source files by relative paths, which work on GitHub and in an editor. The site has no
-such files, so there each of these links becomes one to `repo_url`. A link to a file that does not
-exist stays as it is, and `mkdocs build --strict` fails on it.
+Pages link to source files by relative paths, which work on GitHub and in an editor. The site does
+not contain these files, so each of these links becomes a link to `repo_url`. A link to a missing
+file is not changed, and `mkdocs build --strict` fails because of it.
 """
 
 import re
@@ -18,7 +18,7 @@ _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Return a page's text with the links that leave docs/ rewritten."""
+    """Return a page's text with links to files outside docs/ rewritten."""
     docs = Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 

@@ -1,8 +1,8 @@
-"""Write the lock files: what `make` installs, by version and hash, without any address.
+"""Write the lock files: packages that `make` installs, by version and hash, without addresses.
 
-Run by `make lock` with uv, whose universal resolution holds for every Python and platform that
-pyproject.toml names. Each file begins with a digest of what it was resolved from, by which
-`make lint` tells that it is stale without resolving anything.
+Run by `make lock` with uv. uv's universal resolution is valid for every version of Python in
+pyproject.toml and for every platform. Each file begins with a digest of its input. `make lint`
+compares the digest to find a stale file without a resolution.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ FILES = {
     "requirements/base.txt": ("--group", "build"),
     "requirements/dev.txt": ("--group", "dev", "--all-extras"),
 }
-"""Lock file by what it holds beside the project's own dependencies."""
+"""Options of uv for each lock file: packages in addition to the project's own dependencies."""
 
 
 def header(root: Path = ROOT) -> str:
-    """Return the first line of a lock file made from this pyproject.toml."""
+    """Return the first line of a lock file for the current pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     resolved_from = [
         project["project"]["requires-python"],
@@ -37,7 +37,7 @@ def header(root: Path = ROOT) -> str:
 
 
 def main(uv: str) -> None:
-    """Resolve anew, keeping the versions that still fit; `--upgrade` takes the newest."""
+    """Resolve again and keep versions that are still valid; `--upgrade` selects the newest."""
     upgrade = ["--upgrade"] if "--upgrade" in sys.argv else []
     constraints: list[str] = []
     for name, choice in FILES.items():

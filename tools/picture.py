@@ -1,7 +1,7 @@
 """Draws the pictures of README from a run of the demo.
 
-`make picture` draws docs/images/demo.svg, what `partita top` shows. `make picture-console` draws
-docs/images/console.png and console-phone.png, the page of the console, in Debian's Chromium.
+`make picture` draws docs/images/demo.svg, the output of `partita top`. `make picture-console` draws
+docs/images/console.png and console-phone.png, the page of the console in Debian's Chromium.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from partita.models import Phase
 
 COLUMNS = 116
 SPEED = "2"
-"""Simulated seconds in a second: slow enough for the console's chart to have some samples."""
+"""Simulated seconds in a second: slow enough for several samples in the console's chart."""
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 DEMO = (sys.executable, "-m", "partita", "demo", "--serve", "--speed", SPEED)
 DEADLINE = 300.0
-"""Seconds within which the demo must show what the pictures are to show."""
+"""Seconds within which the demo must reach a state that is suitable for the pictures."""
 FINISHED = 2
-"""Jobs that must have finished: while most of them run, the queue is still of interest."""
+"""Number of jobs that must have finished. It is low, because the queue must not be empty yet."""
 CHROMIUM = "/usr/bin/chromium"
 SCREENS = {"console": (1280, 900), "console-phone": (375, 812)}
 """Width and height in pixels, by the picture's name."""
 
 
 def main() -> None:
-    """Run the demo until there is enough to see, and draw it."""
+    """Run the demo until its state is suitable for the pictures, and draw it."""
     draw = draw_console if sys.argv[1:] == ["console"] else draw_top
     demo = subprocess.Popen(DEMO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - our own command
     try:
@@ -63,7 +63,7 @@ def kubeconfig_of(demo: subprocess.Popen[str]) -> str:
 
 
 async def interesting(kubeconfig: str) -> PartitionView:
-    """Wait until GPUs are shared, and jobs have finished, wait, and can never fit."""
+    """Wait until GPUs are shared and there are finished, waiting and never-fitting jobs."""
     deadline = time.monotonic() + DEADLINE
     async with open_cluster(kubeconfig) as kube:
         while time.monotonic() < deadline:
@@ -76,7 +76,7 @@ async def interesting(kubeconfig: str) -> PartitionView:
 
 
 def shows_enough(partition: PartitionView, state: State) -> bool:
-    """Return whether there is something of everything that the pictures are to show."""
+    """Return whether the state contains everything that the pictures should show."""
     shared = all(len(gpu.slices) > 1 and any(s.used for s in gpu.slices) for gpu in partition.gpus)
     reasons = {job.reason for job in partition.queue}
     finished = sum(job.status.phase is Phase.SUCCEEDED for job in state.jobs.values())
@@ -86,7 +86,7 @@ def shows_enough(partition: PartitionView, state: State) -> bool:
 
 
 async def draw_top(kubeconfig: str) -> None:
-    """Draw what `partita top` prints, with the whole reason of each waiting job."""
+    """Draw the output of `partita top`, with the complete reason of each waiting job."""
     partition = await interesting(kubeconfig)
     console = Console(
         record=True,
@@ -97,7 +97,7 @@ async def draw_top(kubeconfig: str) -> None:
     )
     console.print(partition_view(partition, Colours(), queue_rows=10, wrap=True))
     svg = console.export_svg(title="partita top")
-    # The page that shows it must not fetch fonts from elsewhere.
+    # A page with the picture must not fetch fonts from other sites.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     (IMAGES / "demo.svg").write_text(svg, encoding="utf-8")
 

@@ -1,8 +1,8 @@
 """Pack `kubectl partita` for krew, kubectl's package manager.
 
-krew unpacks an archive and links to the program in it; it runs nothing of ours. So the archive has
-a small program (`tools/krew/kubectl-partita`) that installs the wheel beside it at its first call,
-with the packages that the lock file names, by their hashes.
+krew unpacks an archive and links to the program in it; it does not run an installation. So the
+archive contains a small program (`tools/krew/kubectl-partita`). At its first call the program
+installs the wheel from the archive, with the packages of the lock file by their hashes.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ def manifest(version: str, uri: str, archive: Path) -> dict[str, Any]:
     Parameters
     ----------
     uri
-        Where the archive will be downloaded.
+        Address for the download of the archive.
     """
     return {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
@@ -61,7 +61,7 @@ def manifest(version: str, uri: str, archive: Path) -> dict[str, Any]:
             ),
             "platforms": [
                 {
-                    # On Windows krew takes .exe files alone.
+                    # On Windows krew accepts only .exe files.
                     "selector": {
                         "matchExpressions": [
                             {"key": "os", "operator": "In", "values": ["darwin", "linux"]}
@@ -77,14 +77,14 @@ def manifest(version: str, uri: str, archive: Path) -> dict[str, Any]:
 
 
 def runtime_lock(text: str) -> str:
-    """Return a lock file without the packages that only build Partita."""
+    """Return a lock file without the packages that are needed only to build Partita."""
     building = set(_needed("hatchling")) - set(_needed("partita"))
     blocks = BLOCK.finditer(text)
     return "".join(b[0] for b in blocks if canonicalize_name(b[1]) not in building)
 
 
 def _needed(name: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Name a package that is installed here, and those that it stands on."""
+    """Yield the names of an installed package and of its dependencies."""
     yield canonicalize_name(name)
     for line in distribution(name).requires or ():
         needed = Requirement(line)

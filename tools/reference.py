@@ -29,7 +29,7 @@ _BOUNDS = {
 
 
 def pages() -> dict[str, str]:
-    """Return the text of each page, by its file's name."""
+    """Return the text of each page, by file name."""
     written = {
         f"{definition['spec']['names']['singular']}.md": "\n".join(_kind(definition)) + "\n"
         for definition in crd.crds()
@@ -157,7 +157,7 @@ def _policies() -> Iterator[str]:
 
 
 def _help(name: str) -> str:
-    # As wide as a page, whatever terminal this runs in, and without this machine's environment.
+    # Use a fixed width and no variables of this machine, so that the output is reproducible.
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(partita, [name, "--help"])
     return click.unstyle(shown.output).rstrip()
 

@@ -1,9 +1,9 @@
-"""Build what a release consists of; run by `make release`.
+"""Build the files of a release; run by `make release`.
 
     python tools/release.py dist [--url URL]
 
-What is built is installed into an empty environment and started. The bill of materials is that of
-this environment: what is in it, under which licences, and what needs what.
+The wheel is installed into an empty environment and started. The bill of materials describes this
+environment: its packages, their licences and their dependencies.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SUMS = "SHA256SUMS"
 
 
 def main() -> int:
-    """Make a release in the folder that is named."""
+    """Make a release in the folder that is given as argument."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path, help="made anew")
     parser.add_argument("--url", default="", help="where these files will be published, for krew")
@@ -47,11 +47,11 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
     Parameters
     ----------
     trial
-        An empty folder; kubectl's plug-in is installed there, and stays.
+        An empty folder; kubectl's plug-in is installed there and not removed.
     url
-        Where the release will be published, for krew's manifest; empty makes none.
+        Address of the published release, for krew's manifest. If empty, no manifest is made.
     kubectl
-        Renders the manifests for the chart; None makes none.
+        Renders the manifests for the chart. If None, no chart is made.
     """
     shutil.rmtree(folder, ignore_errors=True)
     epoch = _epoch()
@@ -63,7 +63,7 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
         raise RuntimeError(f"{wheel} says that it is {said!r}")
     python = trial / "environment" / "bin" / "python"
     _run(python, "-m", "pip", "check")
-    # What pip itself is would be no part of Partita.
+    # pip and setuptools are not part of Partita, so the bill of materials must not contain them.
     _run(python, "-m", "pip", "uninstall", "--yes", "pip", "setuptools")
     _bill(folder / f"partita-{__version__}.cdx.json", python, epoch)
     if kubectl is None:
@@ -98,7 +98,7 @@ def _bill(path: Path, python: Path, epoch: int) -> None:
     """Write the bill of materials of an environment (CycloneDX, https://cyclonedx.org)."""
     about = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as project:
-        # cyclonedx-py knows no version that is told elsewhere.
+        # cyclonedx-py cannot read a dynamic version.
         project.write(about.replace('dynamic = ["version"]', f'version = "{__version__}"'))
         project.flush()
         command = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible")
@@ -115,7 +115,7 @@ def _chart(path: Path, kubectl: str, epoch: int) -> None:
 
 
 def _sums(folder: Path) -> None:
-    """Write down the files' digests, as `sha256sum --check` reads them."""
+    """Write the files' digests in the format of `sha256sum --check`."""
     files = sorted(folder.iterdir())
     lines = [f"{hashlib.sha256(f.read_bytes()).hexdigest()}  {f.name}\n" for f in files]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
@@ -124,7 +124,7 @@ def _sums(folder: Path) -> None:
 
 
 def _epoch() -> int:
-    """Return the time of the release: that of the commit, unless SOURCE_DATE_EPOCH says another."""
+    """Return the time of the release: SOURCE_DATE_EPOCH, or the time of the commit if not set."""
     said = os.environ.get("SOURCE_DATE_EPOCH") or _run("git", "log", "-1", "--format=%ct")
     return int(said)
 

@@ -1,6 +1,6 @@
-"""Checks rules of this repository that no linter has; run by `make lint`.
+"""Checks rules of this repository that linters do not cover; run by `make lint`.
 
-It writes nothing. Each finding says where, what is wrong and what to do.
+It writes no files. Each finding contains the place, the problem and what to do.
 """
 
 import ast
@@ -20,7 +20,7 @@ __all__ = ["main"]
 MAX_MODULE_LINES = 400
 SOURCE_ROOTS = ("operator", "policies")
 FOREIGN = {"build", "dist", "__pycache__"}
-"""Folders that hold nothing written here; those with a leading dot are left out, too."""
+"""Folders without source files. Folders with a leading dot are skipped, too."""
 TEXT = {"", ".cfg", ".ini", ".md", ".mod", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 
 FORBIDDEN = {
@@ -30,7 +30,7 @@ FORBIDDEN = {
         r"|crates\.io|deb\.debian\.org)"
     ): "names a download address: versions and hashes are enough",
 }
-"""What no file may hold, and why."""
+"""Patterns that no file may contain, and the reason."""
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def stale_crds() -> Iterator[str]:
-    """CRDs that are not what the models say."""
+    """Yield CRDs that differ from the models."""
     wanted = {crd.file_name(definition): crd.render(definition) for definition in crd.crds()}
     files = (ROOT / "crds").glob(f"{GROUP}_*")
     found = {path.name: path.read_text(encoding="utf-8") for path in files}
@@ -60,7 +60,7 @@ def stale_crds() -> Iterator[str]:
 
 
 def stale_reference() -> Iterator[str]:
-    """Yield what reference pages are not what models and commands say."""
+    """Yield reference pages that differ from the models and commands."""
     wanted = reference.pages()
     found = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*")}
     for name in sorted(wanted.keys() | found.keys()):
@@ -69,7 +69,7 @@ def stale_reference() -> Iterator[str]:
 
 
 def stale_locks() -> Iterator[str]:
-    """Lock files that were resolved from another pyproject.toml."""
+    """Yield lock files that were resolved from another pyproject.toml."""
     for name in FILES:
         path = ROOT / name
         if not path.exists() or not path.read_text(encoding="utf-8").startswith(header()):
@@ -77,14 +77,14 @@ def stale_locks() -> Iterator[str]:
 
 
 def shadowing_packages() -> Iterator[str]:
-    """Source roots that have become packages; `operator` would shadow the standard library's."""
+    """Yield source roots that are packages; `operator` would shadow the standard library's."""
     for folder in SOURCE_ROOTS:
         if (ROOT / folder / "__init__.py").exists():
             yield f"{folder}/__init__.py: {folder}/ is no package: remove the file"
 
 
 def shared_class_names() -> Iterator[str]:
-    """Classes of the product that have one name and different meanings."""
+    """Yield classes of the product with the same name."""
     places: dict[str, list[str]] = {}
     for folder in SOURCE_ROOTS:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -98,7 +98,7 @@ def shared_class_names() -> Iterator[str]:
 
 
 def contents() -> Iterator[str]:
-    """Modules that are too long, and words that no file may hold."""
+    """Yield modules that are too long, and forbidden patterns in files."""
     for path in files():
         lines = path.read_text(encoding="utf-8").splitlines()
         name = path.relative_to(ROOT)
@@ -113,7 +113,7 @@ def contents() -> Iterator[str]:
 
 
 def files() -> Iterator[Path]:
-    """Return the text files that were written here."""
+    """Yield the text files of the repository."""
     for folder, folders, names in os.walk(ROOT):
         folders[:] = sorted(
             f for f in folders if f not in FOREIGN and (f == ".ci" or not f.startswith("."))

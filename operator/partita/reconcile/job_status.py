@@ -1,4 +1,4 @@
-"""The status of a SharedGPUJob, from its plan; and the smallest patch that brings it there."""
+"""Computes the status of a SharedGPUJob from its plan, and the merge patch to write it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _MAX_MESSAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class AssignedPlace:
-    """Where a job is allocated."""
+    """The GPUs and the node of a job's allocation."""
 
     allocated: Mapping[str, Allocation]
     uuids: Sequence[str]
@@ -53,17 +53,17 @@ def job_status(
     Parameters
     ----------
     place
-        Where it is allocated, if it is.
+        The GPUs and the node of its allocation, if any.
     why
         Why it waits, if it does.
     position
-        Its place in the queue, if it waits.
+        Its position in the queue, if it waits.
     bypasses
-        Cycles that passed it over.
+        Number of cycles that bypassed it.
     readable
-        Whether the job, as it is now, could be read.
+        Whether the current version of the job could be read.
     priority_cap
-        The highest priority that it may have; None when its partition is not known.
+        The highest priority that it may have; None if its partition is unknown.
     """
     waiting = plan.phase is Phase.QUEUED
     reason, message = plan.reason, plan.message
@@ -73,7 +73,7 @@ def job_status(
     if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
         assignment = _assignment(job, place, plan.attempts)
     elif plan.phase.finished:
-        # A short job may never have been seen to run.
+        # A short job may finish before it was observed as running.
         assignment = job.status.assignment or (
             _assignment(job, place, plan.attempts) if place else None
         )
@@ -111,7 +111,7 @@ def job_status(
 
 def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
     first = next(iter(place.allocated.values()))
-    # Its attempt says it even after the operator that placed it has gone.
+    # The attempt contains the co-located jobs even after another operator has taken over.
     beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
     return Assignment(
         servers=tuple(place.allocated),
@@ -128,7 +128,7 @@ def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Atte
 def _cut(attempt: Attempt) -> Attempt:
     if len(attempt.message) <= _MAX_MESSAGE:
         return attempt
-    # The end of a log says more than its beginning.
+    # The end of a log is more useful than its beginning.
     return attempt.model_copy(update={"message": attempt.message[-_MAX_MESSAGE:]})
 
 
@@ -178,7 +178,7 @@ def _conditions(
 def _with_cap(
     job: SharedGPUJob, effective: int | None, conditions: tuple[Condition, ...], now: datetime
 ) -> tuple[Condition, ...]:
-    """Say in the conditions whether the job asks for a higher priority than it may have."""
+    """Return the conditions with PriorityCapped: whether spec.priority exceeds the maximum."""
     if effective is None and all(c.type != "PriorityCapped" for c in conditions):
         return conditions
     new = Condition(
@@ -201,10 +201,10 @@ def _capped(job: SharedGPUJob, effective: int) -> str:
 
 
 def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
-    """Tell whether a status lacks the recorded end of an attempt, or has another.
+    """Return whether a new status lacks the recorded end of an attempt, or has a different one.
 
-    It was then decided on before somebody else, another operator for a moment, wrote that end. Only
-    where there are many attempts some may be left out (`attempts.trim`).
+    Then it was computed before another operator wrote that end. If there are many attempts, some of
+    them may be left out (`attempts.trim`).
     """
     ends = {attempt.number: attempt.outcome for attempt in new.attempts}
     trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
@@ -230,7 +230,7 @@ def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
 def same_status(
     one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()
 ) -> bool:
-    """Compare two statuses; when a GPU was first used is not worth a write of its own."""
+    """Return whether two statuses are equal, ignoring the time of the first use of a GPU."""
     if one == other:
         return True
     fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)

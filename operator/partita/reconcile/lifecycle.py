@@ -1,16 +1,16 @@
-"""What becomes of one job, from what is there: its spec, its attempts, its Pods, its allocations.
+"""Plans one job from its current state: its spec, its attempts, its Pods and its allocations.
 
-Level-triggered: the same state gives the same plan, however it came about, so a crash between
-any two writes is taken up where it happened. The order of the writes makes that safe:
+Level-triggered: the same state gives the same plan, independent of its history. So after a crash
+between any two writes, work continues from there. The order of the writes makes that safe:
 
-1. the allocation, with the number of the attempt, before the attempt's Pod, which only the process
-   that allocated it creates (`creation`);
+1. the allocation, with the number of the attempt, before the attempt's Pod, which is created only
+   by the process that made the allocation (`pod_creation`);
 2. the end of an attempt, in the job's status, before its allocation is released, and before its
-   Pod is deleted where it is ended on purpose.
+   Pod is deleted if it is ended on purpose.
 
-A job that has come to its end stays there, whatever is edited afterwards; but for one that failed
-and gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits
-count from there.
+A finished job stays finished, whatever is edited afterwards. The exception is a failed job that
+gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits count
+from there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,46 +44,47 @@ from partita.reconcile.system_failures import too_many
 __all__ = ["Plan", "plan_job"]
 
 _MAX_RETRY = 256
-"""Characters of a request to retry that count: a status has no room for an annotation's 256 KiB."""
+"""Maximum characters of a retry request that are used: an annotation may have up to 256 KiB, which
+is too large for a status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done for a job now."""
+    """Actions for a job, and the contents of its status."""
 
     attempts: tuple[Attempt, ...] = ()
     phase: Phase = Phase.QUEUED
     reason: str = ""
-    """Why it ended as it did; empty while it waits for a GPU or runs."""
+    """Reason for the phase; empty while it waits for a GPU or runs."""
     message: str = ""
     wants_gpu: bool = False
-    """It is to be offered to the policy."""
+    """Whether to offer the job to the policy."""
     next_attempt: int = 1
     create_pod: int | None = None
-    """The attempt that is allocated in full and whose Pod was not created yet."""
+    """The attempt that is completely allocated and whose Pod was not created yet."""
     find_pod: int | None = None
-    """The attempt that is allocated and of whose Pod nothing is known."""
+    """The attempt that is allocated and whose Pod may or may not exist."""
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
-    """Their node is gone: nobody will confirm the deletion."""
+    """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
     grace: int | None = None
-    """Seconds that they have to terminate; None for as long as they ask for themselves."""
+    """Grace period of these Pods in seconds; None for their own."""
     release: bool = False
-    """Nothing of it needs its allocations any more."""
+    """Whether its allocations are no longer needed."""
     wake: datetime | None = None
-    """When to reconcile again though nothing has changed."""
+    """When to reconcile again even if nothing changes."""
     expire: bool = False
-    """Its time to live after its end is over."""
+    """Whether its time to live after its end has passed."""
     start_time: datetime | None = None
     completion_time: datetime | None = None
     retry: str = ""
-    """The request to retry it that is dealt with herewith."""
+    """The retry request that this plan processes."""
     retried_after: int | None = None
-    """The last attempt that the limits do not count."""
+    """The last attempt that does not count against the limits."""
 
 
 def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
-    """Decide what becomes of a job."""
+    """Return the plan for a job."""
     saved = {a.number: a for a in job.status.attempts}
     attempts = observe(job, saved, context, now)
     retried = _is_retried(job)
@@ -106,7 +107,7 @@ def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
         retried_after=after or None,
     )
     if retried:
-        # Written down before anything is done: else the next attempt would not be counted either.
+        # The status is written before any action. Otherwise the next attempt would not count.
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
     end = _end(job, counted, context.nothing_larger, start_time, now)
@@ -123,24 +124,24 @@ def _asked_retry(job: SharedGPUJob) -> str:
 
 
 def _is_retried(job: SharedGPUJob) -> bool:
-    """Return whether another try of a failed job is requested."""
+    """Return whether a retry of a failed job is requested."""
     asked = _asked_retry(job)
     return job.status.phase is Phase.FAILED and bool(asked) and asked != job.status.retry
 
 
 def _allocated_attempt(context: JobContext) -> int:
-    """Return the attempt that is allocated, 0 for none."""
+    """Return the allocated attempt; 0 for none."""
     return max((a.attempt for a in context.allocated.values()), default=0)
 
 
 def _tidy_up(written: Mapping[int, Attempt], context: JobContext) -> Plan:
-    """Find the Pods that are to go, and whether the allocations are needed any more.
+    """Find the Pods to delete, and whether the allocations can be released.
 
     Parameters
     ----------
     written
-        The attempts as the job's status has them: what is not yet written down as over keeps
-        its Pod and its allocation.
+        The attempts in the job's status. An attempt whose end is not written yet keeps its Pod and
+        its allocation.
     """
     over = {n for n, a in written.items() if a.outcome is not None}
     alive = [p for p in context.pods if p.alive]
@@ -199,7 +200,7 @@ def _unfinished(
         )
     if job.metadata.deletion_timestamp is not None:
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
-    # One whose Pod was not found is allocated anew in the write that releases what it has.
+    # A job whose Pod was not found gets a new allocation in the same write that releases the old.
     unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
     again = unseen and base.release and not alive
     if last is not None and not base.reason and (alive or context.allocated) and not again:
@@ -210,7 +211,7 @@ def _unfinished(
 
 
 def _startable(job: SharedGPUJob, context: JobContext) -> bool:
-    """Tell whether what is allocated without a Pod gets its Pod."""
+    """Return whether the Pod of an allocation without a Pod may be created."""
     attempts = {a.attempt for a in context.allocated.values()}
     return (
         context.creation is PodCreation.NOT_CREATED
@@ -231,7 +232,7 @@ _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -> Plan:
     mine = next((p for p in context.pods if p.attempt == last.number), None)
     if mine is not None and not mine.alive:
-        # It is over, and is not judged yet: nothing is said of that.
+        # It has finished, but its outcome is not decided yet: the status does not show the end.
         phase = Phase.RUNNING if job.status.phase is Phase.RUNNING else Phase.ASSIGNED
         return replace(base, phase=phase, wake=_earlier(base.wake, judged_at(mine, last, context)))
     found = attempt_state(mine, last, context)
@@ -263,7 +264,7 @@ def _end_on_purpose(
     start_time: datetime | None,
     now: datetime,
 ) -> dict[int, Attempt]:
-    """End the attempt that runs where there is a reason to."""
+    """End the running attempt if there is a reason."""
     live = [n for n, a in attempts.items() if a.outcome is None]
     if not live:
         return attempts
@@ -316,7 +317,7 @@ def _end(
     start_time: datetime | None,
     now: datetime,
 ) -> tuple[Phase, str, str] | None:
-    """Tell whether the job has come to its end: phase, reason, message."""
+    """Return phase, reason and message if the job has finished; else None."""
     status = job.status
     if status.phase is not None and status.phase.finished:
         return status.phase, status.reason, status.message
@@ -337,7 +338,7 @@ def _end(
 
 
 def _limit_reached(job: SharedGPUJob, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
-    """Tell whether its last attempt was its last chance: reason, message."""
+    """Return reason and message if the last attempt reached a limit; else None."""
     last, retry = attempts[-1], job.spec.retry
     times = sum(a.outcome is last.outcome for a in attempts)
     if last.outcome is Outcome.FAILED and times > retry.limit:

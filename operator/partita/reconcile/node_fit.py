@@ -1,7 +1,7 @@
-"""Which nodes of a partition could run a job's Pod, were nothing else there.
+"""Nodes of a partition that could run a job's Pod if they were empty.
 
-What is free just now is counted elsewhere (`scheduling.nodes`): here is what only a change of a
-template, a node or the partition helps.
+Free resources are computed in `partita.decide.node_resources`. The obstacles found here are removed
+only by a change of a template, a node or the partition.
 """
 
 from collections import defaultdict
@@ -17,50 +17,50 @@ from partita.reconcile.reasons import Reason, Why, gib
 __all__ = ["Host", "Largest", "NodeFit", "fit", "format_amount"]
 
 _CAUSES_TOLD = 3
-"""Causes in one message: the most frequent ones."""
+"""Maximum number of causes in a message. The most frequent ones are given."""
 _REMEMBERED = 1024
-"""Answers that are kept for the nodes as they are: one for each different template."""
+"""Maximum number of cached results, one for each different template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A node on which GPUs of a partition stand."""
+    """A node with GPUs of a partition."""
 
     name: str
     info: NodeInfo | None = None
-    """None where its Node is not known: then nothing is held against it."""
+    """None if its Node is unknown: then any Pod is assumed to fit."""
     memory: int = 0
     """Allocatable bytes of its largest GPU."""
     gpus: int = 0
-    """How many of the partition's GPUs it has."""
+    """Number of the partition's GPUs on it."""
     arriving: bool = False
-    """A GPU has come that has not yet said how large it is."""
+    """Whether it has a new GPU whose size is not reported yet."""
     clients: int = 0
     """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The most that any ready GPU, or node, of a partition could ever give."""
+    """The largest capacity of any GPU, and of any node, of a partition."""
 
     memory: int = 0
     """Allocatable bytes of the largest GPU."""
     gpus_on_node: int = 0
-    """Most GPUs of the partition on one node."""
+    """Maximum number of GPUs of the partition on one node."""
     arriving: bool = False
-    """A GPU has come that has not yet said how large it is: perhaps the largest."""
+    """Whether there is a new GPU whose size is not reported yet. It may be the largest."""
     clients: int = 0
     """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
     hosts: tuple[Host, ...] = ()
-    """The nodes, by name."""
+    """The nodes, sorted by name."""
     tolerations: tuple[Toleration, ...] = ()
-    """What the partition adds to the tolerations of each Pod."""
+    """Tolerations that the partition adds to each Pod."""
     fits: dict[Needs, "NodeFit | Why"] = field(default_factory=dict, compare=False, repr=False)
-    """What was found so far, by what was asked."""
+    """Cached results of `fit`."""
 
     @classmethod
     def of(cls, hosts: Iterable[Host], tolerations: tuple[Toleration, ...] = ()) -> "Largest":
-        """Sum up nodes."""
+        """Return the largest capacity of some nodes."""
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         return cls(
             memory=max((host.memory for host in hosts), default=0),
@@ -77,9 +77,9 @@ class NodeFit:
     """The nodes that could run a Pod."""
 
     largest: Largest
-    """The most that these could give."""
+    """The largest capacity of these nodes."""
     nodes: frozenset[str] = frozenset()
-    """Their names; empty: all of the partition's."""
+    """Their names; empty for all nodes of the partition."""
 
 
 def fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
@@ -88,12 +88,12 @@ def fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
     Parameters
     ----------
     partition
-        Its name, for the message.
+        The partition's name, for the message.
 
     Returns
     -------
     Fit or Why
-        Why none of them can: `NeverFits` where that lasts until somebody changes something.
+        The nodes, or why none can run it: `NeverFits` if only a change of configuration helps.
     """
     found = largest.fits.get(needs)
     if found is None:
@@ -104,12 +104,12 @@ def fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
 
 
 def format_amount(resource: str, value: int, *, short: bool = False) -> str:
-    """Write an amount of a node's resource for people: `2.5 CPUs`, `4.0 GiB of memory`.
+    """Format an amount of a node's resource for messages: `2.5 CPUs`, `4.0 GiB of memory`.
 
     Parameters
     ----------
     short
-        Leave out of what: `2.5`, `4.0 GiB`.
+        Leave out the resource: `2.5`, `4.0 GiB`.
     """
     number, of = f"{value}", f" of {resource}"
     if resource == "cpu":
@@ -124,13 +124,13 @@ _BYTES = {"memory": "memory", "storage": "ephemeral storage"}
 
 @dataclass(frozen=True, slots=True)
 class _Lack:
-    """What keeps a Pod from a node."""
+    """Why a Pod cannot run on a node."""
 
     cause: str
     has: tuple[str, int] | None = None
-    """Resource and amount that the node has of what it has too little of."""
+    """The insufficient resource, and its amount on the node."""
     passes: bool = False
-    """It ends without anybody's doing."""
+    """Whether the obstacle disappears without a user's action."""
 
 
 def _fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
@@ -156,7 +156,7 @@ def _fit(needs: Needs, largest: Largest, partition: str) -> NodeFit | Why:
 
 
 def _lack(needs: Needs, rules: NodeRules, host: Host) -> _Lack | None:
-    """Say what keeps a Pod from a node; None when nothing does."""
+    """Return why a Pod cannot run on a node; None if it can."""
     info = host.info
     if info is None:
         return None
@@ -174,7 +174,7 @@ def _lack(needs: Needs, rules: NodeRules, host: Host) -> _Lack | None:
 
 
 def _sum_up(lacks: Sequence[_Lack]) -> str:
-    """Count nodes by what they lack."""
+    """Return a message with the number of nodes for each cause."""
     by_cause: defaultdict[str, list[_Lack]] = defaultdict(list)
     for lack in lacks:
         by_cause[lack.cause].append(lack)

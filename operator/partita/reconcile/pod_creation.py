@@ -1,9 +1,9 @@
-"""Whether an attempt that has an allocation, and no Pod that is seen, may still get its Pod.
+"""Whether the Pod of an attempt with an allocation, but without an observed Pod, may be created.
 
 The Pod is created only by the process that made the allocation, and only until a request to create
-it may have taken effect. Anybody else cannot tell a Pod that was never created from one that was
-created and deleted by force. So a Pod that is not there by then is never created: the attempt ends,
-and the next one has another number. Thus no attempt ever has two Pods.
+it may have taken effect. Another process cannot distinguish a Pod that was never created from one
+that was created and deleted by force. So if the Pod is missing by then, it is never created: the
+attempt ends, and the next one has another number. Thus no attempt ever has two Pods.
 """
 
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ from partita.models import Allocation
 __all__ = ["CREATION_UNKNOWN", "POD_NOT_FOUND", "PodCreation", "PodCreations"]
 
 POD_NOT_FOUND = "PodNotFound"
-"""Reason of an attempt that ended because another process may have created its Pod, which is not
-there. The next attempt starts at once."""
+"""Reason of an attempt that ended because another process may have created its Pod, which is
+missing. The next attempt starts at once."""
 CREATION_UNKNOWN = "PodCreationUnknown"
-"""Reason of an attempt that ended because a request to create its Pod got no clear answer, and the
-Pod is not there. The next attempt starts after a backoff."""
+"""Reason of an attempt that ended because a request to create its Pod got no clear response, and
+the Pod is missing. The next attempt starts after a backoff."""
 
 
 class PodCreation(Enum):
-    """What is known of the Pod of an allocation."""
+    """Creation state of the Pod of an allocation."""
 
     UNKNOWN = auto()
-    """A request to create it may have taken effect: it is to be read by its name."""
+    """A request to create it may have taken effect: it must be read by its name."""
     NOT_CREATED = auto()
     """This process made the allocation, and no request to create the Pod took effect."""
     NOT_FOUND = auto()
@@ -34,35 +34,35 @@ class PodCreation(Enum):
 
 
 class PodCreations:
-    """What this process knows of the Pods of allocations, by the UIDs of their jobs."""
+    """Creation states of the Pods of allocations in this process, by job UID."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[frozenset[tuple[int, datetime]], PodCreation]] = {}
-        """Each for the allocations of this attempt and time, and for no others."""
+        """Each state is valid only for the allocations of this attempt and time."""
 
     def of(self, uid: str, allocated: Iterable[Allocation]) -> PodCreation:
-        """Return what is known of the Pod for which a job has these allocations."""
+        """Return the creation state of the Pod for a job's allocations."""
         held, found = self._known.get(uid, (frozenset(), PodCreation.UNKNOWN))
         return found if held == _keys(allocated) else PodCreation.UNKNOWN
 
     def allocating(self, uid: str, attempt: int, since: datetime) -> None:
-        """Note that this process is about to allocate for an attempt."""
+        """Record that this process is about to allocate for an attempt."""
         self._known[uid] = frozenset({(attempt, since)}), PodCreation.NOT_CREATED
 
     def requesting(self, uid: str) -> None:
-        """Note that a request to create the Pod is about to be sent."""
+        """Record that a request to create the Pod is about to be sent."""
         self._known[uid] = self._known[uid][0], PodCreation.UNKNOWN
 
     def had_no_effect(self, uid: str) -> None:
-        """Note that this request had no effect."""
+        """Record that this request had no effect."""
         self._known[uid] = self._known[uid][0], PodCreation.NOT_CREATED
 
     def not_found(self, uid: str, allocated: Iterable[Allocation]) -> None:
-        """Note that there is no Pod for these allocations."""
+        """Record that the Pod for these allocations is missing."""
         self._known[uid] = _keys(allocated), PodCreation.NOT_FOUND
 
     def forget(self, uid: str) -> None:
-        """Forget a job."""
+        """Remove a job."""
         self._known.pop(uid, None)
 
 

@@ -1,9 +1,9 @@
-"""Pods that the API server did not take, and until when their jobs wait.
+"""Pods that the API server rejected, and until when their jobs wait.
 
-A job whose Pod is refused gives its allocation back and waits, each time twice as long: a quota or
-an admission policy may change, a webhook may come back. Only a Pod that Kubernetes itself calls
-invalid waits for another `spec`. When a webhook fails, all jobs of the namespace wait, because
-each of their Pods would hold a GPU for as long as the webhook takes to fail.
+A job whose Pod is rejected releases its allocation and waits, each time twice as long: a quota or
+an admission policy may change, or a webhook may recover. Only a job whose Pod Kubernetes itself
+rejects as invalid waits for a change of its `spec`. If a webhook fails, all jobs of the namespace
+wait, because each of their Pods would hold a GPU until the webhook request fails.
 """
 
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ __all__ = ["PodRejection", "PodRejections"]
 
 @dataclass(frozen=True, slots=True)
 class PodRejection:
-    """The API server did not take a Pod."""
+    """A rejection of a Pod by the API server."""
 
     why: Why
     generation: int
-    """It counts until the job's spec changes,"""
+    """Generation of the job: the rejection is valid until the spec changes, or until `until`."""
     until: datetime | None = None
-    """or until then."""
+    """End of the backoff; None if only a change of the spec helps."""
     times: int = 1
-    """How often in a row."""
+    """Number of consecutive rejections."""
 
     def holds(self, generation: int, now: datetime) -> bool:
-        """Tell whether the job still waits for it."""
+        """Return whether the job still has to wait because of it."""
         return self.generation == generation and (self.until is None or self.until > now)
 
 
 class PodRejections:
-    """The refusals of all jobs, by job UID and by namespace."""
+    """The rejections of all jobs, by job UID and by namespace."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, PodRejection] = {}
         self._namespaces: dict[str, PodRejection] = {}
 
     def note(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
-        """Note that the API server did not take a job's Pod."""
+        """Record that the API server rejected a job's Pod."""
         uid, namespace, generation = job.metadata.uid, job.metadata.namespace, 0
         if why.reason is Reason.WEBHOOK_FAILED:
             before = self._namespaces.get(namespace)
-            if before is None or not before.holds(generation, now):  # else of the same moment
+            if before is None or not before.holds(generation, now):  # else the same failure
                 self._namespaces[namespace] = _next(before, why, generation, now)
         generation = job.metadata.generation
         self._jobs[uid] = (
@@ -55,16 +55,16 @@ class PodRejections:
         )
 
     def created(self, job: SharedGPUJob) -> None:
-        """Note that the API server took a job's Pod."""
+        """Record that the API server accepted a job's Pod."""
         self._jobs.pop(job.metadata.uid, None)
         self._namespaces.pop(job.metadata.namespace, None)
 
     def forget(self, uid: str) -> None:
-        """Forget a job."""
+        """Remove a job."""
         self._jobs.pop(uid, None)
 
     def of(self, job: SharedGPUJob, now: datetime) -> PodRejection | None:
-        """Return the refusal for which this job waits, its own or its namespace's."""
+        """Return the rejection for which a job waits, its own or its namespace's."""
         own = self._jobs.get(job.metadata.uid)
         if own is not None and own.holds(job.metadata.generation, now):
             return own

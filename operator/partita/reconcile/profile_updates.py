@@ -1,4 +1,4 @@
-"""What a change in the history of an application means for its jobs."""
+"""Updates the requests of jobs after a change in the history of their application."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,21 +13,21 @@ __all__ = ["renew_requests"]
 def renew_requests(
     applications: Collection[ApplicationKey], state: State, waiting: Mapping[str, dict[str, Job]]
 ) -> set[str]:
-    """Renew the requests of jobs whose application has another history now.
+    """Update the requests of jobs whose application has a new history.
 
     Parameters
     ----------
     applications
         The applications whose history has changed.
     waiting
-        The jobs that want GPUs, by partition and UID; requests in which only profile and duration
-        change are replaced there.
+        The jobs that wait for GPUs, by partition and UID. Requests in which only profile and
+        duration change are replaced there.
 
     Returns
     -------
     set[str]
-        UIDs of the jobs that are to be reconciled: their memory, and with it their place in the
-        queue, comes from the history.
+        UIDs of the jobs to reconcile: their memory, and so their position in the queue, is taken
+        from the history.
     """
     if not applications:
         return set()

@@ -1,4 +1,4 @@
-"""Why a job waits: a word for programs and a sentence for people."""
+"""Why a job waits: a machine-readable reason and a message."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ __all__ = ["Reason", "Why", "gib", "stalled"]
 
 
 class Reason(StrEnum):
-    """Why a job waits, or that it waits no longer."""
+    """Why a job waits, or why it ends without waiting."""
 
     # Only a change of YAML helps.
     PARTITION_NOT_FOUND = "PartitionNotFound"
@@ -51,7 +51,7 @@ _STALLED = frozenset(
 
 
 def stalled(reason: str) -> bool:
-    """Tell whether only a change of YAML helps (kstatus: `Stalled`)."""
+    """Return whether only a change of YAML helps (kstatus: `Stalled`)."""
     return reason in _STALLED
 
 
@@ -64,7 +64,7 @@ class Why:
 
 
 def gib(memory: int) -> str:
-    """Write bytes for people: `37.2 GiB`, `512 MiB`."""
+    """Format bytes for messages: `37.2 GiB`, `512 MiB`."""
     if memory < 1024 * MEBI:
         return f"{memory / MEBI:.0f} MiB"
     return f"{memory / (1024 * MEBI):.1f} GiB"

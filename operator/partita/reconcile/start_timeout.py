@@ -1,12 +1,12 @@
-"""When an attempt ends because its Pod does not start, or because its node does not answer.
+"""When an attempt ends because its Pod does not start, or because its node is not ready.
 
-The start timeout counts from the allocation. It stops while an init container runs, for this is
-part of the program, and counts again from the end of the last one. A Pod that is being deleted on
+The start timeout counts from the allocation. It stops while an init container runs, which is part
+of the program, and restarts from the end of the last one. A Pod that is being deleted on
 a node that is not ready ends its attempt as `NodeLost` after the same time.
 
-The end of an attempt releases nothing by itself: a kubelet that does not answer may still run the
-containers. The allocation stays, and the job does not start again, until the Pod object is gone.
-That is so once kubelet has confirmed it, or once the Node object is gone.
+The end of an attempt does not release its allocation: a kubelet that does not respond may still run
+the containers. The allocation is kept, and the job does not start again, until the Pod object is
+deleted. That happens once kubelet has confirmed the end, or once the Node object is deleted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """What an attempt's status says, and when that has to change."""
+    """The state of an attempt for the job's status, and when to update it."""
 
     phase: Phase
     reason: str = ""
@@ -45,7 +45,7 @@ def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) ->
     Parameters
     ----------
     pod
-        Its Pod, None as long as there is none.
+        Its Pod; None if it does not exist.
     """
     if pod is None:
         return AttemptState(Phase.ASSIGNED)
@@ -71,7 +71,7 @@ def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) ->
 def not_started(
     pod: PodView | None, attempt: Attempt, context: JobContext, now: datetime
 ) -> Ending | None:
-    """Tell whether an attempt is to be ended for its Pod or its node."""
+    """Return why an attempt must be ended because of its Pod or its node; else None."""
     if pod is None or not pod.alive:
         return None
     lost = _lost_at(pod, context)
@@ -90,9 +90,9 @@ def not_started(
 def not_created(
     attempts: Mapping[int, Attempt], context: JobContext, now: datetime
 ) -> Attempt | None:
-    """Return the end of an attempt whose Pod was not created in time, or not found; else None.
+    """Return the ended attempt if its Pod was not created in time, or not found; else None.
 
-    Its number is used up: a request to create the Pod may still be on its way.
+    Its number is not used again, because a request to create the Pod may still take effect.
     """
     number = max((a.attempt for a in context.allocated.values()), default=0)
     mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
@@ -123,13 +123,13 @@ def not_created(
 
 
 def create_deadline(context: JobContext) -> datetime | None:
-    """Tell when an allocation without a Pod ends; None where there is no allocation."""
+    """Return when an allocation without a Pod ends; None if there is no allocation."""
     since = max((a.since for a in context.allocated.values()), default=None)
     return since + timedelta(seconds=context.start_timeout) if since else None
 
 
 def unconfirmed(pods: Sequence[PodView], context: JobContext) -> str:
-    """Say which Pod keeps an allocation although its attempt has ended; empty if none does."""
+    """Return a message if a Pod keeps an allocation after its attempt has ended; else empty."""
     for pod in pods:
         if pod.node and context.node_exists(pod.node) and not context.node_ready(pod.node):
             return (

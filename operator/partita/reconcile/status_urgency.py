@@ -1,23 +1,23 @@
-"""How soon a change of a job's status is to be written."""
+"""How soon a change of a job's status must be written."""
 
 from partita.models import Phase, SharedGPUJobStatus
 
 __all__ = ["within"]
 
 QUEUED_WITHIN = 0.4
-"""Seconds before `Queued` is first written: most jobs start sooner, and then it never is."""
+"""Seconds until `Queued` is first written. Most jobs start sooner, and then it is never written."""
 ASSIGNED_WITHIN = 1.0
-"""Seconds before `Assigned` is written: most Pods run sooner, and then `Running` is."""
+"""Seconds until `Assigned` is written. Most Pods run sooner, and then `Running` is written."""
 RUNNING_WITHIN = 0.5
-"""Seconds before `Running` is written: a program that ends sooner has one write."""
+"""Seconds until `Running` is written. A program that ends sooner needs one write only."""
 REASON_WITHIN = 0.5
-"""Seconds before a changed reason is written; 2 s are promised."""
+"""Seconds until a changed reason is written; 2 s are guaranteed."""
 
 
 def within(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> float:
-    """Seconds within which a change is to be written."""
+    """Return the seconds within which a change must be written."""
     if any(c.type == "Stalled" and c.status == "True" for c in new.conditions):
-        return 0.0  # nothing but a change of YAML can come in between
+        return 0.0  # only a change of YAML can follow, so waiting saves no write
     if new.phase is Phase.ASSIGNED:
         return ASSIGNED_WITHIN
     before, after = ([a.outcome for a in status.attempts] for status in (old, new))

@@ -1,18 +1,18 @@
-"""Failures of a program that the GPU's side brought about, not the program.
+"""Failures of a program that are caused by the GPU or MPS, not by the program.
 
 There are two kinds, recognised by the end of the program's log and by the agent's measurements:
 
-- CUDA's MPS errors 805 to 810 of a program that never used the GPU: MPS did not let it in. With
-  error 810 the MPS server ends a client, also where the agent asks for that because the job is
-  above its allocation; such a client has used the GPU.
+- CUDA's MPS errors 805 to 810 of a program that never used the GPU: MPS did not accept it. With
+  error 810 the MPS server ends a client, also if the agent requests that because the job exceeds
+  its allocation; such a client has used the GPU.
 - "CUDA out of memory" of a job that needed less than 90 % of its allocation: the GPU itself was
-  full. What it needed is its measured peak and, where the program says how much was refused, that
-  too: a program that asks for all its memory at once has a small peak.
+  full. The needed memory is the measured peak plus the refused amount, if the program prints it: a
+  program that requests all its memory at once has a small peak.
 
-Such an attempt counts against no limit and does not make the job grow. The next one waits for a
-backoff that doubles. Both kinds rest on text that a program can print by itself, so they do not
-repeat for ever: "out of memory" is excused three times, after which it is a failure of the program,
-and a job that MPS did not let in twenty times ends with the reason SystemFailure.
+Such an attempt counts against no limit and does not increase the job's memory. The next one waits
+for a backoff that doubles. Both kinds are recognised by text that a program can print itself, so
+their number is limited: after three times, "out of memory" is a failure of the program, and after
+twenty system failures the job ends with the reason SystemFailure.
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ __all__ = [
 
 MAX_REFUSALS: Final = 3
 """System failures after which memory that is refused below the allocation is a failure of the
-program. An assumption: with the backoff they are spread over 14 s beside the attempts' own time,
-and the agent ends a neighbour that is above its allocation within 2 s."""
+program. An assumption: the backoff spreads them over 14 s in addition to the attempts' own time,
+and the agent ends a co-located job that exceeds its allocation within 2 s."""
 MAX_SYSTEM_FAILURES: Final = 20
 """System failures after which a job ends. An assumption: with a backoff of up to 5 minutes they
-take more than an hour."""
+take more than one hour."""
 _SHARE_PERCENT: Final = 90
 """Percent of its allocation that a job must have needed for a refusal to be its own."""
 
@@ -45,12 +45,12 @@ _SHARE_PERCENT: Final = 90
 def judge_refusal(
     seen: PodOutcome, peak: int | None, allocated: int, failures: int
 ) -> tuple[Outcome, str]:
-    """Say how an attempt ended whose program reported "CUDA out of memory".
+    """Return outcome and message of an attempt whose program reported "CUDA out of memory".
 
     Parameters
     ----------
     peak
-        Most memory that the attempt was seen to use, bytes; None where nobody measured.
+        Measured peak memory of the attempt, in bytes; None if it was not measured.
     allocated
         Its allocation, bytes.
     failures
@@ -72,12 +72,14 @@ def judge_refusal(
 
 
 def judge_mps_error(seen: PodOutcome, *, used_gpu: bool) -> tuple[Outcome, str] | None:
-    """Say how an attempt ended whose last words are an MPS error; None where that is its own.
+    """Return outcome and message of an attempt whose log ends with an MPS error.
+
+    None if there is no such error, or if the failure is the program's own.
 
     Parameters
     ----------
     used_gpu
-        Whether the program was seen to use the GPU.
+        Whether use of the GPU by the program was measured.
     """
     if not seen.mps_error or used_gpu:
         return None
@@ -86,11 +88,11 @@ def judge_mps_error(seen: PodOutcome, *, used_gpu: bool) -> tuple[Outcome, str] 
 
 
 def failures_of(status: SharedGPUJobStatus) -> int:
-    """Count the system failures of a job since it was last retried."""
+    """Return the number of system failures of a job since the last requested retry."""
     after = status.retried_after or 0
     return sum(a.outcome is Outcome.SYSTEM_FAILURE and a.number > after for a in status.attempts)
 
 
 def too_many(attempts: Sequence[Attempt]) -> bool:
-    """Tell whether a job had so many system failures that it is not started again."""
+    """Return whether a job had so many system failures that it is not started again."""
     return sum(a.outcome is Outcome.SYSTEM_FAILURE for a in attempts) >= MAX_SYSTEM_FAILURES

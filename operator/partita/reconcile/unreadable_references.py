@@ -1,4 +1,4 @@
-"""Which jobs are left as they are because something they rest on could not be read."""
+"""Jobs that are left unchanged because an object that they depend on could not be read."""
 
 from partita.informer.state import State
 from partita.models import SharedGPUJob
@@ -7,9 +7,9 @@ __all__ = ["depends_on_unreadable"]
 
 
 def depends_on_unreadable(job: SharedGPUJob, state: State) -> bool:
-    """Tell whether what the job holds may stand in an object that could not be read.
+    """Return whether a job's allocations may be in an object that could not be read.
 
-    It is then left as it is: neither ended, nor started once more, nor is anything released.
+    Then the job is left unchanged: it is neither ended nor started again, and nothing is released.
     """
     uid = job.metadata.uid
     if not state.unknown_of(job.spec.partition):
@@ -25,6 +25,6 @@ def depends_on_unreadable(job: SharedGPUJob, state: State) -> bool:
         if a.outcome is None
         for name in a.servers
     )
-    # Its Pod could not be made without the partition's tolerations.
+    # Its Pod cannot be created without the partition's tolerations.
     starts = any(a.attempt not in alive for a in allocated.values())
     return lacks_one or (starts and job.spec.partition not in state.partitions)

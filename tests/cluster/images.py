@@ -140,6 +140,9 @@ def write_busybox(
         root = Path(temporary) / "root"
         for folder in ("usr/bin", *(("dev", "etc", "proc", "sys") if base == "scratch" else ())):
             (root / folder).mkdir(parents=True)
+        if base == "scratch":
+            (root / "tmp").mkdir()
+            (root / "tmp").chmod(0o1777)
         for program in (Path(busybox), *programs):
             Path(shutil.copy(program, root / "usr/bin")).chmod(0o755)
         for applet in APPLETS:

@@ -86,5 +86,5 @@ async def test_a_program_that_has_not_begun_has_no_log_yet_and_that_is_said(
     )
     out, err, code = await log(cluster, f"{jobs.namespace}/waiting")
     assert (out, code) == ("", 1)
-    assert "waiting-1 has no log yet" in err
+    assert "waiting-1 exists, but the API server has no log of its container" in err
     assert "ErrImageNeverPull" in err

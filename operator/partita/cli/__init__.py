@@ -1,8 +1,8 @@
 """The command `partita`, and `kubectl partita`: one module per command, in a folder per group.
 
-All printing is in `terminal`. A command's module is imported only when the command is run, so that
-`--help` and a shell's completion are fast, and so that commands of packages that are not installed
-(the image has neither research nor a test cluster) fail with a sentence.
+All output is printed by `terminal`. The modules of commands are imported on demand. Commands of
+packages that are not installed are not listed: the image contains neither the research package nor
+the test cluster.
 """
 
 import sys
@@ -54,13 +54,13 @@ SECTIONS: Final = {
         "completion": "partita.cli.completion:command",
     },
 }
-"""Where each command is, by the section of `partita --help` that lists it."""
+"""Module and name of each command, by section of `partita --help`."""
 
 COMMANDS: Final = {name: where for section in SECTIONS.values() for name, where in section.items()}
 
 
 class _Partita(click.Group):
-    """Imports a command when it is used, and shows the commands in sections, as kubectl does."""
+    """Imports commands on demand and lists them in sections, as kubectl does."""
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:

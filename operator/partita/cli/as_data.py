@@ -1,4 +1,4 @@
-"""Turns views and resources into the data that `--output json` and `yaml` print. Pure."""
+"""Converts views and resources into data for `--output json` and `yaml`. Pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -15,7 +15,7 @@ __all__ = ["as_data"]
 def as_data(value: Any) -> Any:
     """Return dictionaries and lists with keys in camelCase.
 
-    Memory is in bytes and lengths of time are in seconds, as numbers; times are RFC 3339 texts.
+    Memory in bytes and durations in seconds are numbers; times are RFC 3339 strings.
     """
     match value:
         case BaseModel():

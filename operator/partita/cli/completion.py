@@ -34,12 +34,12 @@ def command(ctx: click.Context, *, shell: str) -> None:
 
 
 _NO_FILES = ":4"
-"""ShellCompDirectiveNoFileComp of cobra, which kubectl speaks to its plug-ins:
+"""ShellCompDirectiveNoFileComp of cobra, whose protocol kubectl uses with its plug-ins:
 https://pkg.go.dev/github.com/spf13/cobra#ShellCompDirective."""
 
 
 def kubectl_complete() -> None:
-    """Print the words that can follow those given, for kubectl.
+    """Print the completions of a command line, for kubectl.
 
     Run as `kubectl_complete-partita WORD... BEGUN`:
     https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/ and

@@ -1,4 +1,4 @@
-"""Offers the names of a cluster's objects to a shell's completion."""
+"""Completes the names of a cluster's objects in a shell."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["complete_jobs", "complete_names"]
 
 _PATIENCE: Final = 3.0
-"""Seconds for which a shell's completion waits for the API server."""
+"""Seconds for which a completion waits for the API server."""
 
 
 def complete_jobs(
     ctx: click.Context, _param: click.Parameter, begun: str
 ) -> "list[CompletionItem]":
-    """Offer the jobs of the namespace, or of all as `NAMESPACE/NAME`."""
+    """Return the jobs of the namespace, or the jobs of all namespaces as `NAMESPACE/NAME`."""
     from partita.kube.client import JOBS
 
     namespace = ctx.params.get("namespace")
@@ -36,7 +36,7 @@ def complete_jobs(
 def complete_names(
     kind: Literal["NAMESPACES", "PARTITIONS", "SERVERS"],
 ) -> "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]":
-    """Return what offers the names of a kind; the kind is imported when a shell asks."""
+    """Return a function that completes names of a kind; it imports the kind when it is called."""
 
     def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> "list[CompletionItem]":
         from partita.kube import client
@@ -53,7 +53,7 @@ def _complete(
     namespace: str = "",
     name: Callable[[dict[str, Any]], str] = lambda meta: str(meta["name"]),
 ) -> "list[CompletionItem]":
-    """Offer the names in the cluster; offer nothing, silently, if it does not answer."""
+    """Return matching names in the cluster; empty, without a message, if it does not answer."""
     from click.shell_completion import CompletionItem
 
     from partita.cli.connection import open_cluster

@@ -1,4 +1,4 @@
-"""Connects to a cluster, reads it as the operator does, and explains what fails."""
+"""Connects to a cluster, reads its objects as the operator does, and explains errors."""
 
 import asyncio
 import re
@@ -31,20 +31,21 @@ __all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "re
 R = TypeVar("R", bound=Resource)
 
 Lists = dict[Kind, list[dict[str, Any]]]
-"""The objects of each kind, as the API server has them."""
+"""The objects of each kind, as the API server returned them."""
 
 _NAMESPACE: Final = re.compile(r'namespaces "(.+)" not found')
-"""The API server's message if a namespace does not exist, also when something is created in it."""
+"""The API server's message if a namespace does not exist, also for a request to create an object
+in it."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what goes wrong between us and an API server into a sentence with what to do."""
+    """Convert connection and API errors into a `UserError` with the cause and what to do."""
     try:
         try:
             yield
         except BaseExceptionGroup as group:
-            # Tasks that ran side by side fail together; the first error has the reason.
+            # Concurrent tasks fail together; the first error has the reason.
             first: BaseException = group
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
@@ -65,7 +66,7 @@ def explained() -> Iterator[None]:
 
 
 def _advice(error: KubernetesError) -> str:
-    """Return what failed and what to do."""
+    """Return the cause of an error and what to do."""
     match error:
         case UnavailableError() if error.status:
             return f"the API server reports an error, try again later: {error.message}"
@@ -95,14 +96,14 @@ def _advice(error: KubernetesError) -> str:
 
 @asynccontextmanager
 async def open_cluster(kubeconfig: str | None, context: str | None = None) -> AsyncIterator[Kube]:
-    """Connect to the cluster of a kubeconfig's context; errors come out as `UserError`."""
+    """Connect to the cluster of a kubeconfig's context; raise errors as `UserError`."""
     with explained():
         async with connect(kubeconfig, context) as api:
             yield Kube(api)
 
 
 async def read_lists(kube: Kube) -> Lists:
-    """List all objects that the operator decides by."""
+    """List all objects that the operator's decisions depend on."""
     kinds = list(feeds(State()))
     lists = await asyncio.gather(*map(kube.list, kinds))
     return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
@@ -120,17 +121,17 @@ def state_of(lists: Lists) -> State:
 
 
 async def read_state(kube: Kube) -> State:
-    """Read the cluster as it is now."""
+    """Read the current state of the cluster."""
     return state_of(await read_lists(kube))
 
 
 def readable(model: type[R], body: dict[str, Any]) -> R:
-    """Parse the object that a command is about.
+    """Parse the object of a command.
 
     Raises
     ------
     UserError
-        It cannot be read.
+        The object cannot be parsed.
     """
     try:
         return model.parse(body)

@@ -1,10 +1,10 @@
-"""Numbers as a person reads them in a table."""
+"""Formats numbers for tables."""
 
 __all__ = ["duration", "gib", "milliseconds", "percent", "seconds", "times"]
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in at most two units: `8s`, `3m12s`, `2h05m`."""
+    """Format seconds in at most two units: `8s`, `3m12s`, `2h05m`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -14,19 +14,19 @@ def duration(seconds: float) -> str:
 
 
 def gib(memory: int) -> str:
-    """Write bytes in gibibytes without the unit."""
+    """Format bytes as gibibytes without the unit."""
     return f"{memory / (1 << 30):.1f}"
 
 
 def seconds(value: float) -> str:
-    """Write a duration with the digits that matter: `0 s`, `0.25 s`, `7.5 s`, `4,807 s`."""
+    """Format a duration with its significant digits: `0 s`, `0.25 s`, `7.5 s`, `4,807 s`."""
     if value < 1:
         return f"{value:.2f} s" if value else "0 s"
     return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
 
 
 def milliseconds(value: float) -> str:
-    """Write a short time, given in seconds: `0.12 ms`, `34 ms`, `1.2 s`."""
+    """Format a short time, given in seconds: `0.12 ms`, `34 ms`, `1.2 s`."""
     if value >= 1:
         return f"{value:.1f} s"
     amount = value * 1000
@@ -34,10 +34,10 @@ def milliseconds(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share of 1 as `97.5 %`."""
+    """Format a fraction of 1 as a percentage: `97.5 %`."""
     return f"{100 * share:.1f} %"
 
 
 def times(value: float) -> str:
-    """Write a ratio as `1.27`."""
+    """Format a ratio: `1.27`."""
     return f"{value:.2f}"

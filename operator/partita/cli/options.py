@@ -1,4 +1,4 @@
-"""Options that several commands share, and the kinds of values they take."""
+"""Options that several commands share, and the types of their values."""
 
 import os
 from collections.abc import Callable
@@ -26,14 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Cluster(NamedTuple):
-    """The cluster that a command is about: a kubeconfig and one of its contexts."""
+    """The cluster of a command: a kubeconfig and one of its contexts."""
 
     kubeconfig: str | None = None
     context: str | None = None
 
 
 class _Memory(click.ParamType[int]):
-    """A Kubernetes quantity, as bytes."""
+    """A Kubernetes quantity, converted to bytes."""
 
     name = "quantity"
 
@@ -80,7 +80,7 @@ def kubeconfig_option(function: F) -> F:
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--kubeconfig` and `--context`, which the command gets as `cluster`."""
+    """Add `--kubeconfig` and `--context`; the command gets both as `cluster`, a Cluster."""
 
     @wraps(function)
     def with_cluster(*, kubeconfig: str | None, context: str | None, **options: Any) -> Any:
@@ -106,19 +106,19 @@ def namespace_option(function: F) -> F:
 
 
 class JobName(NamedTuple):
-    """A job as it is named on the command line; without a namespace it is in the context's."""
+    """A job named on the command line; None means the namespace of the kubeconfig's context."""
 
     name: str
     namespace: str | None = None
 
     @classmethod
     def read(cls, text: str, namespace: str | None) -> "JobName":
-        """Read `NAME` or `NAMESPACE/NAME` beside the value of `--namespace`.
+        """Parse `NAME` or `NAMESPACE/NAME` together with the value of `--namespace`.
 
         Raises
         ------
         click.UsageError
-            They name two namespaces, or no job.
+            The arguments contain two different namespaces, or no job.
         """
         before, slash, name = text.rpartition("/")
         if not name or "/" in before or (slash and not before):
@@ -141,7 +141,7 @@ def job_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def output_option(*more: str) -> Callable[[F], F]:
-    """Return what adds `--output` with table, json, yaml, and further formats."""
+    """Return a decorator that adds `--output` with table, json, yaml, and further formats."""
     return click.option(
         "--output",
         "-o",

@@ -1,4 +1,4 @@
-"""A progress bar on stderr; nothing is shown if stderr is no terminal."""
+"""A progress bar on stderr, shown only if stderr is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 __all__ = ["Report", "progress"]
 
 Report = Callable[[str, float], None]
-"""Takes the name of the current step, and the share of all work that is done (0 to 1)."""
+"""Takes the name of the current step, and the fraction of all work that is done (0 to 1)."""
 
 
 @contextmanager

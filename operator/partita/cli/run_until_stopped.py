@@ -1,4 +1,4 @@
-"""Runs a command's coroutine to its end, or until Ctrl-C or SIGTERM."""
+"""Runs a command's coroutine until it ends, or until Ctrl-C or SIGTERM."""
 
 import asyncio
 import signal
@@ -23,14 +23,14 @@ class Stopped(click.exceptions.Exit):
 
 
 def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine; the first signal cancels it, further ones do not disturb its clean-up.
+    """Run a coroutine. The first signal cancels it; further signals do not disturb its clean-up.
 
-    Signals reach only the main thread; in another thread the coroutine runs to its end.
+    Only the main thread receives signals; in another thread the coroutine runs until it ends.
 
     Raises
     ------
     Stopped
-        A signal cancelled it.
+        A signal cancelled the coroutine.
     """
 
     async def guarded() -> T:
@@ -57,7 +57,7 @@ def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Return an event that Ctrl-C and SIGTERM set, for commands that run until then."""
+    """Return an event that Ctrl-C and SIGTERM set."""
     stop = asyncio.Event()
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""Everything that is printed: data to stdout, messages to stderr, errors in one sentence."""
+"""Prints all output: data to stdout, messages and errors to stderr."""
 
 import json
 import os
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 WIDE = 160
-"""Columns of a file or a pipe, which have no width of their own."""
+"""Columns if stdout is a file or a pipe."""
 
 
 class UserError(click.ClickException):
-    """The command failed; the message says what to do. Exit code 1."""
+    """The command failed; the message contains what to do. Exit code 1."""
 
     @override
     def show(self, file: IO[Any] | None = None) -> None:
@@ -47,13 +47,13 @@ def data(text: str) -> None:
 
 
 def raw(chunk: bytes) -> None:
-    """Print the bytes of a program's log to stdout, unchanged."""
+    """Print bytes of a program's log to stdout without changes."""
     sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
 
 
 def dump(value: Any, output: str = "json") -> None:
-    """Print data for a script to stdout, as `json` or `yaml`."""
+    """Print data for scripts to stdout, as `json` or `yaml`."""
     if output == "yaml":
         click.echo(yaml_text(value), nl=False)
     else:
@@ -61,9 +61,9 @@ def dump(value: Any, output: str = "json") -> None:
 
 
 def yaml_text(value: Any) -> str:
-    """Write YAML that kubectl reads as it was: what it takes for a number is quoted.
+    """Return YAML in which strings are quoted that kubectl would read as numbers.
 
-    PyYAML reads YAML 1.1, in which 1e5 is a text; kubectl reads it as a number.
+    In YAML 1.1, the version of PyYAML, 1e5 is a string; kubectl reads it as a number.
     """
     import yaml
 
@@ -89,7 +89,7 @@ def display(renderable: "RenderableType") -> None:
 
 
 def columns(rows: list[list[str]]) -> None:
-    """Print cells in columns to stdout, as kubectl does: never cut, and empty cells as `-`."""
+    """Print cells in columns to stdout, as kubectl does: not truncated, and empty cells as `-`."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [(cell or "-").ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -112,7 +112,7 @@ def interactive() -> bool:
 
 
 def console() -> "Console":
-    """Return the console of stdout, as wide as the terminal."""
+    """Return a console for stdout with the terminal's width."""
     from rich.console import Console
 
     known = interactive() or "COLUMNS" in os.environ

@@ -122,7 +122,7 @@ def _concerns_us(kind: Any, item: dict[str, Any], group: str) -> bool:
 
 
 def _unreadable(kind: str, items: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each object that the operator cannot read; the archive has it anyway."""
+    """Return a line for each object that the operator cannot read; the archive contains it, too."""
     from partita import models
     from partita.cli.connection import readable
 

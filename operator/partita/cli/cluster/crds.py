@@ -1,4 +1,4 @@
-"""`partita crds`: the CustomResourceDefinitions, printed, written or installed."""
+"""`partita crds`: prints, writes or installs the CustomResourceDefinitions."""
 
 from pathlib import Path
 

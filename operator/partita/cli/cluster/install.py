@@ -1,4 +1,4 @@
-"""Creates objects in a cluster: the CRDs, and objects of YAML files."""
+"""Creates objects in a cluster: the CRDs, a namespace, and objects of YAML files."""
 
 import asyncio
 from typing import Any, Final
@@ -14,18 +14,18 @@ __all__ = ["create", "ensure_namespace", "install_crds"]
 Json = dict[str, Any]
 
 _SERVED_WITHIN: Final = 30.0
-"""Seconds for which the API server may take to serve a new kind; it takes less than one."""
+"""Seconds in which the API server must serve a new kind; usually it takes less than one."""
 _POLL: Final = 0.05
 _KINDS: Final = {(k.api_version, k.kind): k for k in (NAMESPACES, PARTITIONS, JOBS, PROFILES)}
 
 
 async def install_crds(kube: Kube) -> list[tuple[str, str]]:
-    """Create or update the CRDs, and return when they are served.
+    """Create or update the CRDs, and wait until they are served.
 
     Returns
     -------
     list of tuple
-        The name of each, and `created`, `updated` or `unchanged`.
+        The name of each CRD, and `created`, `updated` or `unchanged`.
     """
     changes = [
         (definition["metadata"]["name"], await _install(kube, definition))
@@ -56,13 +56,13 @@ async def _install(kube: Kube, definition: Json) -> str:
         try:
             new = await kube.replace(CRDS, {**old, "spec": definition["spec"]})
         except ConflictError:
-            continue  # its status was written meanwhile
+            continue  # the CRD's status was written meanwhile
         same = new["metadata"]["generation"] == old["metadata"]["generation"]
         return "unchanged" if same else "updated"
 
 
 async def ensure_namespace(kube: Kube, name: str) -> None:
-    """Create a namespace unless it is there."""
+    """Create a namespace unless it exists."""
     try:
         await kube.create(NAMESPACES, {"metadata": {"name": name}})
     except AlreadyExistsError:
@@ -70,12 +70,12 @@ async def ensure_namespace(kube: Kube, name: str) -> None:
 
 
 async def create(kube: Kube, obj: Json) -> Json:
-    """Create one object of a YAML file; return what the API server made of it.
+    """Create one object of a YAML file; return the API server's version of it.
 
     Raises
     ------
     UserError
-        If it is of a kind that the examples have no use for.
+        The kind of the object is not one that the examples use.
     """
     kind = _KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
     if kind is None:

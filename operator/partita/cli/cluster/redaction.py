@@ -1,4 +1,4 @@
-"""Removes from an object what may contain a secret. Pure."""
+"""Removes fields from an object that may contain a secret. Pure functions."""
 
 from typing import Any, Final
 
@@ -6,7 +6,7 @@ __all__ = ["redacted"]
 
 _LEFT_OUT: Final = "left out"
 _OURS: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_", "PARTITA_")
-"""Variables that Partita sets itself; their values are no secrets and help support."""
+"""Variables that Partita sets itself; their values are not secret and are useful for support."""
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 

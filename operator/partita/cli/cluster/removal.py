@@ -1,6 +1,6 @@
-"""Removes Partita from a cluster, in an order in which no object waits for ever for another.
+"""Removes Partita from a cluster, in an order in which no object waits for another one for ever.
 
-Every step deletes what it finds, so an interrupted removal is continued by starting it again.
+Every step deletes the objects that it finds, so an interrupted removal can be started again.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ __all__ = ["Installation", "find_installation", "remove"]
 Json = dict[str, Any]
 
 _LABEL: Final = "app.kubernetes.io/part-of=partita"
-"""On every object of `manifests/` and of the Helm chart."""
+"""Label of every object of `manifests/` and of the Helm chart."""
 _POLL: Final = 0.5
-"""Seconds between two checks of what is still there."""
+"""Seconds between two checks for remaining objects."""
 
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _ADMISSION: Final = ("admissionregistration.k8s.io", "v1")
@@ -77,7 +77,7 @@ _INSTALLED: Final = (_DEPLOYMENTS, *_POLICY_KINDS, *_OTHER_KINDS)
 
 @dataclass(frozen=True)
 class Installation:
-    """What a cluster has of Partita."""
+    """All objects of Partita in a cluster."""
 
     jobs: list[Json]
     partitions: list[Json]
@@ -90,13 +90,13 @@ class Installation:
 
     @property
     def running(self) -> list[str]:
-        """The jobs that have a GPU, as `namespace/name`."""
+        """The jobs that are assigned or running, as `namespace/name`."""
         phases = {"Assigned", "Running"}
         return [_key(j) for j in self.jobs if (j.get("status") or {}).get("phase") in phases]
 
 
 async def find_installation(kube: Kube) -> Installation:
-    """Read what there is to remove."""
+    """Read the objects to remove."""
     names = {definition["metadata"]["name"] for definition in crd.crds()}
     return Installation(
         jobs=await _list(kube, JOBS),
@@ -117,9 +117,9 @@ async def remove(
     Parameters
     ----------
     patience
-        Seconds that one step may wait for objects to go.
+        Seconds that one step may wait for the deletion of objects.
     report
-        Called with a sentence for each step, and with what it waits for.
+        Called with a sentence for each step, and with the objects that a step waits for.
     """
     steps = _Removal(kube, patience, report)
     await steps.delete(PARTITIONS)  # first: no further job starts
@@ -143,7 +143,7 @@ class _Removal:
     async def delete(
         self, kind: Kind, label: str = "", *, names: set[str] | None = None, reported: str = ""
     ) -> None:
-        """Delete all objects of a kind, or those of these names, and wait until they are gone."""
+        """Delete all objects of a kind, or those with these names, and wait for the deletion."""
 
         async def left() -> list[Json]:
             found = await _list(self._kube, kind, label)
@@ -158,7 +158,7 @@ class _Removal:
         await self._until_gone(left, lambda o: f"{kind.kind} {_key(o)}")
 
     async def give_gpus_back(self) -> None:
-        """Wait until the operator has given all GPUs back; without one, do what it would do."""
+        """Wait until the operator has released all GPUs; release them here if no operator runs."""
 
         async def left() -> list[Json]:
             servers = await _list(self._kube, SERVERS)
@@ -177,7 +177,7 @@ class _Removal:
         """Return why no operator is running; empty if one is."""
         namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
         for deployment in await _list(self._kube, _DEPLOYMENTS, _LABEL):
-            if deployment["metadata"]["name"] == OPERATOR_LEASE:  # a chart may be anywhere
+            if deployment["metadata"]["name"] == OPERATOR_LEASE:  # Helm allows any namespace
                 namespace = deployment["metadata"]["namespace"]
         try:
             lease = await self._kube.get(LEASES, OPERATOR_LEASE, namespace)
@@ -186,12 +186,13 @@ class _Removal:
         return operator_problem(lease, namespace, datetime.now(UTC))
 
     async def _give_back_without_operator(self) -> None:
-        # The operator must not start again meanwhile, and a policy lets only it remove finalizers.
+        # The operator must not start again meanwhile, and an admission policy allows only the
+        # operator to remove finalizers.
         for kind in (_DEPLOYMENTS, *_POLICY_KINDS):
             await self.delete(kind, _LABEL)
         for server in await _list(self._kube, SERVERS):
             await self._delete(SERVERS, server)
-        # A server Pod that ended first would make the jobs on its GPU fail.
+        # Jobs fail if the server Pod of their GPU is deleted first.
         for component in (COMPONENT_JOB, COMPONENT_SERVER):
             await self.delete(PODS, f"{LABEL_COMPONENT}={component}")
         for server in await _list(self._kube, SERVERS):
@@ -203,7 +204,7 @@ class _Removal:
         patch = {"metadata": {"finalizers": finalizers}}
 
         async def refused() -> list[Json]:
-            """Retry while the API server still knows the policy that was just deleted."""
+            """Remove the finalizers; return the server if the deleted policy is still enforced."""
             try:
                 await self._kube.patch(SERVERS, meta["name"], patch)
             except NotFoundError:
@@ -222,7 +223,7 @@ class _Removal:
     async def _until_gone(
         self, left: Callable[[], Awaitable[list[Json]]], describe: Callable[[Json], str]
     ) -> None:
-        """Wait until nothing is left, and report what is whenever that changes."""
+        """Wait until no object is left; report the remaining objects whenever they change."""
         reported = ""
         try:
             async with asyncio.timeout(self._patience):
@@ -257,7 +258,7 @@ def _enumerate(names: Any, limit: int = 5) -> str:
 
 
 async def _list(kube: Kube, kind: Kind, label: str = "") -> list[Json]:
-    """Return the objects of a kind; none where the cluster does not serve it."""
+    """Return the objects of a kind; empty if the cluster does not serve the kind."""
     try:
         return (await kube.list(kind, label_selector=label))[0]
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""Computes what each policy would do with a job now, with the operator's scheduling cycle."""
+"""Computes each policy's current decision about a job, with the operator's scheduling cycle."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -25,14 +25,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """What one policy would do with the job.
+    """The decision of one policy about the job.
 
     Attributes
     ----------
     role
         `active`, `shadow`, `fallback` or empty.
     decision
-        `start` now on `gpus` beside `beside`, `wait` for `reason`, or `fail` to decide.
+        `start` on `gpus`, co-located with `beside`; `wait` because of `reason`; or `fail` if the
+        policy does not decide.
     """
 
     policy: str
@@ -45,7 +46,7 @@ class PolicyAnswer:
 
 
 def put_back(lists: Lists, uid: str) -> Lists:
-    """Return the cluster as if this job were waiting: not suspended and without an allocation."""
+    """Return the cluster with this job waiting: not suspended and without an allocation."""
     changed = {kind: list(items) for kind, items in lists.items()}
     changed[PODS] = [pod for pod in changed[PODS] if uid not in _owners(pod)]
     changed[SERVERS] = [_without(server, uid) for server in changed[SERVERS]]
@@ -77,13 +78,12 @@ def _waiting(job: Json) -> Json:
 
 
 async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnswer]:
-    """Run one cycle with each policy that is installed, in memory; the active policy comes first.
+    """Run one cycle in memory with each installed policy; the active policy comes first.
 
     Returns
     -------
     list of PolicyAnswer
-        Empty if no policy is asked about the job: its partition does not exist, or the job could
-        never be placed there.
+        Empty if the job's partition does not exist, or if the job can never be placed there.
     """
     partition = state.partitions.get(state.jobs[uid].spec.partition)
     if partition is None:

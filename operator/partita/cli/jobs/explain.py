@@ -65,7 +65,7 @@ def command(*, job: JobName, cluster: Cluster, output: str) -> None:
 async def _explain(
     name: JobName, cluster: Cluster
 ) -> "tuple[SharedGPUJob, list[PolicyAnswer], list[str]]":
-    """Return the job, what the policies answer, and what could not be found out."""
+    """Return the job, the policies' answers, and notes about missing information."""
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster, read_lists, state_of

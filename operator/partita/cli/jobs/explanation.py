@@ -1,4 +1,4 @@
-"""The text that `partita explain` shows."""
+"""The output of `partita explain`."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -124,7 +124,7 @@ def _policies(answers: Sequence[PolicyAnswer], why: str) -> Table:
 
 
 def _overhead(attempt: Attempt) -> tuple[str, str, str]:
-    """Return how long it waited, took to start, and ran before it used the GPU."""
+    """Return how long the attempt waited, took to start, and ran before it used the GPU."""
     return (
         _between(attempt.queued_time, attempt.booked_time),
         _between(attempt.booked_time, attempt.start_time),

@@ -1,4 +1,4 @@
-"""Finds the job that a command line names."""
+"""Finds the job that was named on the command line."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ __all__ = ["check_namespace", "find_job"]
 
 
 async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJob":
-    """Return the SharedGPUJob of that name.
+    """Return the SharedGPUJob with this name.
 
     Raises
     ------
     UserError
-        It does not exist, or cannot be read; the message names the namespaces that have a job
-        of that name.
+        The job does not exist or cannot be read. The message contains the namespaces that have a
+        job with this name.
     """
     from partita.cli.connection import readable
     from partita.kube.client import JOBS
@@ -48,12 +48,12 @@ async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJo
 
 
 async def check_namespace(kube: "Kube", namespace: str) -> None:
-    """Raise if a namespace does not exist; whoever may not read namespaces gets no error.
+    """Check that a namespace exists, if the user may read namespaces.
 
     Raises
     ------
     NotFoundError
-        It does not exist.
+        The namespace does not exist.
     """
     from partita.kube.client import NAMESPACES
     from partita.kube.errors import ForbiddenError

@@ -1,4 +1,4 @@
-"""`partita jobs`: the jobs of a namespace or of all, with their state and reason."""
+"""`partita jobs`: the jobs of one namespace or of all, with their state and reason."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ def command(*, namespace: str | None, all_namespaces: bool, cluster: Cluster, ou
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """One job of the list; memory in bytes, times in seconds."""
+    """One job of the list; memory in bytes, durations in seconds."""
 
     namespace: str
     name: str
@@ -69,7 +69,7 @@ class JobRow:
 async def _read(
     namespace: str | None, cluster: Cluster, *, everywhere: bool
 ) -> tuple[list[JobRow], str]:
-    """Return the rows, and in words which namespaces they are from."""
+    """Return the rows, and a text that describes their namespaces."""
     from partita.cli.connection import open_cluster, readable
     from partita.cli.jobs.find_job import check_namespace
     from partita.kube.client import JOBS

@@ -100,7 +100,7 @@ def _chosen(job: "SharedGPUJob", number: int | None) -> "Attempt":
 async def _missing(
     kube: "Kube", attempt: "Attempt", namespace: str, container: str, error: "KubernetesError"
 ) -> str:
-    """Return why there is no log: the Pod is gone, or the Pod exists and has no log."""
+    """Return why the log is missing: the Pod was deleted, or it exists and has no log."""
     from partita.kube.client import PODS
     from partita.kube.errors import NotFoundError
 

@@ -1,7 +1,7 @@
-"""Builds a SharedGPUJob from a command, or from a Pod or Job that asks for a whole GPU.
+"""Builds a SharedGPUJob from a command, or from a Pod or Job that requests GPUs. Pure functions.
 
-Pure. Requests for GPUs are removed: `nvidia.com/gpu`, and HAMi's `nvidia.com/gpumem` (MiB) and
-`nvidia.com/gpucores` (percent), which become the request of the slice:
+The request `nvidia.com/gpu` is removed. HAMi's requests `nvidia.com/gpumem` (MiB) and
+`nvidia.com/gpucores` (percent) become the request of the slice:
 https://project-hami.io/docs/userguide/configure/#container-configs.
 """
 
@@ -15,12 +15,12 @@ __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 Json = dict[str, Any]
 
 _GPUS: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-"""A device of NVIDIA's plugin; `.shared` if time slicing is configured with renamed resources:
+"""Resources of NVIDIA's plugin; `.shared` if time slicing is configured with renamed resources:
 https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus."""
 _HAMI_MEMORY: Final = "nvidia.com/gpumem"
 _HAMI_CORES: Final = "nvidia.com/gpucores"
 _FOREIGN: Final = ("nvidia.com/", "gpu.partita.dev/")
-"""Resources that the operator requests itself, or that have no meaning with Partita."""
+"""Resources that the operator requests itself, or that have no effect with Partita."""
 _GENERATED_LABELS: Final = ("controller-uid", "job-name", "pod-template-hash")
 _GENERATED_PREFIXES: Final = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - a volume's name
@@ -29,7 +29,7 @@ _MAX_RETRIES: Final = 100
 
 
 class UnsuitableError(Exception):
-    """The object cannot become a SharedGPUJob; the message says what to change."""
+    """The object cannot become a SharedGPUJob; the message contains what to change."""
 
 
 def of_command(
@@ -40,7 +40,7 @@ def of_command(
     Parameters
     ----------
     command
-        Program and arguments; if empty, those of the image.
+        Program and arguments; if empty, the defaults of the image are used.
     """
     container: Json = {"name": name, "image": image}
     if command:
@@ -51,12 +51,12 @@ def of_command(
 
 
 def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
-    """Return metadata and spec of a job that runs what a Pod or Job runs, and notes for users.
+    """Return metadata and spec of a job with the containers of a Pod or Job, and notes for users.
 
     Raises
     ------
     UnsuitableError
-        The object is of another kind, or runs more than one Pod.
+        The object is of another kind, has no containers, or runs more than one Pod.
     """
     kind = body.get("kind")
     if kind == "Pod":
@@ -91,7 +91,7 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
 
 
 def shared_job(metadata: Json, spec: Json, wishes: Mapping[str, Any]) -> Json:
-    """Build the job; options of the command line override what was found."""
+    """Build the job; options of the command line override fields of the spec."""
     asked = {key: value for key, value in wishes.items() if value is not None}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -150,7 +150,7 @@ def _number(resource: str, amount: Any) -> int:
 
 
 def _cleaned(pod: Json) -> Json:
-    """Leave out the fields that the API server set, and those that Partita will set."""
+    """Remove fields that the API server has set, and fields that Partita will set."""
     pod = {key: value for key, value in pod.items() if key not in _SET_BY_OTHERS}
     volumes = [
         volume

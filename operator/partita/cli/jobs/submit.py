@@ -1,4 +1,4 @@
-"""`partita submit`: creates a SharedGPUJob from a command line, or from a Pod or Job."""
+"""`partita submit`: creates a SharedGPUJob from a command, or from a Pod or Job."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +162,7 @@ def _read(filename: Path) -> "Document":
 async def _job(
     metadata: dict[str, Any], spec: dict[str, Any], wishes: dict[str, Any], cluster: Cluster
 ) -> dict[str, Any]:
-    """Build the job, and check it as the API server will."""
+    """Build the job, and validate it as the API server does."""
     import json
 
     from pydantic.alias_generators import to_camel

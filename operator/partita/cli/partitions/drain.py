@@ -1,4 +1,4 @@
-"""`partita drain`: take GPUs out of service for a while, or back."""
+"""`partita drain`: stops new jobs on GPUs, or allows them again."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, cluster: Clu
 async def _drain(
     gpus: tuple[str, ...], node: str | None, *, undo: bool, cluster: Cluster
 ) -> list[str]:
-    """Drain the GPUs; return what is wrong with those that cannot be read."""
+    """Drain the GPUs; return an error message for each GPUServer that cannot be read."""
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster, readable

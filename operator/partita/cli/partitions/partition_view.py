@@ -1,4 +1,4 @@
-"""The picture of a partition: a bar of slices for each GPU, and the queue with its reasons."""
+"""Draws a partition: a bar of slices for each GPU, and the queue with the reasons for waiting."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -24,16 +24,16 @@ _PALETTE = (
     "#b5c98f",
     "#b9bfd4",
 )
-"""Light enough for black text, and easy to distinguish on light and dark screens."""
+"""Colours of jobs: light enough for black text, and distinct on light and dark screens."""
 _STATES = {"Ready": "green", "Starting": "cyan"} | dict.fromkeys(
     ("Drained", "Draining", "Mismatched", "Unschedulable"), "yellow"
 )
 _WHOLE_NAMES_FROM = 100
-"""Columns from which a job is named with its namespace in the queue."""
+"""Minimum number of columns for names with namespaces in the queue."""
 
 
 class Colours:
-    """Gives each job a colour of its own for as long as it is seen."""
+    """Assigns each job a colour that does not change; colours repeat if there are more jobs."""
 
     def __init__(self) -> None:
         self._of: dict[str, str] = {}
@@ -51,9 +51,9 @@ def partition_view(
     Parameters
     ----------
     queue_rows
-        Most rows of the queue; a last line has the number of the others.
+        Maximum rows of the queue; a last line contains the number of the other jobs.
     wrap
-        Print the whole reason of each waiting job, on several lines where needed.
+        Print the complete reason of each waiting job, on several lines if needed.
     """
     parts: list[RenderableType] = [_head(partition)]
     if partition.trouble:
@@ -82,7 +82,7 @@ def _head(partition: PartitionView) -> Text:
 
 
 class _Bars:
-    """Two lines for each GPU: what is allocated, by job, and below it what is really used."""
+    """Two lines for each GPU: the memory allocated to each job, and below it the used memory."""
 
     def __init__(self, gpus: Sequence[GPUView], colours: Colours) -> None:
         self._gpus = gpus
@@ -132,7 +132,7 @@ def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Te
 
 
 def _cells(gpu: GPUView, width: int) -> list[int]:
-    """Share the width out by memory; rounding never makes a bar longer than the GPU."""
+    """Divide the width in proportion to memory; rounding never makes the bar too long."""
     total, edges, at = max(gpu.allocatable, gpu.allocated, 1), [0], 0
     for piece in gpu.slices:
         at += piece.memory
@@ -141,7 +141,7 @@ def _cells(gpu: GPUView, width: int) -> list[int]:
 
 
 class _Queue:
-    """One line for each waiting job: its place, what it asks for, and why it waits."""
+    """One line for each waiting job: its position, its request, and why it waits."""
 
     def __init__(self, queue: Sequence[WaitingView], rows: int, *, wrap: bool) -> None:
         self._queue = queue

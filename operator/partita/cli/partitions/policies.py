@@ -1,4 +1,4 @@
-"""`partita policies`: which policies are installed, and their parameters."""
+"""`partita policies`: the installed policies and their parameters."""
 
 import json
 from dataclasses import asdict
@@ -101,5 +101,5 @@ def _details(policy: "PolicyDescription") -> "RenderableType":
 
 
 def _default(parameter: "ParameterDescription") -> str:
-    """Write a default value as in YAML."""
+    """Format a default value as in YAML."""
     return "required" if parameter.required else json.dumps(parameter.default)

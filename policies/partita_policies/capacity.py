@@ -1,10 +1,10 @@
 """The free capacity of the GPUs of one snapshot: which job fits where.
 
-Shared by the policies, which ask it what fits, and by the operator's guard, whose word is final:
-memory allocated <= the GPU's, slots <= `max_jobs`, MPS clients <= `max_clients`, a job that must be
-alone is alone, a job on several GPUs has that many different ones on one node, a job runs only on
-nodes that it may use, and where a node's CPU, memory and ephemeral storage are known, no more of
-them is taken than it has.
+Used by the policies and by the operator's guard, which makes the final decision. Invariants:
+allocated memory <= the GPU's memory, slots <= `max_jobs`, MPS clients <= `max_clients`; a job that
+must be alone is alone; a job on several GPUs has that many different GPUs on one node; a job runs
+only on nodes that it may use; and if a node's CPU, memory and ephemeral storage are known, no more
+than that is allocated.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ __all__ = ["CapacityError", "CapacityShortage", "FreeCapacity", "FreeGPU"]
 _Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
 _Size = tuple[int, int, int, int]
 _REMEMBERED = 16
-"""Sizes of one shape of job that are remembered to fit nowhere."""
+"""Maximum number of sizes stored per shape of job that fit no GPU."""
 
 
 class CapacityError(ValueError):
@@ -35,15 +35,15 @@ class CapacityShortage(StrEnum):
     """Why a job cannot have a GPU, or a set of them."""
 
     UNKNOWN = "Unknown"
-    """There is no such GPU among those that may take jobs."""
+    """The GPU is not among those on which jobs can be placed."""
     COUNT = "Count"
-    """Not as many different GPUs as the job asks for."""
+    """The number of different GPUs is not the requested one."""
     NODE = "Node"
     """The GPUs are not all on one node."""
     ALLOCATED = "Allocated"
     """The job holds a GPU already."""
     ALONE = "Alone"
-    """Somebody is alone on the GPU, or this job must be and somebody else is there."""
+    """A job that must be alone is on the GPU, or this job must be alone and the GPU has jobs."""
     MEMORY = "Memory"
     """Not enough memory is free."""
     JOBS = "Jobs"
@@ -51,7 +51,7 @@ class CapacityShortage(StrEnum):
     CLIENTS = "Clients"
     """Too few of the GPU's MPS clients are free."""
     PRODUCT = "Product"
-    """The GPU is none of the products that the job may have."""
+    """The job may not use this GPU product."""
     NOT_ELIGIBLE = "NotEligible"
     """The job may not run on the GPU's node."""
     HOST = "Host"
@@ -60,11 +60,11 @@ class CapacityShortage(StrEnum):
 
 @dataclass(slots=True)
 class FreeGPU:
-    """What is left of one GPU. To be read; only `FreeCapacity` changes it."""
+    """Free capacity of one GPU. Read-only; only `FreeCapacity` changes it."""
 
     gpu: GPU
     memory: int
-    """Bytes; below zero when more is allocated than the GPU (now) has."""
+    """Bytes; below zero if more is allocated than the GPU (now) has."""
     slots: int
     clients: int
     alone: bool = False
@@ -79,16 +79,16 @@ class FreeCapacity:
     Parameters
     ----------
     gpus
-        The GPUs with what is allocated on them. Allocations that already exceed a GPU are taken as
-        they are: nothing more fits there until enough is given back.
+        The GPUs with their allocations. Allocations that already exceed a GPU are accepted: no
+        other job fits there until enough is released.
     nodes
-        CPU, memory and ephemeral storage of the GPUs' nodes; a node that is not among them is not
+        CPU, memory and ephemeral storage of the GPUs' nodes; a node that is not listed is not
         checked.
 
     Notes
     -----
-    `first_fit` stays fast with thousands of GPUs and jobs: an index over free memory, and for
-    each job class the smallest that are known to fit nowhere any more.
+    `first_fit` is fast with thousands of GPUs and jobs. It uses an index of the free memory and
+    stores the smallest sizes of each shape of job that fit no GPU.
     """
 
     def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
@@ -116,7 +116,7 @@ class FreeCapacity:
 
     @property
     def full(self) -> bool:
-        """Whether no GPU takes another job, however small."""
+        """Whether no GPU has free capacity for another job of any size."""
         return self._index_of(alone=False).maximum == NONE
 
     @property
@@ -126,15 +126,15 @@ class FreeCapacity:
 
     @property
     def hosts(self) -> "Hosts | None":
-        """What is left of the nodes' own resources; None when no node's are known."""
+        """Free CPU, memory and ephemeral storage of nodes; None if unknown for all nodes."""
         return self._hosts
 
     def holds(self, job_id: str) -> bool:
-        """Say whether a job has a GPU, taken here or allocated before."""
+        """Return whether a job has a GPU, taken here or allocated before."""
         return job_id in self._where
 
     def why_not(self, job: Job, gpu_id: str) -> CapacityShortage | None:
-        """Say what keeps a job from one GPU, or None when it may have it."""
+        """Return why a job does not fit a GPU, or None if it fits."""
         free = self._free.get(gpu_id)
         refusal: CapacityShortage | None = None
         if free is None:
@@ -160,7 +160,7 @@ class FreeCapacity:
         return refusal
 
     def why_not_together(self, job: Job, gpu_ids: Sequence[str]) -> CapacityShortage | None:
-        """Say what keeps a job from starting on exactly these GPUs, or None when it may."""
+        """Return why a job cannot start on exactly these GPUs, or None if it can."""
         if job.id in self._where:
             return CapacityShortage.ALLOCATED
         if len(gpu_ids) == 1 and job.gpus == 1:
@@ -176,19 +176,19 @@ class FreeCapacity:
         return None
 
     def first_fit(self, job: Job, node: str | None = None) -> tuple[str, ...] | None:
-        """Find the first GPUs, in the snapshot's order, that the job may have now.
+        """Return the first GPUs, in the snapshot's order, that the job fits now.
 
         Parameters
         ----------
         job
-            A job that holds nothing.
+            A job without an allocation.
         node
-            Look on this node alone.
+            Search only this node.
 
         Returns
         -------
         tuple of str or None
-            As many GPU ids as the job asks for, all on one node; None when it does not fit.
+            As many GPU ids as the job requests, all on one node; None if it does not fit.
         """
         if job.id in self._where:
             return None
@@ -202,7 +202,7 @@ class FreeCapacity:
         return found
 
     def is_known_not_to_fit(self, job: Job) -> bool:
-        """Say whether `first_fit` found no place for such a job, or a smaller one, already."""
+        """Return whether `first_fit` has already failed for such a job or a smaller one."""
         known = self._too_big.get(_shape(job))
         if known is None:
             return False
@@ -210,13 +210,13 @@ class FreeCapacity:
         return any(not _is_below(size, least) for least in known)
 
     def reach(self, job: Job, gpu_id: str) -> int:
-        """Return how much memory such a job may ask of a GPU, and of enough others beside it.
+        """Return how much memory such a job can request on a GPU and enough others of its node.
 
         Returns
         -------
         int
-            Bytes; -1 when it cannot have the GPU, or not as many of the node as it asks for,
-            however little memory it asks.
+            Bytes; -1 if the job does not fit the GPU, or not enough GPUs of the node, with any
+            amount of memory.
         """
         free = self._free[gpu_id]
         here = self._reach(job, free)
@@ -229,12 +229,12 @@ class FreeCapacity:
         return min(here, reaches[job.gpus - 1]) if len(reaches) >= job.gpus else NONE
 
     def take(self, job: Job, gpu_ids: Sequence[str]) -> None:
-        """Give a job these GPUs.
+        """Allocate these GPUs to a job.
 
         Raises
         ------
         CapacityError
-            It may not have them; nothing has changed.
+            The job does not fit; nothing has changed.
         """
         refusal = self.why_not_together(job, gpu_ids)
         if refusal is not None:
@@ -245,12 +245,12 @@ class FreeCapacity:
             self._reindex(gpu_id, free)
 
     def give_back(self, job_id: str) -> None:
-        """Free all that a job holds, whether it took it here or was allocated before.
+        """Release all allocations of a job, taken here or allocated before.
 
         Raises
         ------
         CapacityError
-            It holds nothing.
+            The job has no allocation.
         """
         gpu_ids = self._where.pop(job_id, None)
         if gpu_ids is None:
@@ -268,7 +268,7 @@ class FreeCapacity:
         self._too_big.clear()
 
     def _remember(self, job: Job) -> None:
-        """Keep in mind that a job fits nowhere, instead of larger ones."""
+        """Store that a job of this size fits no GPU, and remove larger sizes."""
         shape, least = _shape(job), _size(job)
         known = self._too_big.get(shape, ())
         smaller = [other for other in known if _is_below(other, least)]
@@ -373,11 +373,11 @@ def _size(job: Job) -> _Size:
 
 
 def _is_below(one: _Size, other: _Size) -> bool:
-    """Tell whether a size is less than another in any of its amounts."""
+    """Return whether a size is less than another in any of its amounts."""
     return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]
 
 
 def _hosts_of(nodes: Sequence[Node]) -> "Hosts":
-    from partita_policies.hosts import Hosts  # noqa: PLC0415 - loads numpy, which few need
+    from partita_policies.hosts import Hosts  # noqa: PLC0415 - loads numpy, which is rarely needed
 
     return Hosts(nodes)

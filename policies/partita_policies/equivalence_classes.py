@@ -1,7 +1,7 @@
-"""Waiting jobs grouped by what they ask for.
+"""Waiting jobs grouped by their requests.
 
-A queue of thousands of jobs holds far fewer classes, and jobs of one class fit alike, so a
-policy that weighs jobs against each other weighs their classes.
+A queue of thousands of jobs has far fewer classes. All jobs of a class fit the same GPUs, so a
+policy that compares jobs only needs to compare classes.
 """
 
 import heapq
@@ -25,22 +25,22 @@ _ORDER = attrgetter("order")
 
 
 class EquivalenceClass(Generic[Trait]):
-    """Jobs that ask for the same."""
+    """Jobs with the same request."""
 
     __slots__ = ("form", "order", "place", "trait", "waiting")
 
     def __init__(self, order: int, jobs: list[Job], trait: Trait) -> None:
         self.order = order
-        """Its place among the classes: that of its first job in the queue."""
+        """Index among the classes, which are ordered by their first jobs in the queue."""
         self.trait = trait
         self.waiting = jobs
-        """The next one is at the end."""
+        """The next job is last."""
         self.form: _Form[Trait]
         self.place: int
 
 
 class _Form(Generic[Trait]):
-    """Classes alike in all but memory, with an index over that of the GPU."""
+    """Classes that differ only in amounts and trait, with an index of their GPU memory."""
 
     def __init__(self, classes: list[EquivalenceClass[Trait]]) -> None:
         self.sample = replace(classes[0].waiting[-1], cpu=0, host_memory=0, host_storage=0)
@@ -64,14 +64,14 @@ class _Form(Generic[Trait]):
 
 
 class EquivalenceClasses(Generic[Trait]):
-    """The classes of the jobs that wait; iterates over them in order.
+    """The classes of the waiting jobs; iterates over them in order.
 
     Parameters
     ----------
     jobs
-        In the order in which they are to be considered.
+        The jobs in the order in which to consider them.
     trait
-        What, beside room and priority, tells two classes apart for the policy.
+        Returns a property by which the policy distinguishes classes, besides request and priority.
     """
 
     def __init__(self, jobs: Iterable[Job], trait: Callable[[Job], Trait]) -> None:
@@ -100,17 +100,17 @@ class EquivalenceClasses(Generic[Trait]):
         return iter(self._classes)
 
     def fitting(self, capacity: FreeCapacity, gpu_id: str) -> Iterator[EquivalenceClass[Trait]]:
-        """Yield, in order, the classes whose jobs may have a GPU.
+        """Yield, in order, the classes whose jobs fit a GPU.
 
-        When room is taken there meanwhile, those that no longer have memory are left out; other
-        limits are then for the caller to check, and so are the node's own resources at all times.
+        If the GPU's free capacity decreases meanwhile, classes that no longer fit its memory are
+        skipped. The caller must then check the other limits, and always the node's own resources.
         """
         if len(self._forms) == 1:
             return self._forms[0].fitting(capacity, gpu_id)
         return heapq.merge(*(form.fitting(capacity, gpu_id) for form in self._forms), key=_ORDER)
 
     def start(self, job_class: EquivalenceClass[Trait]) -> None:
-        """Take the next job of a class out of the queue."""
+        """Remove the next job of a class from the queue."""
         job_class.waiting.pop()
         if not job_class.waiting:
             self._waiting -= 1

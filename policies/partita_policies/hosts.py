@@ -1,4 +1,4 @@
-"""What is left of the CPU, memory and ephemeral storage of nodes, beside their GPUs."""
+"""Free CPU, memory and ephemeral storage of nodes."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -10,21 +10,21 @@ from partita_policies.types import Job, Node, RunningJob
 __all__ = ["Hosts"]
 
 _PLENTY = 2**62
-"""What an unlisted node is taken to have: more than anything asks for."""
+"""Amount assumed for an unlisted node: more than any request."""
 
 
 class Hosts:
-    """The CPU, memory and ephemeral storage left on some nodes, and who takes them.
+    """Free CPU, memory and ephemeral storage of nodes.
 
     Parameters
     ----------
     nodes
-        A node that is not among them has as much as anybody asks.
+        A node that is not listed has unlimited resources.
 
     Notes
     -----
-    Each amount is kept twice: as numbers, for questions about one node, and in arrays, for
-    questions about all nodes at once.
+    Each amount is stored twice: as a number for queries about one node, and in arrays for queries
+    about all nodes at once.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -37,18 +37,18 @@ class Hosts:
         self.arrange((), (), ())
 
     def left(self, node: str) -> tuple[int, int, int] | None:
-        """Return what is left on a node; None when unknown.
+        """Return the free resources of a node; None if unknown.
 
         Returns
         -------
         tuple or None
-            Thousandths of a CPU, bytes of memory and bytes of ephemeral storage; below zero where
-            more is taken than there is.
+            Thousandths of a CPU, bytes of memory and bytes of ephemeral storage; below zero if
+            more is allocated than the node has.
         """
         return self._left.get(node)
 
     def has(self, node: str, job: Job) -> bool:
-        """Say whether a node has what a job asks; what it does not ask cannot be lacking."""
+        """Return whether a node has the resources of a job; amounts of 0 always fit."""
         left = self._left.get(node)
         return left is None or (
             (not job.cpu or job.cpu <= left[0])
@@ -57,25 +57,25 @@ class Hosts:
         )
 
     def arrange(self, nodes: Sequence[str], shared: Sequence[int], idle: Sequence[int]) -> None:
-        """Tell of all GPUs: their nodes, and how much memory a job may ask of each.
+        """Set the nodes of all GPUs and the memory that a job can request on each GPU.
 
         Parameters
         ----------
         nodes
-            Of each GPU, in the order in which `places` is to look.
+            Node of each GPU, in the order in which `places` returns GPUs.
         shared, idle
-            Bytes for a job that shares, and for one that must be alone; -1: no job at all.
+            Bytes for a job that shares a GPU, and for a job that must be alone; -1: no job fits.
         """
         unlisted = len(self._position)
         self._node_of = np.array([self._position.get(node, unlisted) for node in nodes], np.intp)
         self._trees = np.array([shared, idle], np.int64)
 
     def set_free(self, index: int, shared: int, idle: int) -> None:
-        """Tell that one GPU has more or less room now."""
+        """Update the free memory of one GPU."""
         self._trees[:, index] = shared, idle
 
     def places(self, job: Job) -> list[int]:
-        """Return which GPUs have the memory that a job asks, on nodes that have the rest."""
+        """Return the indices of GPUs with enough memory on nodes with enough other resources."""
         fits = self._trees[int(job.alone)] >= job.memory
         if job.cpu:
             fits &= (self._cpu >= job.cpu)[self._node_of]
@@ -87,11 +87,11 @@ class Hosts:
         return found
 
     def take(self, node: str, holder: RunningJob | Job) -> None:
-        """Take what a holder asks, also where it is more than there is."""
+        """Allocate the resources of a job, even if they exceed the free ones."""
         self._add(node, -holder.cpu, -holder.host_memory, -holder.host_storage)
 
     def give_back(self, node: str, holder: RunningJob | Job) -> None:
-        """Give back what a holder took."""
+        """Release the resources of a job."""
         self._add(node, holder.cpu, holder.host_memory, holder.host_storage)
 
     def _add(self, node: str, cpu: int, memory: int, storage: int) -> None:

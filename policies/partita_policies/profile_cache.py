@@ -1,4 +1,4 @@
-"""What policies make of profiles, kept from one decision to the next."""
+"""A cache of values that policies compute from profiles, kept between decisions."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -11,15 +11,16 @@ Result = TypeVar("Result")
 
 
 class ProfileCache(Generic[Result]):
-    """What was made of each profile, as long as jobs have it.
+    """Values computed from profiles, kept as long as jobs use the profiles.
 
-    A profile never changes, and to digest thousands of them takes longer than all else in a
-    decision. Kept by the profile's identity, and with it, for hashing them takes as long.
+    Profiles are immutable. Processing thousands of them takes longer than the rest of a decision.
+    The key is the identity of the profile, because hashing is as slow. The entry includes the
+    profile itself, so that its identity is not reused.
 
     Parameters
     ----------
-    make
-        Digests a profile.
+    compute
+        Computes the value of a profile.
     """
 
     def __init__(self, compute: Callable[[Profile], Result]) -> None:
@@ -28,11 +29,11 @@ class ProfileCache(Generic[Result]):
         self._now: dict[int, tuple[Profile, Result]] = {}
 
     def begin(self) -> None:
-        """Begin a decision: what nobody asked for in the last one is forgotten."""
+        """Begin a decision and remove the entries that the last decision did not use."""
         self._before, self._now = self._now, {}
 
     def of(self, profile: Profile) -> Result:
-        """Return what is made of a profile."""
+        """Return the value of a profile, and compute it if it is missing."""
         place = id(profile)
         known = self._now.get(place) or self._before.get(place)
         if known is None or known[0] is not profile:

@@ -1,20 +1,20 @@
-"""Finds the first of a row of numbers that is large enough."""
+"""A segment tree that finds the first sufficiently large number of a sequence."""
 
 from collections.abc import Sequence
 
 __all__ = ["NONE", "SegmentTree"]
 
 NONE = -1
-"""No index; also the height of what is never high enough."""
+"""No index; also the value of an element that is never large enough."""
 
 
 class SegmentTree:
-    """A row of heights, and the first of them that is high enough: a max-tree, O(log n).
+    """A max-tree over a sequence; finds the first sufficiently large value in O(log n).
 
     Parameters
     ----------
-    heights
-        Natural numbers, or `NONE` for what is never high enough.
+    values
+        Natural numbers, or `NONE` for elements that are never large enough.
     """
 
     def __init__(self, values: Sequence[int]) -> None:
@@ -30,11 +30,11 @@ class SegmentTree:
 
     @property
     def maximum(self) -> int:
-        """The largest height; `NONE` when there is nothing."""
+        """The largest value; `NONE` if the sequence is empty."""
         return self._tree[1]
 
     def set(self, index: int, value: int) -> None:
-        """Change one height."""
+        """Change one value."""
         tree, node = self._tree, self._size + index
         if tree[node] == value:
             return
@@ -48,7 +48,7 @@ class SegmentTree:
             tree[node] = larger
 
     def first(self, least: int, start: int = 0) -> int:
-        """Return the first index from `start` on of at least this height (0 or more), or `NONE`."""
+        """Return the first index from `start` on with a value >= `least` (0 or more), or `NONE`."""
         tree, size = self._tree, self._size
         if start >= size:
             return NONE

@@ -1,28 +1,28 @@
-"""Multi-resource packing by alignment, weighed against short remaining work.
+"""Multi-resource packing by alignment, weighted against short remaining work.
 
 Source: R. Grandl, G. Ananthanarayanan, S. Kandula, S. Rao, A. Akella, "Multi-Resource Packing
-for Cluster Schedulers", SIGCOMM 2014 (https://doi.org/10.1145/2619239.2626334): a machine with
-room takes, of the tasks that fit on every resource, the one with the highest score. The score is
-the dot product of the task's demands and the machine's free resources, both as shares of the
-machine, less epsilon times the work that remains (duration times demands, summed over the
-resources). Epsilon is the mean of the first term over the mean of the second, so that they weigh
-alike. The paper's text was not at hand for this: the rule is that of an implementation made for
-an ICPP 2024 paper, "average as recommended by paper" (`scheduler/tetris.py` of
-https://github.com/DonneyF/icpp-2024-mris), which takes the means over the tasks at hand, as here.
-It adds the inverse of the remaining work instead.
+for Cluster Schedulers", SIGCOMM 2014 (https://doi.org/10.1145/2619239.2626334). Of the tasks that
+fit a machine on every resource, the one with the highest score starts. The score is the dot
+product of the task's demands and the machine's free resources, both as shares of the machine,
+minus epsilon times the remaining work (duration times demands, summed over the resources).
+Epsilon is the mean of the first term divided by the mean of the second, so that both have the same
+weight. The paper's text was not available. The rule is that of an implementation for an ICPP 2024
+paper, "average as recommended by paper" (`scheduler/tetris.py` of
+https://github.com/DonneyF/icpp-2024-mris). As here, it takes the means over the present tasks. It
+adds the inverse of the remaining work instead.
 
-The resources here: GPU memory and MPS threads as requested, and from the application's profile,
-where there is one, GPU utilisation, SM occupancy and PCIe throughput. Departures from the paper:
+The resources are the requested GPU memory and MPS threads, and, if the application has a profile,
+its GPU utilisation, SM occupancy and PCIe throughput. Departures from the paper:
 
-- Means, not peaks, of the profile by default: nearly every training job peaks at 100 % GPU
-  utilisation for some step, so that by their peaks no two would ever share.
-- Threads never forbid (MPS lets their sum exceed 100 %, and 100 is the default); profiled
-  resources forbid only beside others, so no job is too large for an idle GPU.
-- A node's CPU and memory forbid, where they are known, and are no part of the score.
-- The mean alignment that sets epsilon is that with an idle GPU.
-- Only the first `window` job classes that have room are weighed, and of these only the highest
-  priority; no fairness knob, for the queue's order is fair already.
-- A job on several GPUs is weighed by one of them.
+- Means, not peaks, of the profile are the default. Nearly every training job reaches 100 % GPU
+  utilisation in some step, so that with peaks no two jobs would ever share a GPU.
+- Threads are no constraint (MPS lets their sum exceed 100 %, and 100 is the default). Profiled
+  resources are constraints only beside other jobs, so no job is too large for an idle GPU.
+- A node's CPU and memory, if known, are constraints, but not part of the score.
+- Epsilon is computed from the mean alignment with an idle GPU.
+- Only the first `window` job classes that fit are compared, and of these only the highest
+  priority. There is no fairness parameter, because the queue's order is already fair.
+- A job on several GPUs is scored on one of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,17 +42,17 @@ __all__ = ["Tetris", "TetrisParameters"]
 
 _WHOLE = -1
 _PATIENCE = 4
-"""Windows of classes looked through for those that also fit by their profile."""
+"""Number of windows of classes that are searched for classes that also fit by their profile."""
 _IDLE = (0.0, 0.0, 0.0)
 
 _Use = tuple[int, float, float, float, float | None]
-"""What a job asks of a GPU beside memory: threads, GPU, core, PCIe; and its duration."""
+"""Demand of a job besides memory: threads, GPU, core, PCIe; and its duration."""
 _Need = tuple[int, int, int, int, float, float, float, float, int]
-"""What the scoring of a class needs: memory (`_WHOLE` when alone), slots, clients, threads, GPU,
-core, PCIe, epsilon times the work that remains, priority. Plain: thousands are unpacked."""
+"""Scoring data of a class: memory (`_WHOLE` when alone), slots, clients, threads, GPU, core, PCIe,
+epsilon times the remaining work, priority. A plain tuple, because thousands are unpacked."""
 
 _Usage = tuple[float, float, float]
-"""What a profile's application needs: GPU, core, PCIe."""
+"""Demand according to a profile: GPU, core, PCIe."""
 
 
 class TetrisParameters(Parameters):
@@ -79,7 +79,7 @@ class TetrisParameters(Parameters):
 
 @dataclass(slots=True)
 class _Left:
-    """What is left of a GPU beside memory; below zero when more is asked of it."""
+    """Free resources of a GPU besides memory; below zero if the demands exceed the GPU."""
 
     threads: float
     gpu: float
@@ -117,7 +117,7 @@ class Tetris:
 
 
 class _Packing:
-    """What is still to be had and to be placed in one decision."""
+    """Free capacity and waiting jobs during one decision."""
 
     def __init__(self, snapshot: Snapshot, weight: float, usages: ProfileCache[_Usage]) -> None:
         self._usages = usages
@@ -128,10 +128,10 @@ class _Packing:
         self.classes = EquivalenceClasses(jobs, self._use)
         self._needs = self._needs_of(snapshot.gpus, weight)
         self._least = [min((need[of] for need in self._needs), default=0.0) for of in (4, 5, 6)]
-        """The least that any class asks of GPU, core and PCIe."""
+        """Smallest demand of any class for GPU, core and PCIe."""
 
     def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
-        """Place jobs on a GPU, the best score first, until none of them has room."""
+        """Place jobs on a GPU, the best score first, until no job fits."""
         free = self._capacity[gpu.id]
         stream = self.classes.fitting(self._capacity, gpu.id)
         known: list[EquivalenceClass[_Use]] = []
@@ -141,7 +141,7 @@ class _Packing:
             if best is None:
                 return
             placement = self._start(best, gpu)
-            # Once one was refused, no others join the rest until one of these has started.
+            # After a refusal no other classes are added until one of the known ones has started.
             patience = 0 if placement is None else _PATIENCE * window
             if placement is not None:
                 yield placement
@@ -151,12 +151,12 @@ class _Packing:
     def _weigh(
         self, classes: Iterable[EquivalenceClass[_Use]], gpu: GPU, window: int
     ) -> tuple[list[EquivalenceClass[_Use]], EquivalenceClass[_Use] | None]:
-        """Return the first classes that fit what is left of a GPU, and of the most urgent the best.
+        """Return the first classes that fit a GPU, and the best one of the highest priority.
 
-        Classes come by priority.
+        Classes are sorted by priority.
         """
         free, left, hosts = self._capacity[gpu.id], self._left[gpu.id], self._capacity.hosts
-        # What is left for those beside others; an idle GPU takes anybody.
+        # Profiled resources are constraints only on a GPU with jobs.
         busy_left, core_left, pcie_left = (
             (left.gpu, left.core, left.pcie) if free.holders else (inf, inf, inf)
         )
@@ -214,7 +214,7 @@ class _Packing:
         total = 0.0
         for job_class in self.classes:
             job, (threads, busy, core, pcie, duration) = job_class.waiting[-1], job_class.trait
-            # In shares of the largest GPU: how well it aligns with that when nobody is there.
+            # Alignment with the largest GPU when it is idle, in shares of that GPU.
             size = 1.0 if job.alone else job.memory / whole
             size += (threads + busy + core) / 100 + pcie / bandwidth
             total += size

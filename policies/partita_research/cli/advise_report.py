@@ -1,4 +1,4 @@
-"""Advice as tables and as data. Pure."""
+"""Recommendations as tables and as data. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ _STRAINS = {
 
 
 def report(advice: Advice, *, rows: int) -> RenderableType:
-    """Draw the advice for one GPU.
+    """Draw the recommendations for one GPU.
 
     Parameters
     ----------
     rows
-        Rows of a table at the most.
+        Maximum number of rows of a table.
     """
     gpu = advice.gpu
     parts: list[RenderableType] = [
@@ -68,7 +68,7 @@ def report(advice: Advice, *, rows: int) -> RenderableType:
 
 
 def assumptions(advices: Sequence[Advice]) -> list[str]:
-    """Say what the advice rests on, and what it cannot know."""
+    """Return the assumptions and the limits of the recommendations."""
     lines = [
         (
             "Speed-up: work done in a second on one GPU, where one job after the other does 1; "
@@ -174,7 +174,7 @@ def _each(group: Group) -> dict[str, float]:
 
 
 def report_data(advices: Sequence[Advice]) -> dict[str, Any]:
-    """Return the advice as data; memory in bytes."""
+    """Return the recommendations as data; memory in bytes."""
     return {
         "gpus": [_gpu_json(advice) for advice in advices],
         "mostColocated": MOST_COLOCATED,

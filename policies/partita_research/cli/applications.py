@@ -1,4 +1,4 @@
-"""Applications to advise on: from ApplicationProfiles in files or a cluster, or from workloads."""
+"""Applications for `partita advise`, from ApplicationProfiles (files, cluster) or workloads."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,23 +28,24 @@ __all__ = ["Applications", "from_cluster", "from_sources"]
 
 _SHOWN = 5
 _MAX_JOBS = 16
-"""Jobs that may share a GPU that was only measured on: what a simulation takes too."""
+"""Jobs that may share a GPU that is known only from measurements, as in simulations."""
 
 
 @dataclass(slots=True)
 class Applications:
-    """What is known of some applications, and of the GPUs that they ran on."""
+    """Profiles and workloads of applications, and the GPUs on which they ran."""
 
     resources: list[ApplicationProfile] = field(default_factory=list)
     workloads: list[Workload] = field(default_factory=list)
 
     def gpus(self, reserve_percent: int) -> list[GPU]:
-        """Return one GPU of each product that is known: measured on, or named by a workload.
+        """Return one GPU of each product in the measurements and workloads.
 
         Parameters
         ----------
         reserve_percent
-            Taken off the memory of those measured on; what a workload says may all be allocated.
+            Percent subtracted from the memory of GPUs from measurements. The memory of GPUs from
+            workloads is allocatable as a whole.
         """
         found: dict[str, GPU] = {}
         for workload in self.workloads:
@@ -66,7 +67,7 @@ class Applications:
         return list(found.values())
 
     def subjects(self, gpu: GPU) -> list[Subject]:
-        """Return the applications as they would be on a GPU: as measured there, if they were."""
+        """Return the applications with their profiles for a GPU, measured on its product if any."""
         found: dict[str, Subject] = {}
         for resource in self.resources:
             measurement = resource.spec.measurement(gpu.product)
@@ -92,7 +93,7 @@ def from_sources(sources: Iterable[str]) -> Applications:
     Raises
     ------
     UserError
-        One of them cannot be read, or there is no application in any.
+        A source cannot be read, or no source contains an application.
     """
     found = Applications()
     for source in sources:
@@ -123,12 +124,12 @@ async def from_cluster(cluster: Cluster, namespace: str | None) -> Applications:
     Parameters
     ----------
     namespace
-        None for all.
+        Namespace of the profiles; None for all.
 
     Raises
     ------
     UserError
-        The cluster cannot be read, or there are none.
+        The cluster cannot be read, or has no ApplicationProfiles with a measurement.
     """
     from partita.cli.connection import open_cluster
     from partita.kube.client import PROFILES

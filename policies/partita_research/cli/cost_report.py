@@ -1,4 +1,4 @@
-"""The cost of a workload under each policy, as a table and as data. Pure."""
+"""The cost of a workload under each policy as a table and as data. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def cost_report(batch: Batch, bills: Sequence[Bill], prices: Prices) -> Renderab
 
 
 def notes(batch: Batch, bills: Sequence[Bill], prices: Prices) -> list[str]:
-    """State the assumptions and sources of the costs."""
+    """Return the assumptions and the sources of the costs."""
     lines = [
         (
             "Below an instance's name: whole instances are rented for the makespan, one of their "
@@ -81,7 +81,7 @@ def notes(batch: Batch, bills: Sequence[Bill], prices: Prices) -> list[str]:
 
 
 def cost_data(batch: Batch, bills: Sequence[Bill], prices: Prices) -> dict[str, Any]:
-    """Return the cost as data; seconds, dollars, percent."""
+    """Return the cost as data, in seconds, dollars and percent."""
     reference = _reference(bills)
     return {
         "reference": None if reference is None else REFERENCE,

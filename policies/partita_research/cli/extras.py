@@ -6,7 +6,7 @@ __all__ = ["missing_extra"]
 
 
 def missing_extra(module: str, extra: str) -> UserError:
-    """Return the error that says how to install a missing module."""
+    """Return the error for a missing module, with the command that installs it."""
     return UserError(
         f"{module} is not installed: run `pip install -e '.[{extra}]'` in a checkout of Partita"
     )

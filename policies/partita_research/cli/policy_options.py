@@ -1,4 +1,4 @@
-"""Policies by name, with parameters, for the commands that try several of them."""
+"""Options to choose policies and their parameters, for commands that compare policies."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ __all__ = ["POLICY", "Parameter", "chosen_policies", "policy_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Parameter = tuple[str | None, str, Any]
-"""Policy (None means each), key and value."""
+"""Policy (None for all), key and value."""
 
 
 class _Policy(click.ParamType[str]):
-    """The name of a policy that is installed."""
+    """The name of an installed policy."""
 
     name = "name"
 
@@ -40,7 +40,7 @@ POLICY = _Policy()
 
 
 class _Parameter(click.ParamType[Parameter]):
-    """A parameter as `key=value` or `policy:key=value`, the value as in JSON or as plain text."""
+    """A parameter as `key=value` or `policy:key=value`; the value is JSON or plain text."""
 
     name = "parameter"
 
@@ -59,7 +59,7 @@ class _Parameter(click.ParamType[Parameter]):
 
 
 def policy_options(function: F) -> F:
-    """Add `--policy` and `--parameter`, each as often as one likes."""
+    """Add the repeatable options `--policy` and `--parameter`."""
     function = click.option(
         "--parameter",
         "parameters",
@@ -81,16 +81,16 @@ def policy_options(function: F) -> F:
 
 
 def chosen_policies(names: Sequence[str], parameters: Sequence[Parameter]) -> "dict[str, Policy]":
-    """Build the policies that were named, or all there are.
+    """Create the named policies, or all installed policies.
 
-    Of all there are, one that cannot be built is told and left out.
+    Without names, a policy that cannot be created is reported and omitted.
 
     Raises
     ------
     click.UsageError
-        A parameter goes with no policy, or is wrong.
+        A parameter is invalid, or does not belong to a chosen policy.
     UserError
-        A policy that was named cannot be built.
+        A named policy cannot be created.
     """
     from partita_policies.errors import PolicyError, PolicyParametersError
     from partita_policies.registry import available, create

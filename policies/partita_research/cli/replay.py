@@ -1,4 +1,4 @@
-"""`partita replay`: compares recorded decisions with what other policies would have done."""
+"""`partita replay`: compares recorded decisions with those of other policies."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

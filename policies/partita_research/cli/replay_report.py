@@ -1,4 +1,4 @@
-"""The result of a replay, as tables and as data. Pure."""
+"""The result of a replay as tables and as data. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ _CHANGES = {
     "elsewhere": "would have started on other GPUs",
     "others": "would have started there beside other jobs",
 }
-"""What happens to jobs, in the order of the columns."""
+"""Kinds of changes, in the order of the columns."""
 
 
 @dataclass(slots=True)
 class Facts:
-    """What was recorded."""
+    """Summary of the recordings."""
 
     decisions: int = 0
     started: int = 0
-    """Jobs."""
+    """Number of started jobs."""
     partitions: set[str] = field(default_factory=set)
     policies: Counter[str] = field(default_factory=Counter)
-    """Decisions of each policy, those as a fallback included."""
+    """Number of decisions of each policy, including decisions as a fallback."""
     fallbacks: int = 0
     first: float = inf
     last: float = -inf
@@ -53,7 +53,7 @@ class Facts:
 
 
 def report(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableType:
-    """Draw the comparison, and some decisions of each policy that differ."""
+    """Draw the comparison, and examples of differing decisions of each policy."""
     parts: list[RenderableType] = [_head(facts), Text(), _table(replays, facts), Text()]
     changes = [one for one in _CHANGES if any(replay.changed[one] for replay in replays)]
     parts += [Text(f"{one}: {_CHANGES[one]}", style="dim") for one in changes]

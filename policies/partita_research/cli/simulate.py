@@ -1,4 +1,4 @@
-"""`partita simulate`: a workload on simulated GPUs under several policies."""
+"""`partita simulate`: simulates a workload under several policies."""
 
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ __all__ = ["command"]
 
 _PICTURES = (".png", ".svg", ".pdf")
 _TELL_EVERY = 0.1
-"""Seconds from one look at the progress to the next."""
+"""Minimum seconds between two progress reports."""
 _ANY_WORK = 1e-9
 
 
@@ -66,7 +66,7 @@ def _memory(quantity: str) -> int:
 
 
 class _Speed(click.ParamType[tuple[str, float]]):
-    """How fast a product is, as `PRODUCT=FACTOR`."""
+    """The speed of a product, as `PRODUCT=FACTOR`."""
 
     name = "speed"
 
@@ -304,7 +304,7 @@ def _prices(path: Path | None) -> "Prices":
 def _simulate(
     batches: "Sequence[Batch]", policies: "Mapping[str, Policy]"
 ) -> "tuple[dict[str, list[Result]], dict[str, str]]":
-    """Return the results of all runs, the best policy first, and why others have none."""
+    """Return the results of all runs, the best policy first, and the errors of failed policies."""
     from partita.cli.progress import progress
     from partita_research.cli.simulate_report import rank
 
@@ -348,7 +348,7 @@ def _simulation(batch: "Batch") -> "Simulation":
 
 
 def _run(simulation: "Simulation", policy: "Policy", tell: "Callable[[float], None]") -> "Result":
-    """Run one simulation to its end; tell now and then how much of the work is done."""
+    """Run one simulation to its end, and report its progress."""
     from time import perf_counter
 
     seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""The result of simulations, as a table and as data. Pure."""
+"""The result of simulations as a table and as data. Pure."""
 
 import json
 from collections import Counter
@@ -20,18 +20,18 @@ from partita_research.simulator.results import dump_result
 __all__ = ["Runs", "rank", "report", "report_data"]
 
 Runs = Mapping[str, Sequence[Result]]
-"""Results by policy, one a run."""
+"""Results by policy, one for each run."""
 _SHOWN = 5
-"""Jobs that are named where some did not finish."""
+"""Maximum number of unfinished jobs that are listed by name."""
 
 
 def report(batch: Batch, runs: Runs) -> RenderableType:
-    """Draw the comparison, and say what did not go well.
+    """Draw the comparison and the problems of the simulations.
 
     Parameters
     ----------
     batch
-        The first run's.
+        Batch of the first run.
     """
     parts: list[RenderableType] = [Text(batch.title, style="bold"), Text()]
     if runs:
@@ -88,7 +88,7 @@ def _table(batch: Batch, runs: Runs) -> Table:
 
 
 def rank(name: str, results: Sequence[Result]) -> tuple[int, float, str]:
-    """Order policies: those that finished the most jobs first, then the shortest makespan."""
+    """Return the sort key of a policy: most finished jobs first, then the shortest makespan."""
     finished = sum(len(result.finished) for result in results)
     return (-finished, fmean(result.makespan for result in results), name)
 
@@ -122,7 +122,7 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
 
 
 def _why_never(job: Job, batch: Batch) -> str:
-    """Say what a job asks for that there is not even where nobody else is."""
+    """Return the request of a job that even empty GPUs cannot fulfil."""
     gpus = [g for g in batch.place.gpus if not job.products or g.product in job.products]
     if not gpus:
         return f"there is no {' or '.join(job.products)}"
@@ -143,12 +143,12 @@ def _names(jobs: Sequence[str]) -> str:
 def report_data(
     batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the whole result as data: under `result` what `simulator.results.load_result` reads.
+    """Return the whole result as data; `simulator.results.load_result` reads each `result`.
 
     Parameters
     ----------
     batches
-        By seed, in the order of the runs.
+        Batches by seed, in the order of the runs.
     """
     batch = next(iter(batches.values()))
     return {

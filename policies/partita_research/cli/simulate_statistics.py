@@ -1,4 +1,4 @@
-"""What a policy's simulations come to, in numbers. Pure."""
+"""Statistics of the simulations of a policy. Pure."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -16,14 +16,15 @@ _STUDENT = (
     2.052, 2.048, 2.045,
 )  # fmt: skip
 """97.5 % quantiles of Student's t for 1 to 29 degrees of freedom (NIST/SEMATECH e-Handbook of
-Statistical Methods, section 1.3.6.7.2); for more the last one, which is a little too wide."""
+Statistical Methods, section 1.3.6.7.2). The last one is used for more degrees of freedom, which
+makes the interval slightly too wide."""
 
 Figures = dict[str, float | int | None]
-"""By name; None where there is nothing to tell, such as the slowdown when no job ran."""
+"""Figures by name; None for an undefined figure, such as the slowdown if no job ran."""
 
 
 def figures_of(result: Result) -> Figures:
-    """Sum up a simulation. Times are in seconds, utilisation in percent."""
+    """Return the figures of a simulation. Times are in seconds, utilisation in percent."""
     waits = [job.wait for job in result.finished if job.wait is not None]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
     decisions = sorted(result.seconds)
@@ -52,7 +53,7 @@ def _count(result: Result, outcome: SimulatedOutcome) -> int:
 
 
 def mean_figures(results: Sequence[Result]) -> Figures:
-    """Return the mean of each figure over several runs; of the longest slowdown the longest."""
+    """Return the mean of each figure over several runs, but the maximum of `maxSlowdown`."""
     runs = [figures_of(result) for result in results]
     means: Figures = {}
     for name in runs[0]:

@@ -124,7 +124,7 @@ def command(
 
 
 def _need(*modules: str, **others: str) -> None:
-    """Stop with the command that installs what is missing."""
+    """Raise an error with the command that installs a missing module."""
     from importlib.util import find_spec
 
     for module, extra in {**dict.fromkeys(modules, "train"), **others}.items():

@@ -1,4 +1,4 @@
-"""What a simulation runs: jobs and GPUs, from a name, a file, or drawn."""
+"""Jobs and GPUs of a simulation: by name, from a file, or drawn."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,22 +32,22 @@ SYNTHETIC = "synthetic"
 SYNTHETIC_JOBS = 100
 _PRODUCTS_NAMED = 3
 REFERENCE = "titan-xp"
-"""What synthetic jobs run on where nobody says: the GPU of the DqnGPU study."""
+"""Default GPU of synthetic jobs: that of the DqnGPU study."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """GPUs that somebody asked for."""
+    """GPUs requested by an option."""
 
     product: str
     count: int
     memory: int = 0
-    """Bytes; 0 takes the product's own."""
+    """Bytes; 0 for the memory of the product."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGPUs:
-    """What jobs run on."""
+    """GPUs and nodes of a simulation."""
 
     gpus: Sequence[GPU]
     nodes: Sequence[Node] = ()
@@ -55,7 +55,7 @@ class SimulatedGPUs:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be simulated."""
+    """Input of a simulation."""
 
     name: str
     tasks: Sequence[Task]
@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def title(self) -> str:
-        """Say in a line what it is."""
+        """Description in one line."""
         products = Counter(gpu.product or "GPU" for gpu in self.place.gpus)
         gpus = ", ".join(f"{count} x {product}" for product, count in products.items())
         if len(products) > _PRODUCTS_NAMED:
@@ -88,16 +88,16 @@ def load(
     Parameters
     ----------
     place
-        On what it runs; None for its own.
+        GPUs to run on; None for those of the workload.
     speeds
-        By product; they come before its own.
+        Speed by product; takes precedence over the speeds of the workload.
     jobs
-        How many of its jobs; None for all.
+        Number of jobs; None for all.
 
     Raises
     ------
     UserError
-        There is no such workload, it cannot be read or has no jobs, or there are no GPUs.
+        The workload does not exist, cannot be read or has no jobs, or there are no GPUs.
     """
     if workload == SYNTHETIC:
         place = place or SimulatedGPUs(gpus_of(REFERENCE, 1, max_jobs=16, per_node=1))
@@ -126,12 +126,12 @@ def load(
 
 
 def place_in(path: Path) -> SimulatedGPUs:
-    """Return the GPUs of a list of nodes, or of a workload file.
+    """Return the GPUs of a list of nodes or of a workload file.
 
     Raises
     ------
     UserError
-        It cannot be read, or has none.
+        The file cannot be read, or has no GPUs.
     """
     try:
         if path.suffix.lower() != ".csv":
@@ -145,7 +145,7 @@ def place_in(path: Path) -> SimulatedGPUs:
 
 
 def place_asked(asked: Sequence[Asked], *, jobs_per_gpu: int, gpus_per_node: int) -> SimulatedGPUs:
-    """Return GPUs as they were asked for."""
+    """Return the requested GPUs."""
     gpus: list[GPU] = []
     for one in asked:
         gpus += gpus_of(
@@ -172,7 +172,7 @@ def _workload(name: str) -> Workload:
 
 
 def _trace(path: Path) -> list[Task]:
-    """Return the tasks of a trace that have a GPU, arriving when they did."""
+    """Return the tasks of a trace with a GPU and a duration, at their arrival times."""
     found = read_tasks(path)
     known = [task for task in found if task.gpus and task.duration is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""The picture of a simulation: what ran where, what it used, and who waited."""
+"""Charts of simulations: jobs on each GPU, utilisation, and the number of waiting jobs."""
 
 from partita_research.cli.charts.figure import draw, save
 

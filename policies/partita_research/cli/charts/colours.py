@@ -1,4 +1,4 @@
-"""Colours, the same for an application in all panels."""
+"""Colours; an application has the same colour in all panels."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,11 +16,11 @@ _PALETTE = (
     "#b07aa1", "#ff9da7", "#9c755f", "#6b9ac4", "#8cd17d", "#d4a6c8",
     "#499894", "#f1ce63", "#86bcb6", "#d37295",
 )  # fmt: skip
-"""After the palette of Tableau 10 and 20, which is made for such categories; own order."""
+"""From the palettes Tableau 10 and 20, which are made for categories, in another order."""
 
 
 def colours_of(applications: Iterable[str]) -> dict[str, str]:
-    """Give each application its colour, by name; of more than there are colours some share one."""
+    """Return the colour of each application; colours repeat if there are too many applications."""
     return {
         name: _PALETTE[index % len(_PALETTE)]
         for index, name in enumerate(sorted(set(applications)))
@@ -28,7 +28,7 @@ def colours_of(applications: Iterable[str]) -> dict[str, str]:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever is read better on a colour (relative luminance, WCAG)."""
+    """Return a dark or white text colour, readable on a colour (relative luminance, WCAG)."""
     channels: Sequence[float] = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (
         c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels

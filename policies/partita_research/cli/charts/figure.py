@@ -1,4 +1,4 @@
-"""The whole picture: a block per policy, all with the same axes, so that they compare."""
+"""The whole figure: one block for each policy, all with the same axes for comparison."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -21,15 +21,15 @@ from partita_research.simulator import Result, SimulatedAttempt, SimulatedOutcom
 __all__ = ["draw", "save"]
 
 GPUS_DRAWN = 8
-"""GPUs up to which each is drawn on its own."""
+"""Maximum number of GPUs that are drawn individually."""
 _COLUMNS = {1: 1, 2: 2, 4: 2}
-"""Policies side by side, by their number; three of any other."""
+"""Blocks side by side, by number of policies; three for any other number."""
 _LEGEND = 16
-"""Applications named in the legend."""
+"""Maximum number of applications in the legend."""
 _ENTRY = 1.25
-"""Inches of an entry there."""
+"""Width of a legend entry in inches."""
 _UNITS = ((1, "seconds", 10_000), (3600, "hours", 100), (86400, "days", inf))
-"""Of the time axis: seconds, name, and up to how many of them it is taken."""
+"""Units of the time axis: seconds, name, and the longest time in this unit."""
 
 
 def draw(results: Mapping[str, Result], title: str) -> Figure:
@@ -38,18 +38,18 @@ def draw(results: Mapping[str, Result], title: str) -> Figure:
     Parameters
     ----------
     results
-        By policy; at least one.
+        Results by policy; at least one.
     """
     return _Picture(results, title).draw()
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture in the format that its name ends in; the same picture is the same file.
+    """Write a figure in the format of the file name's extension; equal figures give equal files.
 
     Raises
     ------
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     kind = path.suffix.lower()
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind, {})
@@ -109,7 +109,7 @@ class _Picture:
         return figure
 
     def _heights(self) -> list[float]:
-        """Inches of each panel of a block."""
+        """Return the height of each panel of a block in inches."""
         if self._single:
             bars = min(max(0.19 * self._most, 0.4), 2.2)
             return [bars, 0.5] * len(self._gpus) + [0.6]
@@ -215,7 +215,7 @@ class _Picture:
 
 
 def _lanes(result: Result) -> int:
-    """Count the jobs that were on one GPU at the same time, at most."""
+    """Return the maximum number of jobs on one GPU at the same time."""
     return max(
         (
             lane + 1

@@ -1,4 +1,4 @@
-"""The panels of one policy: jobs on a GPU, what they use of it, the queue, many GPUs at once."""
+"""The panels of one policy: jobs on a GPU, its utilisation, the queue, and many GPUs at once."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,15 +15,15 @@ from partita_research.simulator import Result, SimulatedAttempt, SimulatedOutcom
 __all__ = ["heat", "jobs_on", "plain", "queue", "use_of"]
 
 _CHARACTER = 0.062
-"""Inches that a character of a bar's label takes."""
+"""Width of a character of a bar's label in inches."""
 _LABELLED_LANES = 10
-"""Lanes up to which bars are high enough for a label."""
+"""Maximum number of lanes with bars high enough for a label."""
 _COLUMNS = 400
-"""Parts into which the time is divided where many GPUs are drawn at once."""
+"""Time intervals of the panel that shows many GPUs at once."""
 
 
 def plain(axes: Axes) -> None:
-    """Take away what is no data."""
+    """Remove frames, and make the axes unobtrusive."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
@@ -39,18 +39,18 @@ def jobs_on(
     span: float,
     most: int,
 ) -> None:
-    """Draw the jobs of one GPU as bars, each in a lane of its own while it runs.
+    """Draw the jobs of one GPU as bars; concurrent jobs are in different lanes.
 
     Parameters
     ----------
     colours
-        By job.
+        Colours by job.
     inches
         Width of the panel.
     span
-        Seconds that it shows.
+        Length of the time axis in seconds.
     most
-        Lanes that it has room for: the same for all GPUs.
+        Number of lanes; the same for all GPUs.
     """
     for attempt, lane in lanes(attempts):
         killed = attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY
@@ -87,7 +87,7 @@ def jobs_on(
 
 
 def use_of(axes: Axes, result: Result, gpu: GPU) -> None:
-    """Draw how busy one GPU is, and how full."""
+    """Draw the utilisation and the memory of one GPU."""
     busy, memory = steps(result.timeline.get(gpu.id, ()), gpu.memory, result.end)
     axes.fill_between(*busy, step="post", color=BUSY, alpha=0.35, linewidth=0)
     axes.step(*busy, where="post", color=BUSY, linewidth=0.7)
@@ -98,7 +98,7 @@ def use_of(axes: Axes, result: Result, gpu: GPU) -> None:
 
 
 def queue(axes: Axes, result: Result, most: int) -> None:
-    """Draw how many jobs wait."""
+    """Draw the number of waiting jobs."""
     waiting = [*result.waiting()]
     times = [result.start, *(time for time, _ in waiting), result.end]
     counts = [0, *(count for _, count in waiting), waiting[-1][1] if waiting else 0]
@@ -110,7 +110,7 @@ def queue(axes: Axes, result: Result, most: int) -> None:
 
 
 def heat(axes: Axes, result: Result, *, busy: bool, end: float) -> None:
-    """Draw how busy or how full all GPUs are, a row each, from the fullest on."""
+    """Draw the utilisation or the memory of all GPUs, one row each, in descending order."""
     rows = []
     for gpu in result.gpus:
         both = steps(result.timeline.get(gpu.id, ()), gpu.memory, result.end)

@@ -1,4 +1,4 @@
-"""What is drawn, as numbers: lanes, steps and means. Pure."""
+"""The data of the charts: lanes, steps and means. Pure."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from partita_research.simulator import Reading, SimulatedAttempt
 __all__ = ["lanes", "means", "steps"]
 
 Steps = tuple[list[float], list[float]]
-"""Moments, and the value from each of them on."""
+"""Times, and the value from each time on."""
 
 
 def lanes(attempts: Sequence[SimulatedAttempt]) -> list[tuple[SimulatedAttempt, int]]:
-    """Give each attempt on a GPU the lowest lane that is free while it runs."""
+    """Assign each attempt on a GPU to the lowest lane that is free while it runs."""
     until: list[float] = []
     placed = []
     for attempt in sorted(attempts, key=lambda a: (a.start, a.end, a.job)):
@@ -25,7 +25,7 @@ def lanes(attempts: Sequence[SimulatedAttempt]) -> list[tuple[SimulatedAttempt, 
 
 
 def steps(readings: Sequence[Reading], capacity: int, end: float) -> tuple[Steps, Steps]:
-    """Return utilisation and memory of one GPU, both in percent, up to the end."""
+    """Return the utilisation and memory of one GPU up to the end, both in percent."""
     times = [reading.time for reading in readings] + [end]
     busy = [100 * reading.busy for reading in readings]
     memory = [100 * reading.memory / capacity for reading in readings]
@@ -37,7 +37,7 @@ def steps(readings: Sequence[Reading], capacity: int, end: float) -> tuple[Steps
 def means(
     times: Sequence[float], values: Sequence[float], start: float, end: float, count: int
 ) -> list[float]:
-    """Return the mean of a step function in each of so many equal parts of a time."""
+    """Return the mean of a step function in each of `count` equal parts of an interval."""
     if not times or end <= start:
         return [0.0] * count
     width = (end - start) / count

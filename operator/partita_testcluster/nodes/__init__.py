@@ -2,11 +2,11 @@
 
 They run server Pods, whose agents report their GPUs, and job Pods, whose duration, memory and GPU
 use are in annotations of the Pods (`simulated_pods`), at a chosen speed. Jobs on one GPU slow each
-other down as `partita_policies.interference` predicts. Pods that ask for no GPU are left to the
+other down as `partita_policies.interference` predicts. Pods that request no GPU are left to the
 cluster's own scheduler. Images, probes and networking are not simulated.
 
-A GPU fails when its GPUServer gets the annotation `sim.partita.dev/fault` (`simulated_agent`). A
-node is lost while its Node object is deleted.
+The annotation `sim.partita.dev/fault` of a GPUServer makes its GPU fail (`simulated_agent`). A node
+is lost while its Node object is deleted.
 """
 
 from partita_testcluster.nodes.node import NodeSpec, node_specs

@@ -1,7 +1,7 @@
-"""Raw JSON calls over the official client's connection: everything that the nodes write.
+"""Raw JSON calls over the connection of the official client, for all writes of the nodes.
 
-Calls are repeated, ever more slowly, while the API server is away, overloaded or failing; what it
-rejects is an `ApiError`.
+Calls are repeated with growing pauses while the API server is unreachable, overloaded or failing.
+A rejected call raises `ApiError`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 _CALLING: Final = aiohttp.ClientTimeout(total=30)
 CONCURRENCY: Final = 16
-"""Calls under way at once: enough to hide latency, few enough to be fair to others."""
+"""Concurrent calls: enough to hide latency, few enough to leave capacity for other clients."""
 
 Body = dict[str, Any]
 
@@ -38,12 +38,12 @@ class ApiError(Exception):
 
 
 def _transient(error: Exception) -> bool:
-    """Tell whether the same call may succeed later."""
+    """Return whether the same call can succeed later."""
     return not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
 
 
 def _pauses() -> Iterator[float]:
-    """Pauses between repetitions: doubling, bounded, never in step with other clients."""
+    """Yield pauses between repetitions: doubling, bounded, with jitter."""
     for doubled in itertools.count():
         yield min(2.0, 0.05 * 2**doubled) * random.uniform(0.5, 1.0)  # noqa: S311
 
@@ -54,13 +54,13 @@ class APIServer:
     Parameters
     ----------
     configuration
-        Where it is and who we are, as the official client has it.
+        Configuration of the official client: address and credentials.
     """
 
     def __init__(self, configuration: Configuration) -> None:
         if not getproxies():
-            # Else aiohttp looks for proxies and ~/.netrc in a thread, twice a call: a third of
-            # the cost of a small one (`trust_env` in docs.aiohttp.org).
+            # By default, aiohttp searches for proxies and ~/.netrc in a thread, twice in each call:
+            # a third of the cost of a small call (`trust_env` in docs.aiohttp.org).
             configuration.client_session_kwargs = {"trust_env": False}
         self._client = ApiClient(configuration)
         self.kube = Kube(self._client)
@@ -72,15 +72,15 @@ class APIServer:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def call(self, method: str, path: str, body: Body | None = None) -> Body:
-        """Call until there is an answer; a PATCH is a JSON merge patch.
+        """Call until there is a response; a PATCH is a JSON merge patch.
 
-        A patch's conflict is repeated, too: either it was with another's write, or the object is
-        another by now (name its `metadata.uid` to touch no other), which a watch reports.
+        A patch is also repeated after a conflict: either with another write, or because the object
+        was replaced (a patch with `metadata.uid` changes no other object), which a watch reports.
 
         Raises
         ------
         ApiError
-            If the API server refuses.
+            If the API server rejects the call.
         """
         for pause in _pauses():
             try:

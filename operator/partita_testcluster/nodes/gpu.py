@@ -1,10 +1,11 @@
 """The progress and the memory of the jobs on one simulated GPU, in virtual time.
 
-How fast jobs run beside each other, how busy the GPU is and whose memory is refused come from
-`partita_policies.interference`: the simulator runs by the same model, and policies predict with it.
+The speed of co-located jobs, the utilisation of the GPU and refused memory requests are computed by
+`partita_policies.interference`. The simulator and the policies use the same model.
 
-A job's memory and utilisation follow its own progress, so a job that is slowed down also grows
-later. A job to which memory is refused ends, like a program that does not handle the error.
+A job's memory and utilisation depend on its progress: if a job is slowed down, its memory also
+grows later. A job whose memory request is refused ends, like a program that does not handle the
+error.
 """
 
 import math
@@ -26,27 +27,27 @@ __all__ = ["GIB", "Ended", "SimulatedGPU", "SimulatedJob", "UsageSample", "Work"
 
 GIB: Final = 1 << 30
 REPORTS: Final = 10
-"""Times in a run at which a job reports its progress."""
+"""Number of progress reports in a run of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one job does on one GPU.
+    """The work of one job on one GPU.
 
     Parameters
     ----------
     key
-        Names the job; unique on the GPU.
+        Key of the job; unique on the GPU.
     duration
-        Seconds it takes alone on the GPU.
+        Duration alone on the GPU, seconds.
     memory
         Bytes in use, over equal parts of the job's progress.
     utilisation
         Percent of the GPU in use when alone, over equal parts of the job's progress.
     memory_limit
-        Bytes above which MPS refuses memory to it; None for no limit.
+        Bytes above which MPS refuses memory; None for no limit.
     thread_percent
-        Percent of the GPU's threads that MPS lets it use.
+        Percent of the GPU's threads that the job may use under MPS.
     """
 
     key: str
@@ -59,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """What a job uses from a virtual time on: bytes, and percent of the GPU."""
+    """Use of a job from a virtual time on: bytes, and percent of the GPU."""
 
     time: float = field(compare=False)
     memory: int
@@ -68,7 +69,7 @@ class UsageSample:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job's end: `time` in virtual seconds, and `error` when memory was refused to it."""
+    """End of a job: `time` in virtual seconds, and `error` if a memory request was refused."""
 
     key: str
     time: float
@@ -83,15 +84,15 @@ class SimulatedJob:
     Attributes
     ----------
     done
-        Seconds of its work that are done.
+        Seconds of work done.
     memory
         Bytes in use now.
     peak
-        Most bytes in use so far.
+        Maximum of the bytes in use so far.
     rate
-        Its speed; 1 is that of a job alone.
+        Speed of the job; 1 is that of a job alone.
     history
-        What it has used, a sample at each change.
+        Use of the job, with a sample at each change.
     """
 
     def __init__(self, work: Work, done: float) -> None:
@@ -100,7 +101,7 @@ class SimulatedJob:
         self.memory = self.peak = 0
         self.rate = 1.0
         self.history: list[UsageSample] = []
-        # Within each part its use is even, and at its end its progress can be reported.
+        # The use is constant within each part. Progress can be reported at the end of a part.
         counts = {len(work.memory), len(work.utilisation), REPORTS}
         self._bounds = sorted({Fraction(i, n) for n in counts for i in range(1, n + 1)})
         progress = self.done / work.duration if work.duration else 1.0
@@ -115,42 +116,42 @@ class SimulatedJob:
 
     @property
     def began(self) -> Fraction:
-        """Share of the work that was done when the present part began."""
+        """Share of the work done at the start of the current part."""
         return self._bounds[self._part - 1] if self._part else Fraction(0)
 
     @property
     def until(self) -> float:
-        """Seconds of its work that are done when the present part is."""
+        """Seconds of work done at the end of the current part."""
         return float(self.work.duration * self._bounds[self._part])
 
     @property
     def wanted(self) -> int:
-        """Bytes that the present part needs."""
+        """Bytes that the current part needs."""
         return self.work.memory[int(self.began * len(self.work.memory))]
 
     @property
     def demand(self) -> float:
-        """Percent of the GPU that the present part would use alone."""
+        """Percent of the GPU that the current part would use alone."""
         return self.work.utilisation[int(self.began * len(self.work.utilisation))]
 
     @property
     def load(self) -> Load:
-        """What the present part asks of the GPU, in terms of the interference model."""
+        """Load of the current part in the interference model."""
         busy, threads = self.demand / 100, self.work.thread_percent / 100
         return Load(busy, busy, 0.0, self.memory / GIB, TYPICAL_CACHE, threads)
 
 
 class SimulatedGPU:
-    """One GPU and the jobs on it, by their work's key.
+    """One GPU and its jobs, by the key of their work.
 
     Parameters
     ----------
     memory
-        Bytes it has.
+        Bytes of memory.
     sharing
-        How jobs share it.
+        How jobs share the GPU.
     now
-        Virtual time at which it begins, in seconds.
+        Virtual start time, seconds.
     """
 
     def __init__(self, memory: int, sharing: Sharing, now: float = 0.0) -> None:
@@ -172,24 +173,24 @@ class SimulatedGPU:
         return 100 * utilization(loads, slow, self.sharing)
 
     def start(self, work: Work, *, done: float = 0.0) -> Ended | None:
-        """Start a job now; the caller has advanced the GPU to now.
+        """Start a job now; the caller must have advanced the GPU to now.
 
         Parameters
         ----------
         work
-            What the job does.
+            The work of the job.
         done
-            Seconds of it that are done already, at full speed.
+            Seconds of work already done, at full speed.
 
         Returns
         -------
         Ended or None
-            Its end, if even its first memory is refused.
+            The end of the job, if its first memory request is refused.
 
         Raises
         ------
         ValueError
-            If a job of this key runs already.
+            If a job with this key is already running.
         """
         if work.key in self.jobs:
             raise ValueError(f"{work.key} runs on this GPU already")
@@ -199,22 +200,22 @@ class SimulatedGPU:
         return ended
 
     def stop(self, key: str, error: str = "") -> Ended:
-        """End a job now, whatever it has done."""
+        """End a job now."""
         job = self.jobs.pop(key)
         self._set_rates()
         return Ended(key, self.now, job.peak, error, tuple(job.history))
 
     def next_event(self) -> float:
-        """Return when a job next changes its demand or ends; infinity without a job."""
+        """Return the time of the next change of demand or end of a job; infinity without jobs."""
         return min((self._due(job) for job in self.jobs.values()), default=math.inf)
 
     def advance(self, to: float) -> list[Ended]:
-        """Let virtual time pass.
+        """Advance virtual time.
 
         Parameters
         ----------
         to
-            The new time; one in the past has no effect.
+            The new time; a time in the past has no effect.
 
         Returns
         -------
@@ -245,7 +246,7 @@ class SimulatedGPU:
         self.now = max(self.now, to)
 
     def _ask(self, job: SimulatedJob) -> Ended | None:
-        """Give a job the memory that it wants now, or end it."""
+        """Grant the memory request of a job, or end the job if the request is refused."""
         others, limit = self.used - job.memory, job.work.memory_limit
         if memory_refused(job.wanted, others, self.memory, limit):
             capacity, free = self.memory, self.memory - others - job.memory

@@ -1,4 +1,4 @@
-"""Simulates the scheduler and the kubelets of all machines: Pods run in virtual time."""
+"""Simulates the scheduler and the kubelets of all machines; Pods run in virtual time."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ Body = dict[str, Any]
 
 
 class _NoDeviceError(Exception):
-    """A Pod is bound to a machine without the devices that it asks for."""
+    """A Pod is bound to a machine without the requested devices."""
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Kubelets:
         self._waiting: dict[str, SimulatedPod] = {}
 
     def observe_server(self, body: Body, *, deleted: bool = False) -> None:
-        """Take in a change of a GPUServer."""
+        """Handle a change of a GPUServer."""
         name = body["metadata"]["name"]
         self._cluster.servers[name] = body
         if deleted:
@@ -87,7 +87,7 @@ class Kubelets:
             self._cluster.agents[name].observe()
 
     def observe_node(self, body: Body, *, deleted: bool = False) -> None:
-        """Take in a change of a Node: everything that ran on a deleted Node is lost."""
+        """Handle a change of a Node; everything on a deleted Node is lost."""
         machine = self._cluster.machines.get(body["metadata"]["name"])
         if machine is None:
             return
@@ -102,12 +102,16 @@ class Kubelets:
             self._retry()
 
     def order(self, body: Body) -> int:
-        """Sort Pods: jobs need the GPUs of server Pods, and those the GPU that they had before."""
+        """Return the sort key of a Pod.
+
+        Job Pods come last, since they need the GPUs of server Pods. Server Pods that had a GPU
+        come first, so that they get the same GPU again.
+        """
         server = owner_of(body, "GPUServer").get("name", "")
         return 2 - bool(server) - bool(self._cluster.uuid(server))
 
     def observe_pod(self, body: Body, *, deleted: bool = False) -> None:
-        """Take in a change of a Pod."""
+        """Handle a change of a Pod."""
         meta = body["metadata"]
         uid = meta["uid"]
         self._waiting.pop(uid, None)
@@ -117,7 +121,7 @@ class Kubelets:
             return
         pod, run = parse_pod(body), self._runs.get(uid)
         if pod.ended and run is not None:
-            self._forget(pod.uid)  # by this kubelet's own write or another's
+            self._forget(pod.uid)  # ended by a write of this kubelet or of another client
             if pod.deleted and not run.leaving:
                 self._consider(pod)  # its end and its deletion arrived together
         elif run is None:
@@ -137,7 +141,7 @@ class Kubelets:
                 device.stop_all("")
 
     def _consider(self, pod: SimulatedPod) -> None:
-        """Schedule, run or remove a Pod, if that is due here."""
+        """Schedule, run or remove a Pod, if the simulation is responsible for it."""
         machine = self._cluster.machines.get(pod.node)
         if pod.deleted:
             if machine is not None and machine.up:
@@ -164,7 +168,7 @@ class Kubelets:
         return node is not None
 
     def _retry(self) -> None:
-        """Try the waiting Pods again: a resource was freed."""
+        """Try to place the waiting Pods again after resources were released."""
         refused: list[Wants] = []
         for pod in list(self._waiting.values()):
             if pod.wants not in refused and not self._place(pod):
@@ -178,7 +182,7 @@ class Kubelets:
         run.task = self._cluster.tasks.create_task(self._run_pod(run))
 
     async def _run_pod(self, run: _PodRun) -> None:
-        """Bind a Pod, run it, and write what happens."""
+        """Bind and run a Pod, and write its status."""
         pod = run.pod
         meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
@@ -204,7 +208,7 @@ class Kubelets:
         await self._write(run.pod, started, end)
 
     async def _keep_profile(self, run: _PodRun, ended: Ended) -> None:
-        """Let the GPU's agent record what a run used."""
+        """Record the use of a run in the profile, with the environment of the GPU's agent."""
         pod = run.pod
         for agent in self._cluster.agents.values():
             if agent.device is run.devices[0] and pod.application:
@@ -254,7 +258,7 @@ class Kubelets:
     def _start(self, run: _PodRun, task: PodTask, started: datetime) -> list[asyncio.Future[Ended]]:
         """Start a job's work on its GPUs."""
         pod, work = run.pod, task.work
-        # How fast it ran before a restart of this program is unknown: take full speed.
+        # The speed before a restart of this program is unknown: assume full speed.
         done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
         done = max(0.0, done * self._cluster.clock.speed)
         run.log.write(f"simulated: {pod.program}")
@@ -268,7 +272,7 @@ class Kubelets:
         ]
 
     def _allocate(self, run: _PodRun, sharing: Sharing = Sharing.EXCLUSIVE, uuid: str = "") -> None:
-        """Give a Pod its slices and whole GPUs; if possible the GPU of this UUID."""
+        """Allocate slices and whole GPUs to a Pod; prefer the GPU with this UUID."""
         machine = run.machine
         for resource, count in run.pod.wants.devices.items():
             needed = 1
@@ -295,7 +299,7 @@ class Kubelets:
     async def _call(self, method: str, path: str, body: Body) -> bool:
         """Call the API about a Pod; return whether the call was accepted.
 
-        A refusal mostly means that the Pod is gone, which the watch reports.
+        A rejected call usually means that the Pod was deleted, which the watch reports.
         """
         try:
             await self._cluster.api.call(method, path, body)
@@ -317,7 +321,7 @@ class Kubelets:
         self._free(run)
 
     def _free(self, run: _PodRun) -> None:
-        """Release what a Pod holds."""
+        """Release the resources of a Pod."""
         if not run.holds:
             return
         run.holds = False
@@ -342,9 +346,9 @@ class Kubelets:
     # Lost and restarted machines.
 
     def _lose(self, machine: Machine) -> None:
-        """Forget what ran on a lost machine; nothing is written about it."""
+        """Drop the Pods of a lost machine, without writing to the API."""
         log.warning("node gone", node=machine.spec.name)
-        machine.up = False  # first of all: from now on it is silent
+        machine.up = False  # first, so that the machine writes nothing more
         machine.rebooted = True
         for uid, run in list(self._runs.items()):
             if run.machine is machine:

@@ -1,4 +1,4 @@
-"""Simulates the agent of a server Pod: it reports its GPU, offers slices, and has faults."""
+"""Simulates the agent of a server Pod: reports its GPU, offers slices, and simulates faults."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -24,19 +24,19 @@ log = structlog.get_logger(__name__)
 
 GPU_SERVERS: Final = f"/apis/{GROUP}/{VERSION}/gpuservers"
 FAULT_ANNOTATION: Final = "sim.partita.dev/fault"
-"""On a GPUServer: which of `FAULTS` its GPU is to have; the agent takes it off when it is over."""
+"""Annotation of a GPUServer that starts one of `FAULTS`; the agent removes it after recovery."""
 
 DRIVER_VERSION: Final = "580.95.05"
 PCIE_BANDWIDTH: Final = "31500M"
 """Bytes per second of PCIe 4.0 x16: 16 GT/s on 16 lanes, 128 of 130 bits."""
 USAGE_INTERVAL: Final = 1.0
-"""Least seconds between two reports of one GPU's use."""
+"""Minimum seconds between two usage reports of one GPU."""
 USAGE_RATE: Final = 25.0
-"""Most reports of use a second, of all GPUs: each is a write that the operator sees, too."""
+"""Maximum usage reports in a second, of all GPUs: the operator receives each of these writes."""
 JOBS_LEAVE: Final = 1.0
-"""Seconds after a fault until the programs on the GPU have died of it."""
+"""Seconds after a fault until the programs on the GPU have failed."""
 OPERATOR_RELEASES: Final = 30.0
-"""Seconds to wait, before recovering, for the operator to release what the fault took."""
+"""Maximum seconds to wait before recovery until the operator has released all allocations."""
 
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
@@ -62,7 +62,7 @@ FAULTS: Final[Mapping[str, _Fault]] = {
 
 
 class SimulatedAgent:
-    """The agent of one GPU, which offers it from now on.
+    """The agent of one GPU; offers the GPU from its creation on.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class SimulatedAgent:
     device
         The GPU.
     machine
-        Where the GPU is.
+        The machine of the GPU.
     cluster
         The state that all parts of the simulation share.
 
@@ -111,7 +111,7 @@ class SimulatedAgent:
         self._machine.capacity.capacity[self.device.resource] = slices
 
     def observe(self) -> None:
-        """Take in a change of its GPUServer; a fault that it asks for happens once."""
+        """Handle a change of its GPUServer; a requested fault occurs once."""
         asked = (self._body["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION, "")
         if asked != self._asked:
             self._asked = asked
@@ -125,7 +125,7 @@ class SimulatedAgent:
         self.device.changed.set()
 
     def _forget_released(self) -> None:
-        """Forget what an ended job used once it is reported and the operator has released it."""
+        """Drop the usage of ended jobs that are reported and released by the operator."""
         allocations, ended = self._status.get("allocations") or {}, self.device.ended
         for uid in [u for u in ended if u in self._reported_jobs and u not in allocations]:
             del ended[uid]
@@ -162,7 +162,7 @@ class SimulatedAgent:
 
     @property
     def environment(self) -> Environment:
-        """The node and the GPU, as a profile names them."""
+        """Description of the node and the GPU for profiles."""
         spec = self.device.spec
         return Environment(
             node=spec.name,
@@ -173,7 +173,7 @@ class SimulatedAgent:
         )
 
     def close(self) -> None:
-        """Stop serving: MPS ends, and its clients with it."""
+        """Stop serving: MPS and its clients end."""
         del self._cluster.agents[self._server.name]
         self._offer(0)
         self.device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
@@ -193,7 +193,7 @@ class SimulatedAgent:
         await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped"))
 
     async def _handle_fault(self, fault: _Fault) -> None:
-        """Report a fault, lose the clients, wait until they are released, recover."""
+        """Report a fault, end the clients, wait until they are released, and recover."""
         self._log.warning("faulted", reason=fault.reason)
         self._offer(0)
         reason = fault.reason
@@ -215,7 +215,7 @@ class SimulatedAgent:
         self._log.info("recovered", reason=fault.reason)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
-        """Wait until a condition holds, or the time is over."""
+        """Wait until a condition holds or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():
@@ -223,7 +223,7 @@ class SimulatedAgent:
                     await self.device.changed.wait()
 
     def _usage(self) -> Body:
-        """Measure. A job that has ended keeps its peak and its first use until it is released."""
+        """Return the usage; an ended job keeps its peak and first use until it is released."""
         gpu, tenants = self.device.gpu, self.device.tenants
         jobs = {uid: used.dump() for uid, used in self.device.ended.items()}
         for key, job in gpu.jobs.items():
@@ -240,7 +240,7 @@ class SimulatedAgent:
     async def _report(
         self, status: Body, message: str = "", **conditions: tuple[bool, str]
     ) -> None:
-        """Write the use, and other fields of the status."""
+        """Write the usage and other fields of the status."""
         self._reported = self._usage()
         usage = self._reported["usage"]
         left = self._reported_jobs - usage["jobs"].keys()
@@ -250,7 +250,7 @@ class SimulatedAgent:
         await self._send(status | self._reported | {"usage": usage}, message, **conditions)
 
     async def _send(self, status: Body, message: str = "", **new: tuple[bool, str]) -> None:
-        """Write a part of the GPUServer's status, conditions beside those of others."""
+        """Write a part of the GPUServer's status; keep conditions of other writers."""
         conditions = tuple(map(Condition.model_validate, self._status.get("conditions") or ()))
         for kind, (holds, reason) in new.items():
             condition = Condition(type=kind, status=_STATUS[holds], reason=reason, message=message)
@@ -265,7 +265,7 @@ class SimulatedAgent:
 
 @dataclass(slots=True)
 class SimulatedCluster:
-    """What all parts of the simulation share.
+    """The shared state of all parts of the simulation.
 
     Parameters
     ----------
@@ -276,11 +276,11 @@ class SimulatedCluster:
     machines
         The machines by name.
     tasks
-        Runs what takes time.
+        Task group of the simulation.
     servers
-        All GPUServers by name, as they are in the API.
+        All GPUServers by name, as in the API.
     agents
-        Those that serve now, by their GPUServer.
+        Active agents by name of their GPUServer.
     """
 
     api: APIServer
@@ -291,5 +291,5 @@ class SimulatedCluster:
     agents: dict[str, SimulatedAgent] = field(default_factory=dict)
 
     def uuid(self, server: str) -> str:
-        """Return the GPU that a GPUServer had last; empty when it had none."""
+        """Return the UUID of the last GPU of a GPUServer; empty if it had none."""
         return str((self.servers.get(server, {}).get("status") or {}).get("uuid", ""))

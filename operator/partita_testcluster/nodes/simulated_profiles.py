@@ -1,4 +1,4 @@
-"""The ApplicationProfiles that simulated agents write, with the real agent's measurement."""
+"""ApplicationProfiles of simulated agents, computed with the code of the real agent."""
 
 import asyncio
 from itertools import pairwise
@@ -24,11 +24,11 @@ __all__ = ["SimulatedProfiles", "uses"]
 log = structlog.get_logger(__name__)
 
 _SAMPLES: Final = 4 * PROFILE_STEPS
-"""Samples of a run: enough for each step of the profile to have several."""
+"""Samples of a run: several for each step of the profile."""
 
 
 def uses(ended: Ended) -> list[TracePoint]:
-    """Sample a run as an agent does, and cut it into the equal steps of a profile."""
+    """Sample a run as an agent does, and divide it into the equal steps of a profile."""
     start = ended.history[0].time
     interval = max(ended.time - start, 1e-3) / _SAMPLES
     trace = UsageTrace(interval=interval)
@@ -54,7 +54,7 @@ class SimulatedProfiles:
     async def keep(
         self, namespace: str, application: str, ended: Ended, where: Environment
     ) -> None:
-        """Merge a run that succeeded; its length is in virtual seconds."""
+        """Merge a successful run; its duration is in virtual seconds."""
         duration = max(1.0, ended.time - ended.history[0].time)
         new = measurement(uses(ended), duration, where)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/applicationprofiles"

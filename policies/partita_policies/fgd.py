@@ -1,27 +1,28 @@
-"""Fragmentation gradient descent: each job goes where it breaks up the least free GPU memory.
+"""Fragmentation gradient descent: place each job where it fragments free GPU memory least.
 
 Source: Q. Weng, L. Yang, Y. Yu, W. Wang, X. Tang, G. Yang, L. Zhang, "Beware of Fragmentation:
 Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023
 (https://www.usenix.org/conference/atc23/presentation/weng). Free memory is a fragment for a task
-that cannot use it: on a GPU with less than the task asks for, or anywhere on a node that cannot
-run the task at all, for want of GPUs or of CPU. The fragmentation of a node is what tasks drawn
-from the target workload expect of it, and a job goes to the GPU on whose node it grows least.
+that cannot use it: on a GPU with less than the task requests, or anywhere on a node without
+enough GPUs or CPU for the task. The fragmentation of a node is the expected fragment size over
+tasks of the target workload. A job is placed on the GPU where its node's fragmentation grows least.
 
 Departures from the paper and its simulator (https://github.com/hkust-adsl/
 kubernetes-scheduler-simulator, `pkg/utils/frag.go`):
 
-- The target workload is what waits and runs at the moment, or what the parameters say.
-- A share of a GPU is a share of its memory, and a task that must be alone, or that wants several
-  GPUs, needs idle ones.
-- Free memory that a node's CPU could not feed counts as well, once the tasks that fit are spread
-  over it: the paper looks no further than the next task, and learns too late that three tasks
-  with many CPUs strand the other five GPUs of a node (`starved`; 0: as in the paper).
-- The simulator rounds the growth to one of 100 scores and draws among the equal; here growth is
-  exact, and among the equal the GPU with the least free memory wins, then the first.
+- The target workload is the waiting and running jobs, or is set by the parameters.
+- A share of a GPU is a share of its memory. A task that must be alone, or that requests several
+  GPUs, needs idle GPUs.
+- Free memory for which a node has too little CPU also counts, with the mean CPU demand of the
+  tasks (`starved`; 0: as in the paper). The paper considers only the next task. It detects too
+  late that three tasks with many CPUs leave the other five GPUs of a node unusable.
+- The simulator rounds the growth to one of 100 scores and chooses at random among equal scores.
+  Here the growth is exact. Among equal GPUs, the one with the least free memory is chosen, then
+  the first.
 
-How: amounts are counted in thousandths of the largest GPU. For a job, the growth on a GPU follows
-from what is free there (or, of an idle GPU, from how many of its node are idle) and from the
-node's CPU alone, so that it is looked up for all GPUs at once.
+Implementation: amounts are in thousandths of the largest GPU. The growth on a GPU depends only on
+its free memory (for an idle GPU, on the number of idle GPUs of its node) and on the node's CPU. It
+is therefore looked up in tables for all GPUs at once.
 """
 
 from collections import Counter
@@ -42,13 +43,13 @@ _Ints = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
 
 _Shape = tuple[int, int, bool, int]
-"""What tells two tasks apart: bytes of each GPU, GPUs, whether alone, CPU."""
+"""Request of a task: bytes of each GPU, number of GPUs, whether alone, CPU."""
 
 _PARTS = 1000
-"""Parts of the largest GPU in which memory is counted, as in the paper's trace."""
+"""Number of parts of the largest GPU; the unit of memory is one part, as in the paper's trace."""
 _PLENTY = 2**62
 _TIGHTER = 1e-6
-"""Weight of a part of free memory against one of fragmentation: only where that is equal."""
+"""Weight of a part of free memory relative to a part of fragmentation: it only breaks ties."""
 
 
 class TypicalTask(BaseModel):
@@ -93,7 +94,7 @@ class FGD:
             self._typical[shape] = self._typical.get(shape, 0.0) + task.share
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Place the jobs from the highest priority on."""
+        """Place the jobs by descending priority."""
         if not snapshot.gpus:
             return []
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
@@ -108,7 +109,7 @@ class FGD:
                 continue
             gpu_ids = cluster.best(job) if job.gpus == 1 else cluster.best_together(job)
             if gpu_ids is None:
-                capacity.first_fit(job)  # finds nothing either, and remembers it
+                capacity.first_fit(job)  # fails too, and stores the failure
                 continue
             capacity.take(job, gpu_ids)
             cluster.update(gpu_ids)
@@ -117,7 +118,7 @@ class FGD:
 
 
 def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
-    """Count the shapes of the jobs that wait and run."""
+    """Count the shapes of the waiting and running jobs."""
     seen = Counter([(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs])
     running = [running_job for gpu in snapshot.gpus for running_job in gpu.running]
     gpus = Counter([running_job.job for running_job in running])
@@ -127,18 +128,18 @@ def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
 
 
 class _Target:
-    """The target workload, as tables of what its tasks cannot use.
+    """The target workload, as tables of the memory that its tasks cannot use.
 
-    A level counts how many of the amounts of CPU that tasks ask for a node has.
+    The level of a node is the number of distinct CPU requests of tasks that its free CPU covers.
 
     Parameters
     ----------
     shapes
-        How often tasks of each shape come; of any sum.
+        Relative frequency of each shape; the sum is arbitrary.
     part
-        Bytes in which memory is counted.
+        Bytes of one part of memory.
     hosts
-        Whether the nodes' CPU is known; if not, no task lacks it.
+        Whether the nodes' CPU is known; if not, CPU is not considered.
     """
 
     def __init__(self, shapes: dict[_Shape, float], part: int, *, hosts: bool) -> None:
@@ -156,36 +157,36 @@ class _Target:
         sharing = sharing.cumsum(axis=0)
         several = np.zeros((levels, gpus.max(initial=1) + 1))
         np.add.at(several, (able[idlers], gpus[idlers]), share[idlers])
-        # Free parts, times the share of tasks that share a GPU and ask for more of it. Twice as
-        # wide as there are parts, so that to count back from 0, where rounding leads, gives 0.
+        # Free parts times the share of tasks that share a GPU and request more memory. Twice as
+        # wide as the number of parts, so that negative indices, caused by rounding, give 0.
         self.scraps: _Floats = np.zeros((levels, 2 * _PARTS + 3))
         beyond = sharing[:, :0:-1].cumsum(axis=1)[:, ::-1]
         self.scraps[:, : _PARTS + 1] = beyond * np.arange(_PARTS + 1)
-        # The share of tasks that want idle GPUs: at most so many of them.
+        # The share of tasks that need idle GPUs, at most the number given by the index.
         self.idlers: _Floats = several.cumsum(axis=0).cumsum(axis=1)
         self.wants_idle = bool(idlers.any())
-        # What remains: of this share, all of a node's free parts are fragments.
+        # For the remaining share of tasks, all of a node's free parts are fragments.
         self.rest: _Floats = 1.0 - sharing.sum(axis=1)
         parts = (share * gpus * np.where(alone, _PARTS, size)).sum()
         self.cpu_per_part = float((share * cpu).sum() / parts) if hosts and parts else 0.0
 
     def parts(self, memory: int) -> int:
-        """Return how many parts hold so many bytes, or one more than there are."""
+        """Return the parts needed for some bytes, at most `_PARTS` + 1."""
         return min(-(-memory // self.part), _PARTS + 1)
 
     def level(self, cpu: _Ints) -> NDArray[np.intp]:
-        """Return the levels of nodes with so much CPU left."""
+        """Return the levels of nodes with this free CPU."""
         return np.searchsorted(self._asked, cpu, side="right")
 
     def fragments(self, level: NDArray[np.intp], free: _Ints, idle: _Flags) -> _Floats:
-        """Return how many parts the tasks can, on average, not use.
+        """Return the mean number of parts that the tasks cannot use.
 
         Parameters
         ----------
         level
-            Of each node.
+            Level of each node.
         free, idle
-            Of each node's GPUs, along the last axis: free parts, and whether nobody is there.
+            Free parts, and whether a GPU has no jobs, for each node's GPUs along the last axis.
         """
         scraps = self.scraps[level[..., None], free].sum(axis=-1)
         fragments: _Floats = self.rest[level] * free.sum(axis=-1) + scraps
@@ -196,9 +197,9 @@ class _Target:
 
 
 class _Cluster:
-    """The GPUs of one decision in arrays, and by how much a job makes fragmentation grow there.
+    """The GPUs of one decision in arrays, and the growth of fragmentation by a job on each GPU.
 
-    The last place of each array of GPUs stands for those that smaller nodes lack.
+    The last element of each array of GPUs is padding for nodes with fewer GPUs.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class _Cluster:
         shared = [_shareable_memory(free) for free in frees]
         alone = [-1 if free.holders else free.gpu.memory for free in frees]
         self._high = [np.array([*shared, -1]), np.array([*alone, -1])]
-        """Bytes that a job may ask, one that shares, and one that must be alone; -1: none."""
+        """Largest request (bytes) of a job that shares, and of one that must be alone; -1: none."""
         self._slots = np.array([*(free.slots for free in frees), 0])
         self._clients = np.array([*(free.clients for free in frees), 0])
         self._free = np.maximum(self._high[0], 0) // target.part
@@ -241,7 +242,7 @@ class _Cluster:
         self._weigh(np.arange(len(row)))
 
     def best(self, job: Job) -> tuple[str, ...] | None:
-        """Return the GPU where fragmentation grows least, of those that a job may have."""
+        """Return the GPU where fragmentation grows least among those that a job fits."""
         growth = self._growth_of(job)
         np.putmask(growth, self._lacks(job), np.inf)
         index = int(growth.argmin())
@@ -268,20 +269,20 @@ class _Cluster:
         return tuple(self._ids[members[best, place]] for place in chosen[best])
 
     def update(self, gpu_ids: Sequence[str]) -> None:
-        """Take note that somebody got these GPUs, all of one node."""
+        """Update the arrays after these GPUs, all of one node, were allocated."""
         for gpu_id in gpu_ids:
             index = self._index[gpu_id]
             self._read(index, gpu_id)
         node = self._node_of[index]
         if len(self._target.rest) == 1 and not self._target.wants_idle:
-            free = self._free[index]  # nothing couples it to the others
+            free = self._free[index]  # independent of the other GPUs
             self._growth[0, index] = _TIGHTER * free - self._target.scraps[0, free]
         else:
             self._read_host(node)
             self._weigh(np.array([node]))
 
     def _lacks(self, job: Job) -> _Flags:
-        """Say which GPUs a job may not have."""
+        """Return which GPUs a job does not fit."""
         lacks: _Flags = self._high[job.alone] < job.memory
         if job.slots > 1:
             lacks |= self._slots < job.slots
@@ -300,7 +301,7 @@ class _Cluster:
         return lacks
 
     def _eligible_to(self, nodes: frozenset[str]) -> _Flags:
-        """Say which GPUs stand on these nodes."""
+        """Return which GPUs are on these nodes."""
         found = self._eligible.get(nodes)
         if found is None:
             flags = np.array([name in nodes for name in self._names], bool)
@@ -308,7 +309,7 @@ class _Cluster:
         return found
 
     def _growth_of(self, job: Job) -> _Floats:
-        """Return by how much fragmentation would grow on each GPU, were there room."""
+        """Return the growth of fragmentation on each GPU, as if the job fitted all of them."""
         scraps, rest = self._target.scraps, self._target.rest
         size = self._free if job.alone else self._target.parts(job.memory)
         left = self._free - size
@@ -318,8 +319,8 @@ class _Cluster:
             if job.alone:
                 growth -= rest[0] * size
             return growth
-        # Places are counted through whole tables: that takes a third of the time of two indices.
-        # Counting back from the beginning of a row leads to the end of another, which is 0, too.
+        # Flat indices into whole tables take a third of the time of two indices. A negative index
+        # in a row leads to the end of another row, which is also 0.
         level = self._target.level(self._cpu - job.cpu).take(self._node_of)
         growth = self._growth.take(level * len(self._all) + self._all)
         growth += scraps.take(level * scraps.shape[1] + left)
@@ -329,7 +330,7 @@ class _Cluster:
         return growth
 
     def _starvation(self, job: Job) -> _Floats:
-        """Return how many more free parts of each node its CPU could not feed."""
+        """Return the weighted increase of each node's free parts without enough CPU."""
         each, total = self._target.cpu_per_part, self._total
         size = job.gpus * (_PARTS if job.alone else self._target.parts(job.memory))
         before = np.maximum(total - self._cpu / each, 0.0)
@@ -338,7 +339,7 @@ class _Cluster:
         return starvation
 
     def _read(self, index: int, gpu_id: str) -> None:
-        """Take over what is left of a GPU that somebody got."""
+        """Read the free capacity of a GPU after an allocation."""
         free = self._capacity[gpu_id]
         shareable = _shareable_memory(free)
         self._high[0][index] = shareable
@@ -349,18 +350,18 @@ class _Cluster:
         self._idle[index] = False
 
     def _read_host(self, node: int) -> None:
-        """Take over what is left of a node."""
+        """Read the free resources of a node."""
         hosts = self._capacity.hosts
         left = None if hosts is None else hosts.left(self._names[node])
         left = left or (_PLENTY, _PLENTY, _PLENTY)
         self._cpu[node], self._host_memory[node], self._host_storage[node] = left
 
     def _weigh(self, nodes: NDArray[np.intp]) -> None:
-        """Work out what of the growth on some nodes' GPUs does not depend on the job.
+        """Compute the part of the growth on some nodes' GPUs that does not depend on the job.
 
-        That is for each level that the node may come to: what the loss of CPU makes unusable,
-        what the GPU's free memory was before, and for an idle GPU, what its node is to tasks
-        that want idle ones.
+        For each level that the node can reach, this is the memory made unusable by the loss of
+        CPU, the GPU's previous fragments, and, for an idle GPU, the loss of an idle GPU for tasks
+        that need idle GPUs.
         """
         target, members = self._target, self._members[nodes]
         free, idle = self._free[members], self._idle[members]
@@ -381,6 +382,6 @@ class _Cluster:
 
 
 def _shareable_memory(free: FreeGPU) -> int:
-    """Return how much memory a job may ask that shares the GPU, bytes; -1: none may come."""
+    """Return the bytes that a job sharing the GPU can request; -1: no job fits."""
     taken = free.alone or free.slots < 1 or free.clients < 1
     return -1 if taken else max(free.memory, -1)

@@ -1,6 +1,6 @@
 """First in, first out: jobs start in queue order on the first GPU that has room.
 
-The baseline and the operator's fallback: it needs no history and answers in a few milliseconds.
+The baseline and the operator's fallback: it needs no history and decides in a few milliseconds.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ class SJF:
         self.waiting_reason = _ONE_PER_GPU if parameters.exclusive else ""
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Place the jobs from the highest priority and the shortest duration on."""
+        """Place the jobs by descending priority, then by ascending duration."""
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):

@@ -1,8 +1,8 @@
-"""What a policy sees and answers: plain frozen data, no Kubernetes, no I/O.
+"""Input and output of a policy: plain frozen data, no Kubernetes, no I/O.
 
 Memory is in bytes, durations in seconds, utilisation in percent of one GPU (0 to 100).
-The bounds beside the fields are checked where a recorded snapshot is read
-(`partita_policies.snapshot_json`), not on every construction: the operator's models hold them.
+The bounds of the fields are checked when a recorded snapshot is read
+(`partita_policies.snapshot_json`), not on every construction: the operator's models ensure them.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-"""Version of a recorded `Snapshot`; raised when a field changes its meaning."""
+"""Version of a recorded `Snapshot`; incremented when a field changes its meaning."""
 
 Natural = Annotated[int, Field(ge=0)]
 Bytes = Natural
@@ -51,7 +51,7 @@ class Sharing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an application used during one of the equal time steps of its profile.
+    """Resource use of an application during one of the equal time steps of its profile.
 
     The four resources are those of the DqnGPU study, section III.2.
     """
@@ -70,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What an application used in the past, measured when it had a GPU to itself."""
+    """Past resource use of an application, measured on a GPU without other jobs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _DATA
 
@@ -99,7 +99,7 @@ class Job:
     namespace: str
     memory: Bytes
     """Bytes to allocate on each of its GPUs. When `alone`, a whole GPU is allocated, and this is
-    the least memory that the GPU must have (0 when nothing is known of the job)."""
+    the least memory that the GPU must have (0 when the job's demand is unknown)."""
     application: str = ""
     thread_percent: Percent = 100
     gpus: Count = 1
@@ -108,26 +108,26 @@ class Job:
     clients: Count = 1
     """MPS client processes it starts on each GPU."""
     alone: bool = False
-    """It must have its GPUs to itself: nothing is known of it yet, the mode is Exclusive, or its
+    """It needs GPUs without other jobs: its demand is still unknown, the mode is Exclusive, or its
     GPUs faulted too often."""
     alone_by_faults: bool = False
-    """It is alone only because its GPUs faulted: what it is charged for is its `memory`."""
+    """It is alone only because its GPUs faulted: it is charged only for its `memory`."""
     priority: int = 0
     duration: Amount | None = None
     """Expected seconds on an idle GPU; None when unknown."""
     submitted: Amount = 0.0
-    """When it was created, seconds since the epoch."""
+    """Creation time, seconds since the epoch."""
     bypasses: Natural = 0
     """Cycles in which a job behind this one was started and this one was not."""
     profile: Profile | None = None
     cpu: Natural = 0
-    """Thousandths of a CPU that it takes of its node, in all."""
+    """Thousandths of a CPU that it takes on its node in total."""
     host_memory: Bytes = 0
-    """Bytes that it takes of its node's memory, in all."""
+    """Bytes of its node's memory that it takes in total."""
     host_storage: Bytes = 0
-    """Bytes that it takes of its node's ephemeral storage, in all."""
+    """Bytes of its node's ephemeral storage that it takes in total."""
     products: tuple[str, ...] = ()
-    """The only GPU products that it may have; empty: any."""
+    """The only GPU products that it may use; empty: any."""
     nodes: Names = frozenset()
     """The only nodes that it may run on, as in `GPU.node`; empty: any."""
 
@@ -141,7 +141,7 @@ class RunningJob:
     job: str
     """Id of the job."""
     memory: Bytes
-    """Bytes; when `alone`, all of the GPU counts as allocated whatever this says."""
+    """Bytes; when `alone`, the whole GPU counts as allocated, regardless of this value."""
     application: str = ""
     namespace: str = ""
     thread_percent: Percent = 100
@@ -154,7 +154,7 @@ class RunningJob:
     duration: Amount | None = None
     profile: Profile | None = None
     cpu: Natural = 0
-    """Thousandths of a CPU that the job takes of its node: stated with each of its allocations,
+    """Thousandths of a CPU that the job takes on its node: contained in each of its allocations,
     counted once."""
     host_memory: Bytes = 0
     """Bytes of the node's memory, likewise."""
@@ -164,7 +164,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class GPU:
-    """One carved GPU that may take jobs."""
+    """One GPU on which jobs can be placed."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _DATA
 
@@ -174,7 +174,7 @@ class GPU:
     memory: Bytes
     """Bytes that may be allocated: the capacity less the partition's reserve."""
     max_jobs: Count
-    """Slots in all."""
+    """Total number of slots."""
     max_clients: Count = 48
     """MPS clients of one GPU: 48 on Volta and later
     (https://docs.nvidia.com/deploy/mps/, "Client-Server Connection")."""
@@ -187,23 +187,23 @@ class GPU:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the jobs on one node's GPUs may take of the node itself."""
+    """Resources of a node itself that the jobs on its GPUs can use."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _DATA
 
     id: str
     """As in `GPU.node`."""
     cpu: Natural
-    """Thousandths of a CPU that may be allocated, those that are allocated included."""
+    """Allocatable thousandths of a CPU, including allocated ones."""
     memory: Bytes
-    """Bytes that may be allocated, those that are allocated included."""
+    """Allocatable bytes, including allocated ones."""
     storage: Bytes = 0
-    """Bytes of ephemeral storage that may be allocated, those that are allocated included."""
+    """Allocatable bytes of ephemeral storage, including allocated ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One partition at one moment: everything a policy may look at.
+    """State of one partition at one time: the complete input of a policy.
 
     `jobs` is in queue order: priority first, then fair between namespaces, then by age.
     """
@@ -217,10 +217,10 @@ class Snapshot:
     gpus: tuple[GPU, ...]
     sharing: Sharing = Sharing.MPS
     complete: bool = True
-    """False when a listing it was made from had failed; such a one is not replayed."""
+    """False if a listing for it failed; incomplete snapshots are not replayed."""
     nodes: tuple[Node, ...] = ()
-    """CPU, memory and ephemeral storage of nodes; those of a node that is not listed are unknown,
-    and not checked."""
+    """CPU, memory and ephemeral storage of nodes. Those of an unlisted node are unknown and not
+    checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,8 @@ class Parameters(BaseModel):
 class Policy(Protocol):
     """Decides which waiting jobs start now, and where.
 
-    A policy is built once from its parameters and asked once per cycle, in a worker thread
-    under a time budget. It must not keep state that changes its answer to the same snapshot.
+    A policy is built once from its parameters and called once per cycle, in a worker thread
+    with a time budget. It must not keep state that changes its decision on the same snapshot.
 
     A policy that lets jobs wait although they fit may state its rule in an attribute
     `waiting_reason`, a predicate such as "starts one job per GPU". The operator shows it in the

@@ -1,6 +1,6 @@
 """Scheduling policies for shared GPUs: which waiting jobs start now, and where.
 
-A policy is a class with a model of its parameters and one method. This one starts the largest
+A policy is a class with a model of its parameters and one method. This example starts the largest
 jobs first::
 
     from partita_policies import FreeCapacity, Parameters, Placement
@@ -25,7 +25,7 @@ Offer it from your own distribution (``pyproject.toml``)::
 
 check it in your tests with ``check_policy(LargestFirst)``, install it beside the operator, and
 write ``policy: {name: largest-first}`` in a GPUPartition. For parameters, derive a model from
-`Parameters` (see `partita_policies.fifo`). Nothing here knows of Kubernetes.
+`Parameters` (see `partita_policies.fifo`). This package does not depend on Kubernetes.
 """
 
 from partita_policies.capacity import CapacityError, CapacityShortage, FreeCapacity, FreeGPU

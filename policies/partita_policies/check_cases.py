@@ -1,4 +1,4 @@
-"""The situations in which `check_policy` asks a policy: one small snapshot for each."""
+"""The test cases of `check_policy`: one small snapshot for each."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +16,12 @@ _PROFILE = Profile(
 
 
 def one_small_job() -> Snapshot:
-    """Return one job that fits and a GPU where nobody is."""
+    """Return one job and an idle GPU that it fits."""
     return _snapshot([_job("small", 4)], [_gpu("gpu-0")])
 
 
 def cases() -> Mapping[str, Snapshot]:
-    """Return the snapshots by a name that says what is particular about each."""
+    """Return the snapshots by a name that describes the case."""
     gpus = [_gpu(f"gpu-{i}", node=f"node-{i // 2}") for i in range(4)]
     jobs = [_job(f"job-{i}", 3 + 5 * i, duration=100.0 * i or None) for i in range(6)]
     profiled = _job("profiled", 6, application="training", profile=_PROFILE)
@@ -85,7 +85,7 @@ def cases() -> Mapping[str, Snapshot]:
 
 
 def crowd(jobs: int, gpus: int) -> Snapshot:
-    """Return a long queue of unlike jobs before GPUs half in use, the same at each call."""
+    """Return a long queue of different jobs and GPUs of which half are in use; deterministic."""
     return _snapshot(
         [
             _job(

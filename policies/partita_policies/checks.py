@@ -1,4 +1,4 @@
-"""Checks a policy the way its author would want it checked before an operator runs it.
+"""Checks of a policy for its author, before an operator runs the policy.
 
 from partita_policies import check_policy
 
@@ -41,16 +41,16 @@ _REMEDY = {
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One thing that is wrong with a policy."""
+    """One problem of a policy."""
 
     case: str
-    """The situation in which it showed."""
+    """The test case with the problem."""
     problem: str
     remedy: str
 
 
 class PolicyCheckError(AssertionError):
-    """The policy is not fit for use; the message lists everything that is wrong with it."""
+    """The policy failed the checks; the message lists all problems."""
 
     def __init__(self, policy: str, complaints: Sequence[Complaint]) -> None:
         self.complaints = tuple(complaints)
@@ -60,7 +60,7 @@ class PolicyCheckError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a policy that passed took."""
+    """Durations and placements of a policy that passed the checks."""
 
     seconds: Mapping[str, float]
     """Duration of the first decision of each case."""
@@ -75,29 +75,29 @@ def check_policy(
     gpus: int = 200,
     seconds: float = 10.0,
 ) -> CheckReport:
-    """Ask a policy for decisions in some fifteen situations and check every answer.
+    """Run a policy on about fifteen test cases and check every decision.
 
-    It must keep the invariants that the operator's guard enforces, answer the same to the same
-    snapshot (asked again, and by a fresh instance), leave the snapshot as it is, place a job that
-    has all the room it wants, and decide on a long queue in time.
+    The policy must keep the invariants of the operator's guard, return the same decision for the
+    same snapshot (when called again, and in a fresh instance), not change the snapshot, place a
+    job that fits an idle GPU, and decide on a long queue in time.
 
     Parameters
     ----------
     policy
-        The class, or an instance; with an instance no fresh one can be compared.
+        The class or an instance; with an instance no fresh one can be compared.
     parameters
-        What stands under `policy.parameters` in YAML; only with a class.
+        The value of `policy.parameters` in YAML; only with a class.
     jobs, gpus
-        Size of the long queue's case.
+        Size of the case with a long queue.
     seconds
-        Bound on one decision; generous, for a test may run on a busy machine.
+        Bound on one decision; generous, because a test may run on a busy machine.
 
     Raises
     ------
     PolicyCheckError
-        Something is wrong; it lists everything, each with its remedy.
+        A check failed; it lists all problems, each with its remedy.
     PolicyParametersError
-        The parameters are not the policy's.
+        The parameters do not match the policy's model.
     TypeError
         Parameters were given with an instance.
     """
@@ -135,7 +135,7 @@ def check_policy(
 def complaints_about(
     snapshot: Snapshot, placements: Sequence[Placement], case: str = "snapshot"
 ) -> Iterator[Complaint]:
-    """Yield what is wrong with the answer to a snapshot; nothing when a guard would accept it."""
+    """Yield the problems of the placements for a snapshot; none if the guard would accept them."""
     jobs = {job.id: job for job in snapshot.jobs}
     capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
     placed: set[str] = set()
@@ -168,10 +168,10 @@ def _builder(
 def _ask(
     policy: Policy, case: str, snapshot: Snapshot, complaints: list[Complaint]
 ) -> list[Placement] | None:
-    """Return the answer, or None after complaining that it is none."""
+    """Return the placements, or None after adding a complaint if the policy returned none."""
     try:
         answer: object = policy.decide(snapshot)
-    except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
+    except Exception as error:  # noqa: BLE001 - any error is reported
         problem = f"decide() raised {type(error).__name__}: {error}"
         remedy = "return what can be placed, an empty list when nothing can"
         complaints.append(Complaint(case, problem, remedy))
@@ -204,7 +204,7 @@ def _unlike(
     first: Policy,
     build: Callable[[], Policy],
 ) -> Iterator[Complaint]:
-    """Ask all again, in another order, and complain of answers that differ."""
+    """Run all cases again in another order, and yield complaints about different decisions."""
     ignored: list[Complaint] = []
     fresh = build()
     for case in reversed(tuple(answers)):

@@ -1,18 +1,19 @@
-"""DeepRM: a policy network that starts one job at a time, seen as constant amounts of resources.
+"""DeepRM: a policy network that starts one job at a time, with constant demands of jobs.
 
 Source: H. Mao, M. Alizadeh, I. Menache, S. Kandula, "Resource Management with Deep Reinforcement
-Learning", HotNets 2016 (https://doi.org/10.1145/3005745.3005750): the state is an image of what
-is allocated of each resource over the next steps, the demands and durations of the first M waiting
-jobs, and the number of those beyond; a network with one hidden layer of 20 neurons says which of
-the M jobs to start, or none; it is trained by REINFORCE, with the mean return of several runs of
-one workload as the baseline (see `deeprm_training`).
+Learning", HotNets 2016 (https://doi.org/10.1145/3005745.3005750). The state is an image of the
+allocation of each resource over the next steps, the demands and durations of the first M waiting
+jobs, and the number of other waiting jobs. A network with one hidden layer of 20 neurons chooses
+which of the M jobs to start, or none. It is trained by REINFORCE, with the mean return of several
+runs of one workload as the baseline (see `partita_research.training.deeprm_training`).
 
-The DqnGPU study compares with it in two forms, and so do we: what a job needs is the largest
-(`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile, all the time.
+As in the DqnGPU study, there are two variants: the constant demand of a job is the maximum
+(`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile.
 
-Departures from the paper: jobs that do not fit are masked and not merely useless to choose;
-resources are shares of a GPU, not slots; several GPUs are dealt jobs in rounds and judged apart;
-the reward is our environment's, for the makespan, and not the slowdown's.
+Departures from the paper: jobs that do not fit are masked; in the paper, choosing them has no
+effect. Resources are shares of a GPU, not slots. Several GPUs are offered jobs in rounds and
+scored separately. The reward is that of this project's training environment, for the makespan
+instead of the slowdown.
 """
 
 from collections.abc import Sequence
@@ -47,15 +48,15 @@ Usage = Literal["max", "mean"]
 SLOTS = 5
 """M of the paper's evaluation, section 4."""
 HIDDEN = 20
-"""Neurons, as there."""
+"""Neurons, as in the paper."""
 _STEPS = 20
-"""Steps of the image, as there."""
+"""Steps of the image, as in the paper."""
 _REACH = 5.0
-"""Mean durations that the image reaches ahead."""
+"""Time range of the image, in mean durations."""
 _JOB = RESOURCES + 1
 INPUTS = _STEPS * RESOURCES + SLOTS * _JOB + 1
 VERSION = 1
-"""Of the inputs: a model trained before a change is refused."""
+"""Version of the inputs. Models with another version are rejected."""
 _ROWS = 1 << 20
 
 
@@ -69,7 +70,7 @@ class DeepRMParameters(Parameters):
 
 
 class _DeepRM:
-    """What the two have in common."""
+    """Common part of both variants."""
 
     parameters: ClassVar[type[Parameters]] = DeepRMParameters
     usage: ClassVar[Usage]
@@ -81,7 +82,7 @@ class _DeepRM:
         self._profiles = ProfileCache(divided)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Start one job after the other on each GPU until the network wants no more."""
+        """Start one job after the other on each GPU until the network chooses none."""
         catalogue = Catalogue(self._profiles)
         round_ = OfferRound(snapshot, catalogue)
         while offers := round_.make_offers(SLOTS, _ROWS):
@@ -108,18 +109,18 @@ class DeepRMMean(_DeepRM):
 
 
 def kind_of(usage: Usage) -> str:
-    """Return what the metadata of such a model says it is."""
+    """Return the `kind` in the metadata of such a model."""
     return f"deeprm-{usage}"
 
 
 def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Floats, Bools]:
-    """Show offers as the network sees them.
+    """Compute the network's inputs for offers.
 
     Returns
     -------
     tuple
-        States, (G, INPUTS), and which of the jobs may be started, (G, SLOTS + 1); the first is
-        to start none.
+        States, (G, INPUTS), and which of the jobs may be started, (G, SLOTS + 1); the first
+        element is the choice to start none.
     """
     demands = catalogue.demands()
     needs = demands.peaks if usage == "max" else demands.rests[:, 0]
@@ -138,7 +139,7 @@ def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Fl
     jobs = np.zeros((len(offers), SLOTS, _JOB), np.float32)
     jobs[..., :RESOURCES] = (asked * theirs[..., None]).swapaxes(0, 1)
     jobs[..., RESOURCES] = (demands.durations[offered] * theirs / units).T
-    # By their profile they forbid only beside others: none is too large for an idle GPU.
+    # Profiled demands are constraints only beside other jobs: any job may start on an idle GPU.
     busy = there.any(axis=0)
     fits = (allocated.sum(axis=0) + asked <= 1 + 1e-6).all(axis=-1) | ~busy
     legal = np.zeros((len(offers), SLOTS + 1), bool)
@@ -149,7 +150,7 @@ def see(offers: Sequence[Offer], catalogue: Catalogue, usage: Usage) -> tuple[Fl
 
 
 def _backlogs(offers: Sequence[Offer], durations: Floats) -> tuple[Floats, Floats]:
-    """Return the mean duration of what waits, and how much that is, for each offer."""
+    """Return the mean duration and the scaled number of the waiting jobs, for each offer."""
     known: dict[int, tuple[float, float]] = {}
     for offer in offers:
         backlog = offer.backlog
@@ -162,7 +163,7 @@ def _backlogs(offers: Sequence[Offer], durations: Floats) -> tuple[Floats, Float
 
 
 def _whole(gpu: GPU) -> list[float]:
-    """Return what stands for 1 of each resource."""
+    """Return the amount of each resource that is scaled to 1."""
     whole = [1.0] * RESOURCES
     whole[MEMORY] = max(gpu.memory / (1 << 30), 1e-6)
     whole[PCIE] = float(gpu.pcie_bandwidth or np.inf)

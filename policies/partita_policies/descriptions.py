@@ -1,4 +1,4 @@
-"""Describes installed policies from their docstrings and the models of their parameters."""
+"""Descriptions of installed policies, from their docstrings and parameter models."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ class PolicyDescription:
     """The rest of that docstring."""
     parameters: tuple[ParameterDescription, ...] = ()
     error: str = ""
-    """Why it cannot be used; empty when it can."""
+    """Why the policy cannot be used; empty if it can."""
 
 
 def describe_all() -> list[PolicyDescription]:
@@ -71,7 +71,7 @@ def describe(name: str) -> PolicyDescription:
 def _parameters(
     model: Mapping[str, Any], schema: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[ParameterDescription]:
-    """Yield the parameters of a model, and after a list of objects the fields of these."""
+    """Yield the parameters of a model; a list of objects is followed by the objects' fields."""
     required = model.get("required", ())
     for name, field in model.get("properties", {}).items():
         yield ParameterDescription(

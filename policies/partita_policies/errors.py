@@ -1,10 +1,10 @@
-"""What can go wrong with a policy.
+"""Errors of policies.
 
 PolicyError
   UnknownPolicyError      no distribution offers a policy of that name
-  PolicyImportError       one does, but it cannot be imported or is not a policy
+  PolicyImportError       the policy cannot be imported, or the object is not a policy
   PolicyParametersError   the parameters are not those that the policy takes
-  PolicyStartError        the policy refused to be built from them
+  PolicyStartError        the policy raised an error when it was built from them
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class PolicyError(Exception):
-    """Base of all that can be wrong with a policy; the message is one line for its user.
+    """Base class of the errors of policies; the message is one line for the user.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class PolicyError(Exception):
 
 
 class UnknownPolicyError(PolicyError):
-    """There is no policy of that name."""
+    """No installed policy has that name."""
 
     def __init__(self, policy: str, available: Iterable[str]) -> None:
         self.available = tuple(sorted(available))
@@ -42,12 +42,12 @@ class UnknownPolicyError(PolicyError):
 
 
 class PolicyImportError(PolicyError):
-    """A plug-in offers the policy, but cannot be used.
+    """A plug-in offers the policy, but the plug-in cannot be used.
 
     Attributes
     ----------
     target
-        What its entry point names, as `module:attribute`.
+        Target of its entry point, as `module:attribute`.
     distribution
         Name of the distribution that offers it.
     """
@@ -66,7 +66,7 @@ class PolicyParametersError(PolicyError):
     Attributes
     ----------
     problems
-        Parameter and what is wrong with it, for each.
+        Name and problem of each wrong parameter.
     allowed
         The parameters that the policy takes, each as `name: type = default`.
     """

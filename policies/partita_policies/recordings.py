@@ -1,8 +1,8 @@
-"""Recordings of live decisions: one JSON document a line, in files that may be gzip'ed.
+"""Recordings of live decisions: one JSON document per line, in files that may be gzip'ed.
 
-A line is a snapshot as `partita_policies.snapshot_json` dumps it, and beside it, under `decision`,
-what was decided on it. The operator writes such files (`partita run --record`); `partita replay`
-and `partita train` read them.
+A line is a snapshot in the format of `partita_policies.snapshot_json`, with the decision on it in
+the field `decision`. The operator writes such files (`partita run --record`). `partita replay` and
+`partita train` read them.
 """
 
 import gzip
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
-"""How the name of a recording ends."""
+"""File name suffixes of recordings."""
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 _GPU: TypeAdapter[GPU] = TypeAdapter(GPU)
@@ -39,18 +39,18 @@ _GPU: TypeAdapter[GPU] = TypeAdapter(GPU)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided on a snapshot, after the operator's guard."""
+    """The decision on a snapshot, after the operator's guard."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     policy: str
-    """Who decided: the active policy, or its fallback."""
+    """Name of the policy that decided: the active policy or its fallback."""
     placements: tuple[Placement, ...]
-    """What was started."""
+    """Started jobs."""
     failure: str = ""
-    """Why the active policy did not decide; empty when it did."""
+    """Why the active policy did not decide; empty if it did."""
     seconds: Amount = 0.0
-    """What the decision took."""
+    """Decision latency."""
 
 
 _DECISION: TypeAdapter[Decision] = TypeAdapter(Decision)
@@ -68,7 +68,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A line of a recording that is not replayed, and why."""
+    """A line of a recording that is not replayed, with the reason."""
 
     file: str
     line: int
@@ -82,8 +82,8 @@ class RejectedLine:
 def dump_record(snapshot: Snapshot, decision: Decision) -> Iterator[bytes]:
     """Yield one line of a recording, in pieces.
 
-    A piece is no more than a job or a GPU, so that a thread which writes a queue of thousands of
-    jobs does not keep the interpreter to itself meanwhile.
+    A piece is at most one job or one GPU, so that a thread that writes a queue of thousands of
+    jobs does not hold the interpreter lock for long.
     """
     rest = dump_snapshot(replace(snapshot, jobs=(), gpus=()))
     del rest["jobs"], rest["gpus"]
@@ -99,12 +99,12 @@ def dump_record(snapshot: Snapshot, decision: Decision) -> Iterator[bytes]:
 
 
 def load_record(document: Mapping[str, JsonValue]) -> tuple[Snapshot, Decision]:
-    """Read one line of a recording; an incomplete snapshot is returned as such.
+    """Read one line of a recording. Incomplete snapshots are returned unchanged.
 
     Raises
     ------
     SnapshotError
-        Another schema version, a missing or unknown field, or a value that is none.
+        Another schema version, a missing or unknown field, or an invalid value.
     """
     fields = dict(document)
     decision = fields.pop("decision", None)
@@ -120,26 +120,26 @@ def load_record(document: Mapping[str, JsonValue]) -> tuple[Snapshot, Decision]:
 
 
 def read_recordings(paths: Iterable[Path]) -> Iterator[Recorded | RejectedLine]:
-    """Read the decisions of some files, and of all recordings in some folders.
+    """Read the decisions of files, and of all recordings in folders.
 
-    What cannot be read or must not be replayed is a `RejectedLine`: an incomplete snapshot,
-    of another schema version or damaged, and a last line that was cut off when the operator was
-    killed. The rest of its file is read all the same.
+    A line that cannot be read or must not be replayed is a `RejectedLine`: a snapshot that is
+    incomplete, damaged or of another schema version, or a last line cut off when the operator was
+    killed. The other lines of the file are read.
 
     Raises
     ------
     OSError
-        There is no such file, or it cannot be opened.
+        A file is missing or cannot be opened.
     """
     for file in recordings_in(paths):
         yield from _read(file)
 
 
 def recordings_in(paths: Iterable[Path]) -> list[Path]:
-    """Return the files themselves, and in place of each folder the recordings in it, by name."""
+    """Return the files; each folder is replaced by the recordings in it, sorted by name."""
     found: list[Path] = []
     for path in paths:
-        # A hidden one is being compressed.
+        # A hidden file is still being compressed.
         found += (
             sorted(p for p in path.iterdir() if p.name.endswith(SUFFIXES) and p.name[0] != ".")
             if path.is_dir()

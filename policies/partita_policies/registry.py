@@ -1,8 +1,8 @@
-"""Finds policies by the entry-point group `partita.policies`.
+"""Registry of policies in the entry-point group `partita.policies`.
 
-Only the module of the policy asked for is imported; one that cannot be imported is an error
-that names it and leaves the others alone. A distribution that is installed meanwhile is found once
-`sys.path` has changed, or the process starts anew.
+Only the module of the requested policy is imported. An import failure raises an error that names
+the policy and does not affect other policies. A distribution installed at run time is found after
+`sys.path` has changed or the process has restarted.
 """
 
 import inspect
@@ -32,7 +32,7 @@ ENTRY_POINT_GROUP = "partita.policies"
 
 @dataclass(frozen=True, slots=True)
 class PolicySource:
-    """Where a policy comes from; it need not be importable."""
+    """Origin of a policy, which need not be importable."""
 
     name: str
     target: str
@@ -44,7 +44,7 @@ class PolicySource:
 
 
 def available() -> Mapping[str, PolicySource]:
-    """Return the policies that are installed, by name, without importing any."""
+    """Return the installed policies by name, without importing any."""
     found: dict[str, PolicySource] = {}
     for entry in _in_order(_entry_points()):
         source, known = _source(entry), found.get(entry.name)
@@ -64,9 +64,9 @@ def load(name: str) -> type[Policy]:
     Raises
     ------
     UnknownPolicyError
-        There is none of that name.
+        No policy has that name.
     PolicyImportError
-        It cannot be imported, is not a policy, or two distributions offer it.
+        The policy cannot be imported, is not a policy, or is offered by two distributions.
     """
     entries = _in_order(entry for entry in _entry_points() if entry.name == name)
     if not entries:
@@ -77,7 +77,7 @@ def load(name: str) -> type[Policy]:
         cause = f"also offered by distribution {rivals}; uninstall one of them"
         raise PolicyImportError(name, source.target, source.distribution, cause)
     try:
-        # A plug-in may fail to import in any way, and must not end the process in this one.
+        # The import of a plug-in may raise any error, and SystemExit must not end the process.
         loaded: object = entries[0].load()
     except (Exception, SystemExit) as error:
         cause = f"cannot be imported: {type(error).__name__}: {error}"
@@ -88,12 +88,12 @@ def load(name: str) -> type[Policy]:
 def parse_parameters(
     name: str, policy: type[Policy], parameters: Mapping[str, JsonValue]
 ) -> Parameters:
-    """Check the parameters of a policy against its own model.
+    """Validate the parameters of a policy with the policy's model.
 
     Raises
     ------
     PolicyParametersError
-        Some are unknown, missing or of a wrong value; it names each.
+        Parameters are unknown, missing or invalid; the error names each.
     """
     model = policy.parameters
     try:
@@ -107,12 +107,12 @@ def parse_parameters(
 
 
 def create(name: str, parameters: Mapping[str, JsonValue] | None = None) -> Policy:
-    """Build a policy from its name and its parameters as they stand in YAML.
+    """Build a policy from its name and its parameters, as in YAML.
 
     Raises
     ------
     PolicyError
-        One of the four of `partita_policies.errors`; the message says what to change.
+        One of the four subclasses in `partita_policies.errors`; the message describes the remedy.
     """
     policy = load(name)
     checked = parse_parameters(name, policy, parameters or {})
@@ -128,12 +128,12 @@ def _entry_points() -> Iterable[EntryPoint]:
 
 @cache
 def _entry_points_on(_: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Look once at what is installed: to read all distributions takes tens of milliseconds."""
+    """Return the entry points, cached because reading all distributions takes tens of ms."""
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _in_order(entries: Iterable[EntryPoint]) -> list[EntryPoint]:
-    """Sort by name and distribution, whose name is read from files: of few, best."""
+    """Sort by name and distribution. Reading a distribution's name is slow: pass few entries."""
     return sorted(entries, key=lambda entry: (entry.name, _source(entry).distribution))
 
 

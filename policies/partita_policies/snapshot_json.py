@@ -1,6 +1,6 @@
-"""Snapshots as JSON, to be kept and replayed under another policy.
+"""Snapshots as JSON, to be stored and replayed with another policy.
 
-Reading is strict: what this version does not understand is an error, never a guess.
+Reading is strict: unknown fields and other schema versions are errors.
 """
 
 import json
@@ -15,12 +15,12 @@ __all__ = ["SnapshotError", "dump_snapshot", "load_snapshot"]
 
 _ADAPTER: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
 _REQUIRED = ("partition", "time", "sharing", "complete", "jobs", "gpus")
-"""Stated in every recording: a default for `complete` would pass off half a listing as whole."""
+"""Required in every recording: a default for `complete` could hide that a listing is partial."""
 _SHOWN = 5
 
 
 class SnapshotError(ValueError):
-    """A recording that cannot be read; the message says where and what was expected."""
+    """A recording cannot be read; the message contains the location and the expected value."""
 
 
 def dump_snapshot(snapshot: Snapshot) -> dict[str, JsonValue]:
@@ -30,14 +30,14 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, JsonValue]:
 
 
 def load_snapshot(document: Mapping[str, JsonValue]) -> Snapshot:
-    """Read what `dump_snapshot` returned.
+    """Read a document returned by `dump_snapshot`.
 
-    An incomplete snapshot is returned as such; whether to replay it is the caller's decision.
+    Incomplete snapshots are returned unchanged; the caller decides whether to replay them.
 
     Raises
     ------
     SnapshotError
-        Another schema version, a missing or unknown field, or a value that is none.
+        Another schema version, a missing or unknown field, or an invalid value.
     """
     fields = dict(document)
     version = fields.pop("schema", None)

@@ -33,8 +33,7 @@ __all__ = ["State"]
 Json = dict[str, Any]
 
 _TOMBSTONES = 10_000
-"""Maximum number of UIDs of deleted objects that are kept, so that a late response cannot restore
-a deleted object."""
+"""UIDs of deleted objects that are kept, so that a late response cannot restore an object."""
 
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""

@@ -1,7 +1,7 @@
 """The logs of simulated containers, and the part of kubelet's API that serves them.
 
 An API server answers `kubectl logs` by asking the kubelet of the Pod's node. It finds the kubelet
-by the address and the port in the Node's status; simulated kubelets speak plain HTTP.
+by the address and the port in the Node's status. Simulated kubelets use plain HTTP.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ KUBELET_HOST: Final = "127.0.0.1"
 
 
 class ContainerLog:
-    """What one container has printed so far.
+    """The output of one container so far.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class ContainerLog:
         self._changed = asyncio.Event()
 
     def write(self, text: str) -> None:
-        """Print lines."""
+        """Append lines."""
         now = datetime.now(UTC)
         self._lines += [(now, line) for line in text.splitlines()]
         self._wake()
@@ -54,9 +54,9 @@ class ContainerLog:
         Parameters
         ----------
         follow
-            Go on until the container ends.
+            Continue until the container ends.
         tail
-            Only so many of the lines that are there; None for all.
+            Maximum number of existing lines; None for all.
         timestamps
             Begin each line with its time.
         """
@@ -82,7 +82,7 @@ class KubeletAPI:
     Parameters
     ----------
     logs
-        The logs; others add to them.
+        The logs, which other parts of the simulation write.
     """
 
     def __init__(self, logs: PodLogs) -> None:
@@ -96,13 +96,13 @@ class KubeletAPI:
         return app
 
     async def start(self) -> None:
-        """Start to serve on a free port."""
+        """Start serving on a free port."""
         await self._runner.setup()
         await web.TCPSite(self._runner, KUBELET_HOST, 0).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop to serve; end all answers."""
+        """Stop serving and end all responses."""
         await self._runner.cleanup()
 
     async def _serve_log(self, request: web.Request) -> web.StreamResponse:
@@ -130,5 +130,5 @@ class KubeletAPI:
                 await response.write(line)
             await response.write_eof()
         except ConnectionError:
-            pass  # the reader has gone
+            pass  # the client has disconnected
         return response

@@ -1,4 +1,4 @@
-"""A simulated machine: its GPUs, and the Node object that announces them."""
+"""A simulated machine: its GPUs and its Node object."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ __all__ = [
 
 NODES: Final = "/api/v1/nodes"
 PLENTY: Final = {"cpu": "128", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "1000"}
-"""The resources of a simulated node beside its GPUs, by default."""
+"""Default resources of a simulated node other than GPUs."""
 _PRODUCTS: Final = {
     40: ("NVIDIA A100-SXM4-40GB", 108),
     80: ("NVIDIA A100-SXM4-80GB", 108),
@@ -48,15 +48,15 @@ class NodeSpec:
     name
         Name of its Node.
     gpus
-        How many GPUs it has.
+        Number of GPUs.
     gpu_memory
-        Bytes of memory of each.
+        Bytes of memory of each GPU.
     product
-        What NVML calls them.
+        Product name of the GPUs in NVML.
     sm_count
-        Streaming multiprocessors of each.
+        Streaming multiprocessors of each GPU.
     allocatable
-        CPU, memory and so on that Pods may request of it, as quantities.
+        CPU, memory and other resources that Pods may request, as quantities.
     """
 
     name: str
@@ -70,7 +70,7 @@ class NodeSpec:
 def node_specs(
     gpus: int = 4, gpu_memory: int = 40 * GIB, *, gpus_per_node: int = 2
 ) -> list[NodeSpec]:
-    """Spread GPUs over machines named `sim-0`, `sim-1`, ...; the last may have fewer."""
+    """Distribute GPUs over machines named `sim-0`, `sim-1`, ...; the last may have fewer."""
     product, sm_count = _PRODUCTS.get(gpu_memory // GIB, ("NVIDIA Simulated GPU", 108))
     counts = [min(gpus_per_node, gpus - first) for first in range(0, gpus, gpus_per_node)]
     return [NodeSpec(f"sim-{i}", n, gpu_memory, product, sm_count) for i, n in enumerate(counts)]
@@ -83,7 +83,7 @@ class Clock:
         self.speed = speed
 
     def now(self) -> float:
-        """Virtual seconds since some time in the past."""
+        """Return virtual seconds since an arbitrary time in the past."""
         return asyncio.get_running_loop().time() * self.speed
 
     async def sleep(self, seconds: float) -> None:
@@ -98,13 +98,13 @@ class Tenant:
     Attributes
     ----------
     job_uid
-        Under which its use is reported.
+        UID under which its usage is reported.
     processes
-        Its MPS clients.
+        Number of its MPS clients.
     log
-        Where its program prints its progress; None on all but the first of its GPUs.
+        Log for its progress; None on all but the first of its GPUs.
     end
-        How it ends.
+        Future of its end.
     """
 
     job_uid: str
@@ -114,7 +114,7 @@ class Tenant:
     _reported: int = 0
 
     def report(self, job: SimulatedJob) -> None:
-        """Print how far a job is, if it is a tenth of its work further."""
+        """Write the progress of a job to its log after each tenth of its work."""
         done = int(job.began * REPORTS)
         if self.log is not None and done > self._reported:
             self._reported = done
@@ -126,14 +126,14 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a job used of a GPU: most bytes, now and in all, and since when, if ever."""
+    """Use of a GPU by a job: bytes now, peak bytes, and time of the first use, if any."""
 
     memory: int = 0
     peak: int = 0
     first_use: datetime | None = None
 
     def dump(self) -> Body:
-        """Write it as in a GPUServer's status."""
+        """Return the use in the format of a GPUServer's status."""
         first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
         memory = mebibytes(self.memory) if self.memory else "0"
         return {"memory": memory, "peakMemory": mebibytes(self.peak), **first}
@@ -147,11 +147,11 @@ class SimulatedDevice:
     owner
         UID of the Pod that holds the whole GPU: a server Pod, or a Pod that does not share it.
     tenants
-        The jobs on it by their Pods' UID.
+        The jobs on it by UID of their Pods.
     first_uses
-        When the jobs on it used it first, by their Pods' UID.
+        Time of the first use by each job on it, by UID of their Pods.
     ended
-        Use of jobs that have ended, by job UID, for the agent to report once.
+        Use of ended jobs by job UID, for the agent to report.
     changed
         Set when its use has changed.
     """
@@ -167,11 +167,11 @@ class SimulatedDevice:
 
     @property
     def resource(self) -> str:
-        """Resource under which its slices are offered."""
+        """Name of the resource for its slices."""
         return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
 
     def claim(self, owner: str, sharing: Sharing) -> None:
-        """Give the whole GPU, which is idle, to a Pod; an empty owner takes it back."""
+        """Allocate the whole, idle GPU to a Pod; an empty owner releases it."""
         self.owner = owner
         self.gpu = SimulatedGPU(self.spec.gpu_memory, sharing, self._clock.now())
         self.first_uses: dict[str, datetime] = {}
@@ -180,7 +180,7 @@ class SimulatedDevice:
     def run(
         self, work: Work, job_uid: str, processes: int, done: float, log: ContainerLog | None
     ) -> asyncio.Future[Ended]:
-        """Start a job, of which some seconds may be done; return its end."""
+        """Start a job with `done` seconds of its work already done; return its end."""
         self._advance()
         end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.tenants[work.key] = Tenant(job_uid, processes, log, end)
@@ -189,7 +189,7 @@ class SimulatedDevice:
         return end
 
     def stop(self, key: str, error: str = "") -> None:
-        """End a job with an error; no effect if it does not run."""
+        """End a job with an error; no effect if the job is not running."""
         self._advance()
         if key in self.tenants:
             self._settle([self.gpu.stop(key, error)])
@@ -230,13 +230,13 @@ class Machine:
     Attributes
     ----------
     up
-        Whether it runs; one that does not is silent.
+        Whether it is running; if not, it writes nothing to the API.
     rebooted
-        Whether it was off since the simulation began, so that nothing from before still runs.
+        Whether it was off since the start of the simulation, so that earlier Pods are lost.
     capacity
-        Its resources, and how much of them is in use.
+        Its resources, and the amounts in use.
     kubelet_port
-        Where its kubelet serves the logs of its Pods.
+        Port on which its kubelet serves the logs of its Pods.
     """
 
     def __init__(self, spec: NodeSpec, api: APIServer, clock: Clock) -> None:
@@ -249,7 +249,7 @@ class Machine:
             )
             for i in range(spec.gpus)
         ]
-        # Like kubelet, it reports a resource that is no longer offered with 0.
+        # Like kubelet, report a resource that is no longer offered as 0.
         slices = {device.resource: 0 for device in self.devices}
         own = {name: parse_amount(name, spec.allocatable[name]) for name in COMMON}
         self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
@@ -274,14 +274,14 @@ class Machine:
         return f"{NODES}/{self.spec.name}"
 
     def observe(self, node: Body) -> None:
-        """Take over the labels and taints of its Node."""
+        """Adopt the labels and taints of its Node."""
         spec = node.get("spec") or {}
         self.capacity.labels = node["metadata"].get("labels") or {}
         cordon = [CORDON] if spec.get("unschedulable") else []
         self.capacity.taints = [*(spec.get("taints") or ()), *cordon]
 
     async def register(self) -> None:
-        """Create its Node, or take over the Node of its name."""
+        """Create its Node, or adopt the existing Node of its name."""
         meta = {"name": self.spec.name, "labels": self._labels}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         try:

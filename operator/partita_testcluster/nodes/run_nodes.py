@@ -23,8 +23,9 @@ __all__ = ["run_nodes"]
 log = structlog.get_logger(__name__)
 
 HEARTBEAT: Final = 10.0
-"""Seconds between two writes of a healthy Node's status: a node controller gives a node up after
-40 s without one (https://kubernetes.io/docs/concepts/architecture/nodes/, "Node heartbeats")."""
+"""Seconds between two writes of a healthy Node's status. A node controller considers a node lost
+after 40 s without one (https://kubernetes.io/docs/concepts/architecture/nodes/, "Node
+heartbeats")."""
 
 
 async def run_nodes(
@@ -37,8 +38,8 @@ async def run_nodes(
 ) -> None:
     """Simulate GPU nodes until stopped.
 
-    Pods that an earlier simulation ran go on, and server Pods keep their GPUs. Stopping changes no
-    object, as when kubelets are stopped.
+    Pods of an earlier simulation continue, and server Pods keep their GPUs. Stopping changes no
+    objects, as when kubelets are stopped.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ async def run_nodes(
     ValueError
         If `speed` is not above 0.
     ApiError
-        If the API server refuses what nodes must do.
+        If the API server rejects a call that nodes need.
     """
     if speed <= 0:
         raise ValueError(f"speed {speed}: write a number above 0, such as 10")
@@ -91,7 +92,7 @@ async def _simulate(
     clock: Clock,
     started: asyncio.Event,
 ) -> None:
-    """Take over the objects that exist, each kind after those it depends on; then serve."""
+    """Adopt the existing objects, each kind after the kinds on which it depends; then serve."""
     machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
     logs: PodLogs = {}
     kubelet_api = KubeletAPI(logs)

@@ -1,8 +1,8 @@
-"""Where a Pod fits: the part of kube-scheduler that GPU Pods need, without I/O.
+"""Placement of Pods: the part of kube-scheduler that GPU Pods need, without I/O.
 
-Considered are CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity,
-taints and tolerations, and cordoning. No node has the Pods that a required Pod affinity asks for.
-Not considered is everything else about other Pods (anti-affinity, spreading, preemption).
+It considers CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity,
+taints and tolerations, and cordoning. No node satisfies a required Pod affinity. Other rules that
+involve other Pods (anti-affinity, spreading, preemption) are ignored.
 """
 
 from collections import Counter
@@ -13,31 +13,31 @@ from typing import Any, Final
 __all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "place", "why_not"]
 
 CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-"""What cordoning a node means to Pods."""
+"""The taint of a cordoned node."""
 _NEW: Final = "node.kubernetes.io/not-ready"
-"""Put on new Nodes by the API server and taken off by the node controller; without a controller
-(an API server by itself) it would stay, and these nodes are ready when they report so."""
+"""The API server adds this taint to new Nodes, and the node controller removes it. It is ignored
+here, since it would remain without a controller (a standalone API server)."""
 
 
 COMMON: Final = ("cpu", "memory", "ephemeral-storage")
-"""What every node has, and every Pod may ask for."""
+"""Resources that every node has, and that every Pod may request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a Pod asks of a node: amounts of resources (of CPUs thousandths), and its rules."""
+    """Requests of a Pod to a node: amounts of resources (CPUs in thousandths), and rules."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Sequence[Mapping[str, Any]] = ()
     affinity: Sequence[Mapping[str, Any]] = ()
-    """Terms of which one must hold: `requiredDuringSchedulingIgnoredDuringExecution`."""
+    """Terms of `requiredDuringSchedulingIgnoredDuringExecution`, of which one must hold."""
     pod_affinity: bool = False
-    """It must run beside other Pods: a required Pod affinity."""
+    """Whether the Pod has a required Pod affinity."""
 
     @property
     def devices(self) -> dict[str, int]:
-        """Numbers of GPUs and slices; a Pod that wants none is not simulated."""
+        """Numbers of GPUs and slices; a Pod without any is not simulated."""
         return {name: count for name, count in self.resources.items() if name not in COMMON}
 
 
@@ -52,15 +52,15 @@ class NodeCapacity:
     used: Counter[str] = field(default_factory=Counter)
 
     def free(self, resource: str) -> int:
-        """Return how many of a resource are left."""
+        """Return the free amount of a resource."""
         return self.capacity.get(resource, 0) - self.used[resource]
 
     def takes(self, wants: Wants) -> bool:
-        """Tell whether a Pod may run here now."""
+        """Return whether a Pod can run here now."""
         return not self.refuses(wants)
 
     def refuses(self, wants: Wants) -> str:
-        """Return kube-scheduler's reason why a Pod cannot run here now; empty where it can."""
+        """Return kube-scheduler's reason why a Pod cannot run here now; empty if it can."""
         for taint in self.taints:
             if not _tolerated(taint, wants.tolerations):
                 if taint["key"] == CORDON["key"]:
@@ -77,13 +77,13 @@ class NodeCapacity:
 
 
 def place(wants: Wants, nodes: Iterable[NodeCapacity]) -> NodeCapacity | None:
-    """Choose the node with the most devices left that a Pod wants; None when none takes it."""
+    """Return the fitting node with the most free devices of the requested kinds, if any."""
     fitting = [node for node in nodes if node.takes(wants)]
     return min(fitting, key=lambda r: (-sum(map(r.free, wants.devices)), r.name), default=None)
 
 
 def why_not(wants: Wants, nodes: Iterable[NodeCapacity]) -> str:
-    """Return why no node takes a Pod, as in the message of the condition PodScheduled."""
+    """Return why a Pod fits on no node, as in the message of the condition PodScheduled."""
     reasons = Counter(node.refuses(wants) for node in nodes)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return f"0/{reasons.total()} nodes are available: {listed}."

@@ -1,13 +1,13 @@
-"""Pods on simulated nodes: what they ask for, what they do, and the statuses that are written.
+"""Pods on simulated nodes: their requests, their work and their statuses.
 
-Annotations that a Pod's author writes (all optional):
+Annotations of a Pod, set by its author (all optional):
 
 - `sim.partita.dev/duration`: how long it runs alone on a GPU, such as `20s` (10s).
 - `sim.partita.dev/memory`: GPU memory that it really uses, an amount such as `2Gi` or amounts
   over equal parts of its run such as `1Gi,6Gi,6Gi` (half of its allocation; 1Gi if it has none).
 - `sim.partita.dev/gpu`: percent of the GPU that it uses alone, or such a list (30).
 - `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends.
-- `sim.partita.dev/not-starting`: it never starts, for this reason of kubelet's, such as
+- `sim.partita.dev/not-starting`: it never starts, with this reason from kubelet, such as
   `ImagePullBackOff`.
 """
 
@@ -56,12 +56,12 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class BadPodError(ValueError):
-    """An annotation or variable of a Pod cannot be read; the text says what to write."""
+    """An annotation or variable of a Pod is invalid; the message has the expected format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What makes a Pod a server Pod: its GPUServer's name, how jobs share, and how many may."""
+    """Settings of a server Pod: name of its GPUServer, kind of sharing, and number of jobs."""
 
     name: str
     sharing: Sharing
@@ -70,7 +70,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a Pod ended; where its node did not let it in (`admitted`), nothing was started."""
+    """How a Pod ended; if its node did not admit it (`admitted`), no container was started."""
 
     code: int
     message: str
@@ -80,7 +80,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PodTask:
-    """What a job's Pod does: its work on each of its GPUs, its clients, and how it ends."""
+    """Task of a job's Pod: its work on each of its GPUs, its MPS clients, and its exit."""
 
     work: Work
     processes: int
@@ -94,7 +94,7 @@ def owner_of(body: Mapping[str, Any], kind: str) -> Mapping[str, str]:
 
 
 class SimulatedPod:
-    """A Pod of the API server, as far as a simulated node needs it.
+    """The properties of a Pod that a simulated node needs.
 
     Attributes
     ----------
@@ -103,15 +103,15 @@ class SimulatedPod:
     node
         Node that it is bound to; empty if none.
     for_default_scheduler
-        Whether it is kube-scheduler that is to bind it.
+        Whether its scheduler is kube-scheduler.
     job_uid
-        UID under which its use is reported: the job's, else its own.
+        UID under which its usage is reported: that of the job, or else its own.
     application
-        Under which its history is kept; empty if none is.
+        Application under which its history is kept; empty if none is kept.
     server_name
-        Its GPUServer, if it is a server Pod, which runs until it is deleted; else empty.
+        Its GPUServer if it is a server Pod, which runs until it is deleted; otherwise empty.
     wants
-        What it asks of a node.
+        Its requests to a node.
     gated
         Whether it has scheduling gates.
     not_starting
@@ -121,9 +121,9 @@ class SimulatedPod:
     ended
         Whether it has ended.
     unschedulable
-        Why no node took it, as was written last; empty if nothing was.
+        Last written reason why no node fits; empty if none was written.
     started
-        When its containers started, if they run already.
+        Start time of its containers, if they are running.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
@@ -164,14 +164,14 @@ class SimulatedPod:
 
     @property
     def program(self) -> str:
-        """What its first container runs: its command, else its image."""
+        """Program of its first container: its command, or else its image."""
         container = self.containers[0]
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         return " ".join(words) or str(container.get("image", ""))
 
     @property
     def _env(self) -> dict[str, str]:
-        """The plain variables of all containers; the first to set one wins."""
+        """The plain variables of all containers; the first container takes precedence."""
         return {
             variable["name"]: variable.get("value", "")
             for container in reversed(self.containers)
@@ -194,14 +194,14 @@ class SimulatedPod:
         return Server(self.server_name, sharing, int(max_jobs))
 
     def task(self, sharing: Sharing, gpus: int) -> PodTask:
-        """Read what a job's Pod does.
+        """Read the task of a job's Pod.
 
         Parameters
         ----------
         sharing
-            How its GPUs are shared; the limits in its environment hold under MPS only.
+            How its GPUs are shared; the limits in its environment apply under MPS only.
         gpus
-            How many GPUs its memory is spread over.
+            Number of GPUs over which its memory is distributed.
 
         Raises
         ------
@@ -234,7 +234,7 @@ class SimulatedPod:
 
 
 def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
-    """Read a Pod, which the API server has validated."""
+    """Read a Pod that the API server has validated."""
     return SimulatedPod(body)
 
 
@@ -242,7 +242,7 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
     resources: Counter[str] = Counter()
     for container in spec["containers"]:
         asked = container.get("resources") or {}
-        # What has a limit and no request requests its limit.
+        # A resource with a limit but no request requests the limit.
         for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
             if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
                 resources[name] += parse_amount(name, value)
@@ -254,7 +254,7 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
 
 
 def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:
-    """Patch of a Pod whose containers all run, or have ended now."""
+    """Return the patch of a Pod whose containers are all running, or have just ended."""
     since, now = _second(started), _second(datetime.now(UTC))
     status: Body = {"phase": "Running", "startTime": since}
     state: Body = {"running": {"startedAt": since}}
@@ -277,7 +277,7 @@ def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) ->
 
 
 def unschedulable(pod: SimulatedPod, why: str) -> Body:
-    """Patch of a Pod that no node takes; refused where it has changed, as when it was bound."""
+    """Return the patch of a Pod that fits on no node; rejected if the Pod has changed since."""
     condition = {
         "type": "PodScheduled",
         "status": "False",
@@ -290,7 +290,7 @@ def unschedulable(pod: SimulatedPod, why: str) -> Body:
 
 
 def waiting_status(pod: SimulatedPod) -> Body:
-    """Patch of a Pod whose containers do not start."""
+    """Return the patch of a Pod whose containers do not start."""
     waiting = {"waiting": {"reason": pod.not_starting, "message": "as its annotation asks"}}
     statuses = [
         {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
@@ -303,7 +303,7 @@ def waiting_status(pod: SimulatedPod) -> Body:
 
 
 def _second(time: datetime) -> str:
-    """Write a time as Kubernetes' Time is: whole seconds."""
+    """Return a time in the format of Kubernetes' Time: whole seconds."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,1 +1,1 @@
-"""Commands that run a cluster without machines."""
+"""Commands that run a simulated cluster."""

@@ -1,4 +1,4 @@
-"""`partita apiserver`: the embedded API server alone."""
+"""`partita apiserver`: the embedded API server without other components."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ __all__ = ["command"]
 _POLL = 0.2
 """Seconds between two reads of the cluster."""
 _STARTED_WITHIN = 45.0
-"""Seconds for the GPUs to be ready: most of it is reserve for a slow machine."""
+"""Seconds for the GPUs to become ready; most of it is a reserve for slow machines."""
 _SIMULATED_LIMIT = 1200.0
 """Simulated seconds that the jobs may take; they take about 400."""
 _GPU_MEMORY = 24 << 30
@@ -87,7 +87,7 @@ def command(*, serve: bool, policy: str | None, speed: float) -> None:
 
 
 async def _demo(folder: "Path", policy: str | None, speed: float, *, serve: bool) -> list[str]:
-    """Run the demo; return what did not go as the examples say."""
+    """Run the demo; return the deviations from the expected results."""
     import asyncio
 
     from partita.cli.connection import read_state
@@ -145,7 +145,7 @@ def _next_steps(kubeconfig: "Path", *, serve: bool) -> str:
 async def _play(
     box: "Sandbox", examples: "Examples", history: "DemoEvents", screen: "DemoDisplay", speed: float
 ) -> list[str]:
-    """Apply the examples and follow their jobs; return what took too long."""
+    """Apply the examples and follow their jobs; return the exceeded time limits."""
     from datetime import UTC, datetime
 
     from partita.cli.cluster.install import create
@@ -183,7 +183,7 @@ async def _watch(
     until: "Callable[[State], bool]",
     limit: float,
 ) -> bool:
-    """Show what happens until a condition holds; return whether it held in time."""
+    """Display events until a condition holds; return whether it held in time."""
     import asyncio
     from datetime import UTC, datetime
 
@@ -206,7 +206,7 @@ async def _watch(
 
 
 def _report(examples: "Examples", history: "DemoEvents", state: "State", speed: float) -> list[str]:
-    """Print the result; return the jobs whose end is not as their YAML says."""
+    """Print the result; return the jobs whose end differs from the one expected from their YAML."""
     from partita.models import SharedGPUJob
     from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
     from partita_testcluster.cli.examples import expected_ending, work_of

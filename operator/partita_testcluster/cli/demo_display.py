@@ -1,4 +1,4 @@
-"""The demo's output: a live picture in a terminal, plain lines everywhere else."""
+"""Output of the demo: a live display in a terminal, plain lines otherwise."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["DemoDisplay", "demo_display"]
 
 _EVENTS = 30
-"""Events kept; as many are shown as the terminal has lines for."""
+"""Maximum number of events; the height of the terminal limits how many are displayed."""
 
 
 class DemoDisplay:
-    """Shows the state of the GPUs and what has happened."""
+    """Displays the state of the GPUs and the latest events."""
 
     def __init__(self, live: "Live | None") -> None:
         self._live = live
@@ -33,7 +33,7 @@ class DemoDisplay:
         self._head = ""
 
     def step(self, what: str) -> None:
-        """Report the step that begins."""
+        """Report the start of a step."""
         self._head = what
         if self._live is None:
             terminal.say(what)
@@ -41,7 +41,7 @@ class DemoDisplay:
             self._live.update(Text(what, style="dim"), refresh=True)
 
     def close(self) -> None:
-        """Remove the live picture; what is printed from now on stays."""
+        """Remove the live display; later output remains visible."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -49,12 +49,12 @@ class DemoDisplay:
     def show(
         self, partitions: Sequence[PartitionView], events: Sequence[DemoEvent], at: float
     ) -> None:
-        """Show the present GPUs and queues, and what is new.
+        """Display the current GPUs and queues, and new events.
 
         Parameters
         ----------
         at
-            Simulated seconds since the beginning.
+            Simulated seconds since the start.
         """
         self._events.extend(events)
         if self._live is None:
@@ -90,7 +90,7 @@ def _line(event: DemoEvent) -> Text:
 
 @contextmanager
 def demo_display() -> Iterator[DemoDisplay]:
-    """Open the display; its live picture is removed at the end."""
+    """Open the display, and remove the live display at the end."""
     if not terminal.interactive():
         yield DemoDisplay(None)
         return

@@ -1,6 +1,6 @@
-"""What happens in a cluster, in short sentences: each state is compared with what was reported.
+"""Events in a cluster as short sentences, derived from each state and the events reported so far.
 
-Pure. Everything reported is in the statuses, so nothing is lost between two states.
+Pure. All events are derived from the statuses, so none is lost between two states.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ __all__ = ["DemoEvent", "DemoEvents", "finished_at", "settled"]
 
 @dataclass(frozen=True, slots=True)
 class DemoEvent:
-    """Something that happened: to what, when, and in which style to print it."""
+    """An event: its time, subject, description and output style."""
 
     at: float
     """Simulated seconds since the first job was submitted."""
@@ -29,7 +29,7 @@ class DemoEvent:
 
 
 def settled(job: SharedGPUJob) -> bool:
-    """Tell whether nothing more happens to a job until its YAML changes."""
+    """Return whether the state of a job is final until its YAML changes."""
     status = job.status
     if status.phase is None:
         return False
@@ -38,22 +38,22 @@ def settled(job: SharedGPUJob) -> bool:
 
 
 class DemoEvents:
-    """Reports what is new in each state.
+    """Reports the new events in each state.
 
     Parameters
     ----------
     speed
-        Simulated seconds in a second.
+        Simulated seconds in one second.
     """
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
         self.began: datetime | None = None
-        """When the first job was submitted."""
+        """Time of the first submission."""
         self._reported: set[tuple[str, str]] = set()
 
     def update(self, state: State, now: datetime) -> list[DemoEvent]:
-        """Return what is new in a state."""
+        """Return the new events in a state."""
         at = self.seconds(self.began, now) if self.began else 0.0
         events = []
         for key, event in self._all(state, at):
@@ -63,7 +63,7 @@ class DemoEvents:
         return events
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float:
-        """Return the simulated seconds between two moments; 0 where one is missing."""
+        """Return the simulated seconds between two times; 0 if one is missing."""
         if start is None or end is None:
             return 0.0
         return max(0.0, (end - start).total_seconds()) * self._speed
@@ -106,7 +106,7 @@ class DemoEvents:
 
 
 def finished_at(job: SharedGPUJob) -> datetime | None:
-    """Return when a job finished, to the microsecond; a Pod's own times are in seconds."""
+    """Return the time at which a job finished, in microseconds; times of Pods are in seconds."""
     ends = [c for c in job.status.conditions if c.type in {"Complete", "Failed"}]
     return next((c.last_transition_time for c in ends if c.status == "True"), None)
 

@@ -1,4 +1,4 @@
-"""The demo's result: a line for each job, and the makespan compared with one job per GPU."""
+"""Result of the demo: a row for each job, and the makespan compared with one job per GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from partita_testcluster.cli.examples import ExpectedEnding
 __all__ = ["ResultRow", "makespan", "rows", "summary", "unexpected"]
 
 _APPLICATION_FROM = 100
-"""Columns from which the applications are shown."""
+"""Minimum terminal width at which the applications are displayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ResultRow:
 
 
 def rows(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> list[ResultRow]:
-    """Sum up each job, by namespace and start."""
+    """Return a row for each job, by namespace and start."""
 
     def place(job: SharedGPUJob) -> tuple[str, bool, float, str]:
         allocated = job.status.attempts[0].booked_time if job.status.attempts else None
@@ -85,7 +85,7 @@ def _result(job: SharedGPUJob) -> tuple[str, str]:
 
 
 def _beside(job: SharedGPUJob, jobs: Sequence[SharedGPUJob]) -> list[str]:
-    """Name the jobs that shared a GPU with one at any time."""
+    """Return the names of the jobs that were co-located with a job at any time."""
     return [
         other.metadata.name
         for other in jobs
@@ -103,7 +103,7 @@ def _together(
 ) -> bool:
     if not set(one.servers) & set(other.servers) or not one.booked_time or not other.booked_time:
         return False
-    # A Pod's own end is in whole seconds; that of the job is exact where the attempt was its last.
+    # The end of a Pod is in whole seconds; for the last attempt, the exact end of the job is known.
     ends = [_end(one, one_end), _end(other, other_end)]
     if ends[1] is not None and one.booked_time >= ends[1]:
         return False
@@ -123,7 +123,7 @@ def makespan(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> float:
 def unexpected(
     jobs: Sequence[SharedGPUJob], endings: Mapping[str, ExpectedEnding]
 ) -> list[tuple[SharedGPUJob, ExpectedEnding]]:
-    """Return the jobs whose end is not the one that follows from their YAML."""
+    """Return the jobs whose end differs from the one expected from their YAML."""
     wrong = []
     for job in jobs:
         ending = endings[job.key]
@@ -148,9 +148,9 @@ def summary(
     Parameters
     ----------
     width
-        Columns of the screen.
+        Width of the terminal in columns.
     taken, alone
-        Makespan as it was, and with one job per GPU.
+        Actual makespan, and makespan with one job per GPU.
     """
     parts: list[RenderableType] = [_table(table, width), Text()]
     share = f", {alone / taken:.1f} times as long" if taken else ""

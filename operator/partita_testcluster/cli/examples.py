@@ -1,4 +1,4 @@
-"""The examples that are installed with Partita, and how each of their jobs must end."""
+"""The examples installed with Partita, and the expected end of each of their jobs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedEnding:
-    """How a job must end, or why it must wait."""
+    """The expected phase of a job, and the reason if it must wait."""
 
     phase: Phase
     reason: str = ""
@@ -68,7 +68,7 @@ def load_examples(policy: str | None = None) -> Examples:
 
 
 def work_of(job: SharedGPUJob) -> Work:
-    """Return the work of a job on a GPU of its own, as simulated nodes read it."""
+    """Return the work of a job alone on a GPU, as simulated nodes read it."""
     template = job.spec.template.unpack()
     pod = {
         "metadata": {
@@ -83,7 +83,7 @@ def work_of(job: SharedGPUJob) -> Work:
 
 
 def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int) -> ExpectedEnding:
-    """Return how a job ends, as far as its YAML determines it.
+    """Return the end of a job, as far as its YAML determines it.
 
     Parameters
     ----------

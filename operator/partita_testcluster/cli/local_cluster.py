@@ -1,4 +1,4 @@
-"""A cluster on this machine: the embedded API server, simulated nodes, the real operator."""
+"""A local cluster of the embedded API server, simulated nodes and the real operator."""
 
 import asyncio
 import sys
@@ -23,12 +23,12 @@ _NAMESPACE: Final = "partita-system"
 _SERVER_NAMESPACE: Final = "partita-servers"
 """The namespaces of `manifests/base`."""
 _STOP_WITHIN: Final = 5.0
-"""Seconds between asking the operator to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL for the operator."""
 
 
 @dataclass(slots=True)
 class Sandbox:
-    """A cluster that exists as long as its context."""
+    """A cluster that exists until its context ends."""
 
     kube: Kube
     kubeconfig: Path
@@ -38,12 +38,12 @@ class Sandbox:
     nodes: asyncio.Task[None]
 
     def check(self) -> None:
-        """Raise if a part of it has ended.
+        """Check that all parts of the cluster are running.
 
         Raises
         ------
         UserError
-            It says where the operator's log is.
+            A part has ended; the message has the path of the operator's log.
         """
         if self.operator.returncode is not None:
             raise UserError(
@@ -59,16 +59,16 @@ class Sandbox:
 async def sandbox(
     folder: Path, nodes: Sequence[NodeSpec], *, speed: float
 ) -> AsyncIterator[Sandbox]:
-    """Start a cluster; at the end its processes are gone, however it ends.
+    """Start a cluster, and end its processes at the end of the context in any case.
 
     Parameters
     ----------
     folder
-        Where the kubeconfig and the operator's log are written.
+        Folder for the kubeconfig and the operator's log.
     nodes
         The simulated machines.
     speed
-        Simulated seconds in a second.
+        Simulated seconds in one second.
     """
     kubeconfig, log = folder / "kubeconfig", folder / "operator.log"
     async with AsyncExitStack() as stack:
@@ -109,7 +109,7 @@ async def _operator(kubeconfig: Path, log: Path) -> AsyncIterator[asyncio.subpro
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C is for us; we end it when we are done
+            start_new_session=True,  # keeps Ctrl-C from the operator, which ends below
         )
     try:
         yield process

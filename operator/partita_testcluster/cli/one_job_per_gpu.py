@@ -13,18 +13,18 @@ __all__ = ["one_job_per_gpu"]
 def one_job_per_gpu(jobs: Iterable[tuple[Work, int]], *, gpus: int, memory: int) -> float:
     """Return the makespan of jobs that each have a whole GPU while they run, in seconds.
 
-    In the order given, each job takes the GPU that is free first. It runs as fast as alone, and
-    nothing is lost between two jobs. Nothing but the GPU's size limits its memory; one that even
-    so runs out of it is started again as often as it may be, and the time counts.
+    In the given order, each job starts on the GPU that becomes free first, without a pause between
+    two jobs. Only the size of the GPU limits its memory. A job that still runs out of memory
+    restarts as often as permitted, and this time counts.
 
     Parameters
     ----------
     jobs
-        What each does, and how often it is started again when it runs out of memory.
+        Work of each job, and its maximum number of restarts after running out of memory.
     gpus
-        How many GPUs there are.
+        Number of GPUs.
     memory
-        Bytes of each.
+        Bytes of each GPU.
     """
     free = [0.0] * gpus
     end = 0.0

@@ -106,7 +106,7 @@ class DemoEvents:
 
 
 def finished_at(job: SharedGPUJob) -> datetime | None:
-    """Return the time at which a job finished, in microseconds; times of Pods are in seconds."""
+    """Return when a job finished, to the microsecond; the times of Pods are in whole seconds."""
     ends = [c for c in job.status.conditions if c.type in {"Complete", "Failed"}]
     return next((c.last_transition_time for c in ends if c.status == "True"), None)
 

@@ -40,7 +40,7 @@ check: $(DEV) ## Run the tests of pure logic, in less than a minute: the inner l
 	@$(PY) -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick $(PURE) $(ARGS)
 
 test: $(DEV) ## Run all tests that need no cluster
-	@$(PY) -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	@$(PY) -m pytest --numprocesses 4 --dist worksteal $(ARGS)
 
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
 	@$(PY) -m pytest --cov --numprocesses 2 --dist worksteal $(ARGS)

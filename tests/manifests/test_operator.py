@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 
+import click
 import yaml
 
 from manifests.rendering import BASE, documents, kustomize
+from partita.cli import main
 from partita.cli.cluster.run import command
 from partita.cli.partitions.console import command as console_command
 from partita.console import web_server as server
@@ -14,6 +16,9 @@ from partita.models.quantities import parse_memory
 from partita.operator import image
 from partita.operator import probes as health
 from support.clusters import ApiServer
+
+# click keeps the help option of a command's first context: with its group it has -h, too.
+ROOT_CONTEXT = click.Context(main, **main.context_settings)
 
 
 def objects(name: str) -> list[dict]:
@@ -29,7 +34,7 @@ def test_its_arguments_are_known_and_agree_with_the_other_manifests() -> None:
     (container,) = pod()["containers"]
     name, *arguments = container["args"]
     assert name == command.name
-    given = command.make_context(name, list(arguments)).params
+    given = command.make_context(name, list(arguments), parent=ROOT_CONTEXT).params
     (port,) = container["ports"]
     assert (port["name"], port["containerPort"]) == ("http", given["health_port"])
     namespaces = {d["metadata"]["name"] for d in objects("namespaces.yaml")}
@@ -90,7 +95,7 @@ def test_the_console_listens_in_the_cluster_where_its_probes_ask() -> None:
     (container,) = pod("console.yaml")["containers"]
     name, *arguments = container["args"]
     assert name == console_command.name
-    given = console_command.make_context(name, list(arguments)).params
+    given = console_command.make_context(name, list(arguments), parent=ROOT_CONTEXT).params
     assert given["in_cluster"]
     (port,) = container["ports"]
     assert port["containerPort"] == given["port"]

@@ -330,7 +330,8 @@ async def test_an_operator_that_takes_over_does_not_tell_anew_why_jobs_wait(
                 await job.until(lambda s, place=place: s.get("queuePosition") == place)
         before = [job.body for job in jobs]
         async with system.operator(identity="another"):
-            last = await system.job("last", partition, gpuMemory="30Gi")
+            # Creation times have no fractions: only its priority puts this job surely behind the others.
+            last = await system.job("last", partition, gpuMemory="30Gi", priority=-1)
             await last.waits("InsufficientMemory")
             assert [job.body for job in jobs] == before
             await system.settle()

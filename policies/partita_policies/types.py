@@ -100,6 +100,8 @@ class Job:
     memory: Bytes
     """Bytes to allocate on each of its GPUs. When `alone`, a whole GPU is allocated, and this is
     the least memory that the GPU must have (0 when the job's demand is unknown)."""
+    memory_limit: Bytes = 0
+    """Bytes that it may use on each GPU while other jobs do not need them; 0: `memory`."""
     application: str = ""
     thread_percent: Percent = 100
     gpus: Count = 1
@@ -142,6 +144,8 @@ class RunningJob:
     """Id of the job."""
     memory: Bytes
     """Bytes; when `alone`, the whole GPU counts as allocated, regardless of this value."""
+    memory_limit: Bytes = 0
+    """As in `Job`."""
     application: str = ""
     namespace: str = ""
     thread_percent: Percent = 100
@@ -182,6 +186,9 @@ class GPU:
     sm_count: Natural = 0
     pcie_bandwidth: Bytes = 0
     """Bytes per second; 0 when unknown."""
+    sm_partitions: Natural = 0
+    """Equal static partitions of its SMs, of which each job has its own; 0: none. The SMs of an
+    idle partition are not lent to other jobs."""
     running: tuple[RunningJob, ...] = ()
 
 

@@ -82,6 +82,12 @@ RULES = [
         "to 60 or less",
     ),
     (
+        partition(sharing={"protocol": 4}),
+        partition(sharing={"protocol": 3}),
+        "spec.sharing.protocol",
+        "write Auto, 2 or 3",
+    ),
+    (
         partition(drainTimeout="5 minutes"),
         partition(drainTimeout="5m"),
         "spec.drainTimeout",

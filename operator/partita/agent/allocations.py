@@ -18,7 +18,7 @@ from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
-from partita.models.partition import UnknownProcessesPolicy
+from partita.models.sharing import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
 
 __all__ = ["AllocatedPod", "AllocationReader", "AttemptAllocation", "Key", "allocated_pod"]

@@ -11,9 +11,10 @@ from partita.models.job import (
     SharedGPUJob,
     SharedGPUJobStatus,
 )
-from partita.models.partition import GPUPartition, GPUPartitionStatus, SharingMode
+from partita.models.partition import GPUPartition, GPUPartitionStatus
 from partita.models.profile import ApplicationProfile
 from partita.models.selector import LabelSelector
+from partita.models.sharing import SharingMode
 
 __all__ = [
     "Allocation",

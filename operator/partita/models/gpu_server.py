@@ -18,10 +18,19 @@ from partita.models.base import (
     rule,
     rules,
 )
-from partita.models.partition import Percent, SharingMode, UnknownProcessesPolicy
+from partita.models.partition import Percent
+from partita.models.sharing import (
+    Enforcement,
+    Isolation,
+    MPSProtocol,
+    Protocol,
+    SharingMode,
+    UnknownProcessesPolicy,
+)
 
 __all__ = [
     "Allocation",
+    "Capabilities",
     "GPUServer",
     "GPUServerSpec",
     "GPUServerStatus",
@@ -56,6 +65,12 @@ class GPUServerSpec(Model):
     """Devices that the agent's device plugin offers."""
     unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
     """What the agent does with processes in Pods that use the GPU without an allocation."""
+    enforcement: Enforcement = Enforcement.AUTO
+    """What limits the GPU memory of a job, as in the partition's `sharing`."""
+    protocol: Protocol = MPSProtocol.AUTO
+    """Interface of the MPS control daemon, as in the partition's `sharing`."""
+    isolation: Isolation = Isolation.NONE
+    """Isolation of the jobs from each other's faults, as in the partition's `sharing`."""
     drain_since: Time | None = None
     """Since when the GPU takes no more jobs. Its jobs are queued again after the partition's
     drainTimeout. Unset lets it take jobs; `kubectl partita drain` sets it."""
@@ -77,6 +92,9 @@ class Allocation(Model):
     """The attempt of the job."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
+    memory_limit: Amount | None = None
+    """Most GPU memory that it may use while other jobs do not need it (bytes, as a quantity); unset
+    is `memory`."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads."""
     slots: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
@@ -87,6 +105,35 @@ class Allocation(Model):
     """Whether no other job may be allocated on the GPU."""
     since: Time
     """When it was allocated."""
+    releasing_since: Time | None = None
+    """Since when its Pod is being ended: the agent terminates its MPS clients. Unset before."""
+    release_deadline: Time | None = None
+    """When kubelet kills the programs that its Pod still has; unset until it is being ended."""
+
+
+class Capabilities(Model):
+    """What the GPU, its driver and its node support, as the agent found it."""
+
+    cuda_version: Word = ""
+    """Newest CUDA that the driver supports, such as `13.4`."""
+    cgroup_version: Annotated[int, Field(ge=1, le=2)] | None = None
+    """Version of the node's cgroups; unset if unknown."""
+    memory_backend: Literal["dmem", "misc", "none"] | None = None
+    """How the driver limits the memory of a cgroup: by the kernel's controller `dmem`, by its own
+    accounting (`misc`), or not at all (`none`)."""
+    mps_protocols: Annotated[
+        tuple[Annotated[int, Field(ge=2, le=3)], ...],
+        Field(json_schema_extra=at_most(maxItems=8)),
+    ] = ()
+    """Protocols that the MPS control daemon has been shown to speak."""
+    limit_hook: Literal["Applied", "NotApplied", "Failed", "Unknown"] | None = None
+    """Whether the container toolkit applies memory limits to containers, as read back from a probe
+    Pod. `NotApplied`: its container had no limit. `Failed`: its container was not created.
+    `Unknown`: not shown yet. Unset if no probe is needed."""
+    compute_mode: Literal["Default", "ExclusiveThread", "Prohibited", "ExclusiveProcess"] | None = (
+        None
+    )
+    """Compute mode of the GPU; unset if unknown."""
 
 
 class MPSStatus(Model):
@@ -159,12 +206,21 @@ class GPUServerStatus(Model):
     """NVIDIA's driver."""
     max_clients: Annotated[int, Field(ge=1, le=1024)] | None = None
     """MPS client contexts that the driver supports on the GPU; unset in other modes."""
+    capabilities: Capabilities | None = None
+    """What the GPU, its driver and its node support; unset in other modes than MPS."""
+    enforcement: Literal["Driver", "Client"] | None = None
+    """What limits the GPU memory of jobs now; unset until it is known, and in other modes."""
+    protocol: Annotated[int, Field(ge=2, le=3)] | None = None
+    """Protocol of the MPS control daemon now; unset until it is known, and in other modes."""
+    sm_partitions: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Number of equal static partitions of the streaming multiprocessors; unset without them."""
     mps: MPSStatus | None = None
     """The MPS control daemon; unset in other modes."""
     usage: Usage | None = None
     """The usage of the GPU."""
     conditions: Conditions = ()
-    """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost."""
+    """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost. `DriverLimits`,
+    `MPSProtocol3`, `StaticSMPartitions`: whether the GPU supports each, and what to do if not."""
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )

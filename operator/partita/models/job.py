@@ -95,6 +95,7 @@ class Outcome(StrEnum):
     SUSPENDED = "Suspended"
     EVICTED = "Evicted"
     NOT_STARTED = "NotStarted"
+    RECLAIMED = "Reclaimed"
 
 
 class OutOfMemoryRetry(Model):
@@ -154,6 +155,11 @@ class SharedGPUJobSpec(Model):
     """GPU memory of the whole job on each of its GPUs (bytes, as a quantity). Unset takes it from
     the application's history. Without a history the first run gets a whole GPU so that its usage
     can be measured."""
+    gpu_memory_limit: Quantity | None = None
+    """Most GPU memory that the whole job may use on each of its GPUs while other jobs do not need
+    it (bytes, as a quantity); unset is `gpuMemory`. What it uses above `gpuMemory` is not
+    guaranteed: when another job needs that memory, the job is ended and queued again first. Needs
+    a partition with sharing.burst Spare."""
     thread_percent: Percent | None = None
     """Largest share of the GPU's threads that each process may use, in percent; unset is 100."""
     processes: Annotated[int, Field(ge=1, le=60)] = 1

@@ -1,6 +1,5 @@
 """GPUPartition: how many GPUs a team shares, how, and by which policy."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -26,6 +25,7 @@ from partita.models.base import (
     rules,
 )
 from partita.models.selector import LabelSelector
+from partita.models.sharing import SharingSpec
 
 __all__ = [
     "Capacity",
@@ -39,8 +39,6 @@ __all__ = [
     "QueueStatus",
     "Quota",
     "ShadowStatus",
-    "SharingMode",
-    "SharingSpec",
     "Slice",
     "Toleration",
 ]
@@ -48,14 +46,6 @@ __all__ = [
 Name = Annotated[Shared, Field(min_length=1, max_length=63)]
 Percent = Annotated[int, Field(ge=1, le=100)]
 Priority = Annotated[int, Field(ge=-1000000, le=1000000)]
-
-
-class SharingMode(StrEnum):
-    """How the jobs on one GPU share it."""
-
-    MPS = "MPS"
-    TIME_SLICING = "TimeSlicing"
-    EXCLUSIVE = "Exclusive"
 
 
 class Toleration(Model):
@@ -104,34 +94,6 @@ class GPUSelector(Model):
     """Least memory of a GPU (bytes, as a quantity); unset selects any."""
 
 
-class UnknownProcessesPolicy(StrEnum):
-    """What happens to processes in Pods that use a GPU without an allocation."""
-
-    REPORT = "Report"
-    TERMINATE = "Terminate"
-
-
-class SharingSpec(Model):
-    """How the jobs on one GPU share it."""
-
-    mode: SharingMode = SharingMode.MPS
-    """`MPS`: jobs run at the same time, each with its memory and compute limit. `TimeSlicing`:
-    jobs take turns, memory is allocated but not enforced. `Exclusive`: one job at a time."""
-    max_jobs_per_gpu: Annotated[int, Field(alias="maxJobsPerGPU", ge=1, le=128)] = 16
-    """Most jobs on one GPU at a time. Under MPS a GPU serves 60 client processes in all from CUDA
-    13.1 on, 48 before."""
-    memory_reserve_percent: Annotated[int, Field(ge=0, le=50)] = 7
-    """Percent of a GPU's memory that is never allocated. A GPU filled past about 93 % starts to
-    fail jobs (Son, Kim and Han, section 3.3)."""
-    oversubscription: bool = False
-    """Give TensorFlow and JAX jobs unified memory, so that a job may use more than its allocation
-    and becomes slower. Other frameworks do not support it; their jobs have an Event about it."""
-    unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
-    """What happens to processes that use a GPU without an allocation. `Report` counts them in the
-    GPUServer's status. `Terminate` also terminates those that run in Pods; processes of the node
-    itself are never terminated."""
-
-
 class Slice(Model):
     """A fixed size that a job can request by name."""
 
@@ -141,6 +103,9 @@ class Slice(Model):
     """The name by which jobs request it."""
     memory: ListedQuantity
     """GPU memory of the slice (bytes, as a quantity)."""
+    memory_limit: ListedQuantity | None = None
+    """Most GPU memory that a job in the slice may use while other jobs do not need it (bytes, as a
+    quantity); unset is `memory`. Needs sharing.burst Spare."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads that the slice may use at most."""
 

@@ -5,6 +5,7 @@ AgentError
 │   ├── NoDriverError       no driver is installed
 │   ├── GPULostError        the GPU has fallen off the bus, or needs a reset
 │   └── NotPermittedError   the call needs more rights
+├── CUDAError           a call of the CUDA driver API failed
 ├── MPSError            a command to the MPS control daemon failed
 │   ├── MPSGoneError        no daemon runs
 │   ├── MPSUnansweredError  the daemon did not answer in time
@@ -14,6 +15,7 @@ AgentError
 
 __all__ = [
     "AgentError",
+    "CUDAError",
     "GPULostError",
     "MPSError",
     "MPSGarbledError",
@@ -44,6 +46,22 @@ class GPULostError(NVMLError):
 
 class NotPermittedError(NVMLError):
     """The call needs more rights."""
+
+
+class CUDAError(AgentError):
+    """A call of the CUDA driver API failed.
+
+    Parameters
+    ----------
+    message
+        The function and the name of the error.
+    code
+        The `CUresult`; 0 if the call was not made.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class MPSError(AgentError):

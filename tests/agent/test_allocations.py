@@ -16,7 +16,7 @@ from partita.agent.allocations import (
 from partita.agent.enforcement import Enforcement
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.running_jobs import RunningJobs
-from partita.kube.client import PODS, Kind, Kube
+from partita.kube.client import PODS, SERVERS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita.kube.events import Events
 from partita.models import SharingMode
@@ -37,12 +37,14 @@ class Server:
 
     def __init__(self) -> None:
         self.allocations: Any = ALLOCATIONS
+        self.version = 1
 
     async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
         if kind is PODS:
             raise NotFoundError("get", 404, "no")
         status = {"allocations": self.allocations}
-        return {"metadata": {"name": name}, "spec": {"partition": "p"}, "status": status}
+        meta = {"name": name, "resourceVersion": str(self.version)}
+        return {"metadata": meta, "spec": {"partition": "p"}, "status": status}
 
 
 async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
@@ -111,3 +113,14 @@ async def test_only_attempts_that_left_the_ledger_are_removed() -> None:
     ((removed, _),) = await ledger.read()
     assert removed.key == ("uid", 1)
     assert list(ledger.allocations) == [("uid", 2)]
+
+
+async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
+    server = Server()
+    ledger = AllocationReader(cast("Kube", server), "p-0")
+    await ledger.read()
+    older = await server.get(SERVERS, "p-0")
+    server.allocations, server.version = {}, 2
+    await ledger.read()
+    assert await ledger.apply(older, 0.0) == []
+    assert ledger.allocations == {}

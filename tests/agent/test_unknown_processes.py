@@ -31,6 +31,12 @@ def test_nothing_is_said_before_the_ledger_was_read_since():
     assert seen(10.0, 100.0, read=10.1).found != ()
 
 
+def test_the_ledger_is_read_again_only_when_a_process_has_to_be_decided_about():
+    assert not seen(10.0, 10.1, read=5.0).ledger_outdated
+    assert seen(10.0, 100.0, read=5.0).ledger_outdated
+    assert not seen(10.0, 100.0, read=11.0).ledger_outdated
+
+
 def test_one_that_was_away_is_new_again():
     found = seen(0.0)
     found.update(5.0, {}, {}, (), 6.0)

@@ -78,10 +78,9 @@ class AllocationReader:
     def __init__(self, kube: Kube, server: str) -> None:
         self._kube = kube
         self._name = server
+        self._version = 0
         self.server: GPUServer | None = None
         """The GPUServer as last read; None before the first read."""
-        self.status: dict[str, Any] = {}
-        """The GPUServer's status as last read."""
         self.allocations: dict[Key, AttemptAllocation] = {}
         self.pods: dict[Key, AllocatedPod] = {}
         self.loaded = asyncio.Event()
@@ -107,7 +106,29 @@ class AllocationReader:
             The GPUServer cannot be read.
         """
         began = time.time()
-        body = await self._kube.get(SERVERS, self._name)
+        return await self.apply(await self._kube.get(SERVERS, self._name), began)
+
+    async def apply(
+        self, body: Mapping[str, Any], at: float
+    ) -> list[tuple[AttemptAllocation, AllocatedPod | None]]:
+        """Apply a version of the GPUServer and read the Pods that are new in its ledger.
+
+        Answers to `read` and the watch can arrive in any order: an older version is ignored.
+
+        Parameters
+        ----------
+        at
+            Time in seconds at which this version was current.
+
+        Returns
+        -------
+        list
+            The removed allocations with their Pods.
+        """
+        version = int(body["metadata"]["resourceVersion"])
+        if version < self._version:
+            return []
+        self._version = version
         try:
             self.server = GPUServer.parse(body)
         except ValidationError as error:
@@ -116,7 +137,7 @@ class AllocationReader:
                 self._log.warning("GPUServer unreadable", server=self._name, problem=problem)
             self.problem = problem
             return []
-        self.status, self.problem = body.get("status") or {}, ""
+        self.problem = ""
         found = [AttemptAllocation.of(uid, a) for uid, a in self.server.status.allocations.items()]
         old, self.allocations = self.allocations, {a.key: a for a in found}
         self.loaded.set()
@@ -127,7 +148,7 @@ class AllocationReader:
         ]
         new = [a for a in self.allocations.values() if a.key not in self.pods]
         if all([await self._read_pod(allocation) for allocation in new]):
-            self.complete_at = began
+            self.complete_at = at
         return removed
 
     async def _read_pod(self, allocation: AttemptAllocation) -> bool:

@@ -24,20 +24,19 @@ from partita.agent.processes import PodsOfProcesses
 from partita.agent.reporter import GPUReport, Reporter
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
+from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.unknown_processes import summary
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.connect import connect
-from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
 from partita.models.quantities import format_memory, mebibytes
 
 __all__ = ["Agent", "run_agent"]
 
-READ_LEDGER_EVERY: Final = 5.0
-"""Seconds between two reads of the ledger if no event requests one."""
 REPORT_EVERY: Final = 1.0
 """Seconds between two comparisons of the status with the current report."""
 SETUP_RETRY: Final = 5.0
@@ -109,6 +108,7 @@ class Agent:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._events.run())
+            tasks.create_task(self._watch_server())
             tasks.create_task(self._read_ledger())
             tasks.create_task(self._report())
             tasks.create_task(self._serve())
@@ -160,16 +160,20 @@ class Agent:
 
     # The API server
 
+    async def _watch_server(self) -> None:
+        async for body in server_versions(self._kube, self._settings.server):
+            self._reporter.set_known(body)
+            await self.jobs.apply(body)
+
     async def _read_ledger(self) -> NoReturn:
+        """Read the ledger when something on the GPU is not explained by what the watch sent."""
         while True:
+            await self.jobs.read_now.wait()
+            self.jobs.read_now.clear()
             try:
                 await self.jobs.read_ledger()
-                self._reporter.set_known(self.jobs.ledger.status)
-            except NotFoundError:
-                self._log.warning("the GPUServer does not exist: it has been deleted")
             except KubernetesError as error:
                 self._log.warning("ledger not read", error=str(error))
-            await event_or_timeout(self.jobs.read_now, READ_LEDGER_EVERY)
 
     async def _report(self) -> NoReturn:
         while True:

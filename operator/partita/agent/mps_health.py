@@ -27,9 +27,8 @@ START_WITHIN: Final = 90.0
 RELEASED_WITHIN: Final = 30.0
 """Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
 FAULT_SHOWN_FOR: Final = 6.0
-"""Minimum number of seconds for which a fault is reported. It is longer than the interval between
-two reads of the ledger and than the operator waits for the report
-(`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
+"""Minimum number of seconds for which a fault is reported. It is longer than the operator waits for
+the report (`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
 _UNANSWERED: Final = 2
 """Consecutive checks without an answer after which the daemon counts as hung."""
 _FATAL: Final = "a program caused a fatal fault, and every client of the GPU is lost"

@@ -160,12 +160,15 @@ class Reporter:
         self._kube = kube
         self._name = name
         self._known: Json = {}
+        self._version = 0
         self._written_at = -NUMBERS_EVERY
         self._log = structlog.get_logger(__name__).bind(server=name)
 
-    def set_known(self, status: Json) -> None:
-        """Set the status that was last read from the API server."""
-        self._known = status
+    def set_known(self, body: Json) -> None:
+        """Set the status from a version of the GPUServer; an older version is ignored."""
+        version = int(body["metadata"]["resourceVersion"])
+        if version >= self._version:
+            self._version, self._known = version, body.get("status") or {}
 
     async def report(self, report: GPUReport, at: float) -> bool:
         """Write changes that are due; return whether something was written.
@@ -187,7 +190,7 @@ class Reporter:
             # The next call tries again with a newer report.
             self._log.warning("status not written", error=str(error))
             return False
-        self._known = body.get("status") or {}
+        self.set_known(body)
         return True
 
     def _due(self, patch: Json, report: GPUReport, since: float) -> bool:

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 import structlog
 
@@ -87,6 +89,11 @@ class RunningJobs:
         """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
         self._log = structlog.get_logger(__name__)
 
+    @cached_property
+    def _server_pod(self) -> str | None:
+        """UID of the Pod of the agent and of MPS."""
+        return self._processes.identity(os.getpid()).pod
+
     async def read_ledger(self) -> None:
         """Read the ledger; attempts that were removed from it are finished.
 
@@ -95,7 +102,14 @@ class RunningJobs:
         KubernetesError
             The GPUServer cannot be read.
         """
-        for allocation, pod in await self.ledger.read():
+        self._finish(await self.ledger.read())
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """Apply a version of the GPUServer that the watch has sent."""
+        self._finish(await self.ledger.apply(body, time.time()))
+
+    def _finish(self, removed: Iterable[tuple[AttemptAllocation, AllocatedPod | None]]) -> None:
+        for allocation, pod in removed:
             trace = self._traces.pop(allocation.key, None)
             if pod is not None and trace is not None:
                 self.finished.put_nowait(FinishedAttempt(allocation, pod, trace))
@@ -143,7 +157,7 @@ class RunningJobs:
         by_pod = self.ledger.by_pod()
         found: dict[int, AttemptAllocation] = {}
         for pid, pod in self._processes.of(set(sample.memory)).items():
-            if pod is None:
+            if pod is None or pod == self._server_pod:
                 continue
             if pod in by_pod:
                 found[pid] = by_pod[pod]
@@ -163,10 +177,11 @@ class RunningJobs:
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
         pods = self._processes.of(set(sample.memory))
-        server_pod = self._processes.identity(os.getpid()).pod
-        own = {pid for pid, pod in pods.items() if pod is not None and pod == server_pod}
+        own = {pid for pid, pod in pods.items() if pod is not None and pod == self._server_pod}
         known = allocated | own | self._mps_servers()
         self.unknown.update(sample.at, sample.memory, pods, known, self.ledger.complete_at)
+        if self.unknown.ledger_outdated:
+            self.read_now.set()
 
     def _report_unknown(self) -> None:
         found = self.unknown.found

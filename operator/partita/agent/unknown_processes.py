@@ -19,8 +19,8 @@ from partita.models.quantities import mebibytes
 __all__ = ["UNKNOWN_AFTER", "UnknownProcess", "UnknownProcessTracker", "summary"]
 
 UNKNOWN_AFTER: Final = 10.0
-"""Seconds for which a process must run. An assumption: twice the interval between two reads of the
-ledger."""
+"""Seconds for which a process must run. An assumption: the allocation of its Pod arrives within a
+fraction of this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class UnknownProcessTracker:
 
     def __init__(self) -> None:
         self.found: tuple[UnknownProcess, ...] = ()
+        self.ledger_outdated = False
+        """Whether the ledger must be read again to decide about a process."""
         self._first: dict[int, float] = {}
 
     def update(
@@ -66,11 +68,13 @@ class UnknownProcessTracker:
         """
         unknown = memory.keys() - set(known)
         self._first = {pid: self._first.get(pid, at) for pid in unknown}
+        old = {pid: first for pid, first in self._first.items() if at - first >= UNKNOWN_AFTER}
         self.found = tuple(
             UnknownProcess(pid, pods.get(pid), memory[pid])
-            for pid, first in sorted(self._first.items())
-            if at - first >= UNKNOWN_AFTER and ledger_read is not None and ledger_read > first
+            for pid, first in sorted(old.items())
+            if ledger_read is not None and ledger_read > first
         )
+        self.ledger_outdated = len(self.found) < len(old)
 
 
 def summary(found: Sequence[UnknownProcess]) -> dict[str, Any]:

@@ -21,8 +21,19 @@ Events = AsyncIterator[tuple[str, dict[str, Any]]]
 
 
 @asynccontextmanager
-async def watch(kube: Kube, kind: Kind, version: str) -> AsyncIterator[Events]:
+async def watch(
+    kube: Kube, kind: Kind, version: str = "", *, name: str = ""
+) -> AsyncIterator[Events]:
     """Open a watch, and yield the type and object of each change until the API server ends it.
+
+    Parameters
+    ----------
+    version
+        The changes after this resource version are sent. If it is empty, the current objects are
+        sent first, as `ADDED`
+        (https://kubernetes.io/docs/reference/using-api/api-concepts/#the-resourceversion-parameter).
+    name
+        Only the object of this name; empty for all.
 
     Raises
     ------
@@ -37,6 +48,8 @@ async def watch(kube: Kube, kind: Kind, version: str) -> AsyncIterator[Events]:
         "allowWatchBookmarks": "true",
         "timeoutSeconds": str(_SECONDS),
     }
+    if name:
+        query["fieldSelector"] = f"metadata.name={name}"
     what = f"watch {kind.plural}"
     # The time limit detects a connection that broke without being closed.
     async with stream(kube.api, what, kind.path(), query, seconds=_SECONDS + 30) as content:

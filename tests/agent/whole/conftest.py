@@ -31,7 +31,6 @@ _INSTALLED: set[str] = set()
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for seconds waits for less."""
-    monkeypatch.setattr(main, "READ_LEDGER_EVERY", 0.2)
     monkeypatch.setattr(served_gpu, "CHECK_EVERY", 0.5)
     monkeypatch.setattr(main, "REPORT_EVERY", 0.05)
     monkeypatch.setattr(main, "SETUP_RETRY", 0.1)

@@ -16,7 +16,6 @@ POD = "11111111-2222-4333-8444-555555555555"
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown, "UNKNOWN_AFTER", 1.0)
-    monkeypatch.setattr("partita.agent.main.READ_LEDGER_EVERY", 0.3)
 
 
 def stranger(node: Node, cgroup: str) -> subprocess.Popen[str]:

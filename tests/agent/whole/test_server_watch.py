@@ -1,0 +1,65 @@
+"""The agent's watch of its GPUServer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent.node import GROUP, Node, serve
+from partita.agent import server_watch
+from partita.agent.server_watch import server_versions
+from partita.kube import watch as watching
+from partita.kube.client import Kube
+from partita.kube.connect import connect
+from support.polling import until
+
+
+async def test_it_shows_each_version_of_its_own_gpuserver_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    await node.create()
+    other = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUServer",
+        "metadata": {"name": f"{node.name}-other"},
+        "spec": {"partition": "gpus"},
+    }
+    (await node.api.post(f"{GROUP}/gpuservers", other)).ok()
+    monkeypatch.setattr(watching, "_SECONDS", 1)  # it is opened again several times
+    monkeypatch.setattr(server_watch, "FIRST_PAUSE", 0.05)
+    seen: set[tuple[str, int]] = set()
+    sent = 0
+    async with connect(str(node.kubeconfig)) as api:
+
+        async def take() -> None:
+            nonlocal sent
+            async for body in server_versions(Kube(api), node.name):
+                seen.add((body["metadata"]["name"], body["spec"]["maxJobs"]))
+                sent += 1
+
+        task = asyncio.create_task(take())
+        try:
+            await until(lambda: sent >= 3)
+            (await node.api.patch(node.path, {"spec": {"maxJobs": 5}})).ok()
+            await until(lambda: (node.name, 5) in seen)
+        finally:
+            task.cancel()
+    assert {name for name, _ in seen} == {node.name}
+
+
+async def test_an_allocation_arrives_without_a_read_of_the_ledger(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    await serve(node)
+    assert node.agent is not None
+    ledger = node.agent.jobs.ledger
+
+    async def read() -> None:
+        raise AssertionError("the ledger was read")
+
+    monkeypatch.setattr(ledger, "read", read)
+    job = await node.allocate("train", 1000)
+    await until(lambda: (job.uid, 1) in ledger.allocations)
+    await job.release()
+    await until(lambda: not ledger.allocations)

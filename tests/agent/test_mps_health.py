@@ -266,3 +266,24 @@ async def test_a_server_that_never_comes_up_is_asked_for_again(daemon: WatchedDa
     await daemon.check(1 + START_WITHIN)
     assert len(daemon.restarts) == 1
     assert not daemon.health.faulted
+
+
+async def test_a_wedge_loses_all_clients_and_mps_is_restarted_at_once(daemon: WatchedDaemon):
+    await daemon.up(7)
+    daemon.allocated = True
+    daemon.watch.report_wedge("terminate_client 7 did not return")
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSWedged"
+    assert daemon.restarts == [daemon.now]
+    daemon.control.server, daemon.control.pids, daemon.allocated = 200, [], False
+    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert len(daemon.restarts) == 1
+
+
+async def test_a_wedge_after_a_fault_makes_nobody_a_suspect(daemon: WatchedDaemon):
+    await daemon.up(7)
+    daemon.watch.report_fault("Xid 31")
+    await daemon.check()
+    daemon.watch.report_wedge("the canary hung")
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSWedged"

@@ -55,6 +55,7 @@ class TestEnding:
             GPUFault("GPULost", "the driver cannot reach it"),
             GPUFault("XidError", "Xid 79: the GPU has fallen off the bus; it needs a reset"),
             GPUFault("", "its server Pod is gone"),
+            GPUFault("MPSWedged", "a canary client hung"),
         ],
     )
     @pytest.mark.parametrize("alone", [False, True])

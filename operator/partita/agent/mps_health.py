@@ -66,6 +66,8 @@ class MPSHealth:
     clients: int = 0
     _reported: str = ""
     """Message of a fatal fault that is not handled yet."""
+    _wedge: str = ""
+    """Message of a wedge that is not handled yet."""
     _server: int = 0
     _since: float | None = None
     """Start of the current state: unhealthy, or healthy again after a fault."""
@@ -91,6 +93,10 @@ class MPSHealth:
             Seconds of a monotonic clock.
         """
         self.read_log()
+        if self._wedge:
+            self._wedged(self._wedge, now)
+            self._wedge = ""
+            return
         reported, self._reported = self._reported, ""
         if reported:
             await self._client_fault(f"{_FATAL}: {reported}")
@@ -116,6 +122,20 @@ class MPSHealth:
         """Record a fatal fault, which the next check handles."""
         self._reported = self._reported or message
 
+    def report_wedge(self, message: str) -> None:
+        """Record that MPS is wedged, which the next check handles.
+
+        A wedged server answers commands as if it were healthy, but clients that connect to it hang
+        in CUDA's initialisation, and only a restart of MPS helps
+        (https://github.com/kai-scheduler/kai-gpu-fractioning, mpsd/internal/drain).
+
+        Parameters
+        ----------
+        message
+            What was observed.
+        """
+        self._wedge = self._wedge or message
+
     async def _query(self) -> ServerState | None:
         """Return the server's state; None if no server runs."""
         if self._server:
@@ -139,6 +159,12 @@ class MPSHealth:
         if before and lost:
             self._fault("MPSServerLost", f"MPS server {before} exited with {lost} clients")
         return state
+
+    def _wedged(self, message: str, now: float) -> None:
+        """Restart MPS at once: no client can go on."""
+        self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
+        self._fault("MPSWedged", message)
+        self._restart_after(0.0, now)
 
     async def _client_fault(self, message: str) -> None:
         """Handle a fault that a program caused."""

@@ -156,6 +156,12 @@ class ServedGPU:
 
     # Health
 
+    def report_wedge(self, message: str) -> None:
+        """Record that MPS is wedged: its jobs are lost, and it is restarted at once."""
+        if self.mps is not None:
+            self.mps.report_wedge(message)
+            self._check_and_report()
+
     async def _check(self) -> NoReturn:
         while True:
             now = time.monotonic()

@@ -11,8 +11,9 @@ caused the fault. So there is no reliable evidence of the cause, and the rule us
    faults ends there as it would have ended anyway.
 3. A fault while a job runs alone is that job's own failure: it counts against `retry.limit`.
 
-Faults that a program cannot cause make no job a suspect, alone or not: failed hardware, and a
-server Pod that was deleted or evicted.
+Faults that are not the failure of a program make no job a suspect, alone or not: failed hardware, a
+server Pod that was deleted or evicted, and a wedged MPS server, whose cause is a client that was
+killed with work in flight.
 """
 
 import re
@@ -29,6 +30,8 @@ FAULTS_BESIDE_OTHERS: Final = 2
 
 _HARDWARE: Final = frozenset({"ECCError", "GPULost"})
 """Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu_health`)."""
+_WEDGED: Final = "MPSWedged"
+"""Reason of the condition Faulted while MPS is wedged (`partita.agent.mps_health`)."""
 _HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
 """Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. A program may cause the other
@@ -66,7 +69,7 @@ class GPUFault:
         """Whether a program may have caused it. An unknown reason counts as caused by a program."""
         xid = _XID.match(self.message)
         hardware = self.reason in _HARDWARE or (xid and int(xid[1]) in _HARDWARE_XIDS)
-        return bool(self.reason) and not hardware
+        return bool(self.reason) and not hardware and self.reason != _WEDGED
 
 
 def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:

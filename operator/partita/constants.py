@@ -9,6 +9,7 @@ __all__ = [
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
     "COMPONENT_JOB",
+    "COMPONENT_PROBE",
     "COMPONENT_SERVER",
     "DEVICE_RESOURCE_PREFIX",
     "FINALIZER",
@@ -39,6 +40,7 @@ LABEL_JOB: Final = "partita.dev/job"
 LABEL_ATTEMPT: Final = "partita.dev/attempt"
 COMPONENT_SERVER: Final = "server"
 COMPONENT_JOB: Final = "job"
+COMPONENT_PROBE: Final = "probe"
 
 ANNOTATION_APPLICATION: Final = "partita.dev/application"
 ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"

@@ -59,6 +59,8 @@ def read_allocation(case: Path) -> JobAllocation:
         node=raw["node"],
         memory=parse_memory(raw["memory"]),
         total_memory=parse_memory(raw["totalMemory"]),
+        memory_limit=parse_memory(raw["memoryLimit"]) if "memoryLimit" in raw else None,
+        driver_limits=raw.get("driverLimits", False),
         thread_percent=raw["threadPercent"],
         mode=SharingMode(raw["mode"]),
         oversubscription=raw.get("oversubscription", False),

@@ -7,10 +7,12 @@ import yaml
 
 from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
+from partita.pods.probe_pod import build_probe_pod
 from pods.builders import GOLDEN, containers_of, read_allocation, read_job
 
 CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))
 SERVERS = sorted(p.parent for p in GOLDEN.glob("servers/*/server.yaml"))
+PROBES = [GOLDEN / "servers" / name for name in ("mps", "selective")]
 SETTINGS = ServerPodSettings(
     namespace="partita-system", image="partita:test", service_account="partita-agent"
 )
@@ -28,6 +30,11 @@ def test_a_server_s_pod_is_as_in_its_golden_file(case, golden):
     golden(case / "pod.yaml", build_server(case))
 
 
+@pytest.mark.parametrize("case", PROBES, ids=lambda c: c.name)
+def test_a_probe_pod_is_as_in_its_golden_file(case, golden):
+    golden(case / "probe.yaml", build_probe_pod(*read_server(case), SETTINGS))
+
+
 @pytest.mark.parametrize("case", SERVERS, ids=lambda c: c.name)
 def test_exactly_one_container_of_a_server_takes_the_gpu(case):
     taking = [
@@ -41,11 +48,14 @@ def test_exactly_one_container_of_a_server_takes_the_gpu(case):
 def test_there_is_a_golden_file_for_each_framework_and_mode():
     names = {c.name for c in CASES}
     for framework in ("none", "tensorflow", "pytorch", "jax", "cupy"):
-        for mode in ("mps", "timeslicing", "exclusive", "oversubscription"):
+        for mode in ("mps", "driver", "timeslicing", "exclusive", "oversubscription"):
             assert f"{mode}-{framework}" in names
 
 
 def build_server(case: Path) -> dict:
+    return build_server_pod(*read_server(case), SETTINGS)
+
+
+def read_server(case: Path) -> tuple[GPUServer, GPUPartition]:
     server = GPUServer.parse(yaml.safe_load((case / "server.yaml").read_text()))
-    partition = GPUPartition.parse(yaml.safe_load((case / "partition.yaml").read_text()))
-    return build_server_pod(server, partition, SETTINGS)
+    return server, GPUPartition.parse(yaml.safe_load((case / "partition.yaml").read_text()))

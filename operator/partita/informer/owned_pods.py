@@ -48,6 +48,11 @@ class OwnedPods:
         """Return the Pods whose controller is an object."""
         return [self.by_uid[uid] for uid in self._of.of(owner)]
 
+    def named(self, owner: str, namespace: str, name: str) -> PodView | None:
+        """Return the Pod of this name whose controller is an object."""
+        place = namespace, name
+        return next((p for p in self.of(owner) if (p.namespace, p.name) == place), None)
+
     def orphans_of(self, allocated: Iterable[Allocation]) -> list[PodView]:
         """Return the Pods without a controller that have the name of an allocated attempt."""
         names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}

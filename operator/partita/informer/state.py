@@ -4,7 +4,6 @@ Not thread-safe: everything runs in one event loop. An older version never repla
 the response to a write and the watch event of the same write may arrive in either order.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -16,6 +15,7 @@ from partita.informer.comparison import is_untold, same_wish, stub_of
 from partita.informer.index import Index
 from partita.informer.node_usage import NodeUsage
 from partita.informer.owned_pods import OwnedPods, is_of_job
+from partita.informer.tombstones import Tombstones
 from partita.informer.unreadable import Unreadable, UnreadableObjects, as_far_as_read
 from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import (
@@ -26,14 +26,12 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
+from partita.pods.probe_pod import probe_name
 from partita.work_queue import WorkQueues, utc_now
 
 __all__ = ["State"]
 
 Json = dict[str, Any]
-
-_TOMBSTONES = 10_000
-"""UIDs of deleted objects that are kept, so that a late response cannot restore an object."""
 
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""
@@ -83,7 +81,7 @@ class State:
         self._partition_jobs = Index()
         self._partition_servers = Index()
         self._job_servers = Index()
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone = Tombstones()
 
     # Queries.
 
@@ -122,8 +120,12 @@ class State:
             return None
         if server.status.pod_uid:
             return self.pods.get(server.status.pod_uid)
-        found = self._owned.of(server.metadata.uid)
-        return next((p for p in found if p.namespace == self._server_namespace), None)
+        return self._owned.named(server.metadata.uid, self._server_namespace, name)
+
+    def probe_pod(self, server: GPUServer) -> PodView | None:
+        """Return the probe Pod of a GPUServer."""
+        name = probe_name(server.metadata.name)
+        return self._owned.named(server.metadata.uid, self._server_namespace, name)
 
     def allocated(self, uid: str) -> dict[str, Allocation]:
         """Return the allocations of a job, by GPUServer."""
@@ -368,7 +370,7 @@ class State:
         old = objects.get(key)
         if deleted:
             self.unreadable.discard(uid)
-            self._bury(uid)
+            self._gone.add(uid)
             if old is not None and old.metadata.uid == uid:
                 del objects[key]
             return
@@ -388,13 +390,8 @@ class State:
     def _apply_view(self, objects: dict[str, V], key: str, new: V, *, deleted: bool) -> None:
         old = objects.get(key)
         if deleted:
-            self._bury(new.uid)
+            self._gone.add(new.uid)
             if old is not None and old.uid == new.uid:
                 del objects[key]
         elif new.uid not in self._gone and (old is None or old.version < new.version):
             objects[key] = new
-
-    def _bury(self, uid: str) -> None:
-        self._gone[uid] = None
-        while len(self._gone) > _TOMBSTONES:
-            self._gone.popitem(last=False)

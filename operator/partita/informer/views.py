@@ -11,6 +11,7 @@ from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
+from partita.pods.probe_pod import probe_name
 from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
 
@@ -43,7 +44,7 @@ class PodView:
     owner_uid: str
     """UID of that owner; empty if the Pod has no reference to it."""
     attempt: int
-    """Number of the job's attempt, from the Pod's name; 0 for a server Pod."""
+    """Number of the job's attempt, from the Pod's name; 0 for the Pods of a GPUServer."""
     node: str
     deleting: bool
     outcome: PodOutcome
@@ -98,7 +99,7 @@ class PodView:
             attempt = int(number) if number.isdecimal() else 0
             if job != owner["name"] or name != f"{job}-{attempt}" or not attempt:
                 return None
-        elif kind != "GPUServer" or name != owner["name"]:
+        elif kind != "GPUServer" or name not in {owner["name"], probe_name(owner["name"])}:
             return None
         return cls(
             uid=meta["uid"],

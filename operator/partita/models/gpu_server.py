@@ -35,6 +35,7 @@ __all__ = [
     "GPUServerSpec",
     "GPUServerStatus",
     "JobUsage",
+    "LimitMismatch",
     "MPSStatus",
     "UnknownProcesses",
     "Usage",
@@ -145,6 +146,17 @@ class MPSStatus(Model):
     """Connected client processes."""
 
 
+class LimitMismatch(Model):
+    """A memory limit of the driver that is not the one of the job's container."""
+
+    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
+    """The attempt of the job."""
+    expected: Amount
+    """The limit that the container should have (bytes, as a quantity)."""
+    found: Amount | None = None
+    """The limit that was read back (bytes, as a quantity); unset if there was none."""
+
+
 class JobUsage(Model):
     """What one job uses."""
 
@@ -157,6 +169,8 @@ class JobUsage(Model):
     excess_processes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Most MPS clients of the attempt if the agent terminated one because they were more than
     allocated; unset otherwise."""
+    limit_mismatch: LimitMismatch | None = None
+    """The wrong memory limit of one of its containers; unset if no limit is known to be wrong."""
 
 
 class UnknownProcesses(Model):
@@ -253,6 +267,7 @@ class GPUServer(Resource):
     def outlook(self) -> tuple[object, ...]:
         """Everything that determines which jobs the GPU may take, but usage and allocations."""
         status = self.status
+        jobs = status.usage.jobs if status.usage is not None else {}
         return (
             self.spec,
             self.metadata.deletion_timestamp,
@@ -261,5 +276,8 @@ class GPUServer(Resource):
             status.product,
             status.memory,
             status.pod_uid,
+            status.enforcement,
+            status.capabilities and status.capabilities.limit_hook,
             tuple((c.type, c.status, c.reason) for c in status.conditions),
+            tuple((uid, use.limit_mismatch) for uid, use in jobs.items() if use.limit_mismatch),
         )

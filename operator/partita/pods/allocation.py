@@ -1,16 +1,23 @@
 """The allocation of a job: its GPUs, and the share of each GPU that it may use."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.models import SharingMode
 from partita.models.partition import Toleration
 from partita.models.quantities import MEBI
 
-__all__ = ["DeviceInjection", "JobAllocation", "device_resource"]
+__all__ = ["CONTEXT_MEMORY", "DeviceInjection", "JobAllocation", "device_resource"]
 
 DeviceInjection = Literal["Auto", "CDI", "RuntimeClass"]
+
+
+CONTEXT_MEMORY: Final = 512 * MEBI
+"""GPU memory for the CUDA context of one process (bytes). Where the driver limits its containers, a
+job gets it in addition to its memory, because the driver counts contexts too. An assumption:
+NVIDIA's guide "Per-GPU Compute and Memory Limits with MPS" (ai-dynamo/dynamo) found "a few hundred
+MiB" for the context of a client. What a smaller context leaves over, the job may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,11 @@ class JobAllocation:
     """How the GPU is shared."""
     thread_percent: int = 100
     """Percentage of the GPU's threads that each process may use."""
+    memory_limit: int | None = None
+    """Most GPU memory that the job may use on each GPU while other jobs do not need it (bytes);
+    None for `memory`."""
+    driver_limits: bool = False
+    """Whether the driver limits the memory of each container. The node has proved that it does."""
     oversubscription: bool = False
     """Whether the partition allows unified memory."""
     device_injection: DeviceInjection = "Auto"
@@ -63,14 +75,58 @@ class JobAllocation:
         """Whether the job runs alone on its GPUs, so that it needs no limits."""
         return self.mode is SharingMode.EXCLUSIVE
 
-    def process_memory(self, processes: int) -> int:
-        """Return the memory that each client process may use (bytes, in whole MiB)."""
+    @property
+    def ceiling(self) -> int:
+        """The most memory that the job may use on each GPU, in bytes."""
+        return self.memory_limit or self.memory
+
+    def container_memory(self, memory: int, processes: int, containers: int) -> int:
+        """Return the part of an amount of memory that one container gets from the driver.
+
+        The driver limits each container separately. So the amount is divided equally between all
+        containers that run at the same time. It is increased by the memory of the contexts.
+
+        Parameters
+        ----------
+        memory
+            Bytes for the whole job: its `memory` or its `ceiling`.
+        processes
+            Client processes of all containers.
+        containers
+            Maximum number of containers that run at the same time.
+
+        Returns
+        -------
+        int
+            Bytes, in whole MiB.
+        """
+        return max(1, (memory + CONTEXT_MEMORY * processes) // containers // MEBI) * MEBI
+
+    def process_memory(self, processes: int, containers: int = 1) -> int:
+        """Return the memory that each client process may use (bytes, in whole MiB).
+
+        Parameters
+        ----------
+        processes, containers
+            As in `container_memory`. The number of containers matters only if the driver limits
+            each of them.
+        """
+        if self.driver_limits:
+            return max(1, self.ceiling // max(processes, containers) // MEBI) * MEBI
         return max(1, self.memory // processes // MEBI) * MEBI
 
-    def process_fraction(self, processes: int) -> float:
-        """Return the share of the GPU's total memory for each process, rounded down at 1e-6."""
-        share = min(self.process_memory(processes), self.total_memory)
-        return share * 1_000_000 // self.total_memory / 1_000_000
+    def process_fraction(self, processes: int, containers: int = 1) -> float:
+        """Return the share of each process of the memory that CUDA reports, rounded down at 1e-6.
+
+        CUDA reports the GPU's total memory, or the limit of the container if the driver limits it
+        (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "How Limits Are
+        Reported").
+        """
+        total = self.total_memory
+        if self.driver_limits:
+            total = min(total, self.container_memory(self.ceiling, processes, containers))
+        share = min(self.process_memory(processes, containers), total)
+        return share * 1_000_000 // total / 1_000_000
 
 
 def device_resource(uuid: str) -> str:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita.models import Framework, SharingMode
+from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation
 from partita.pods.mps_directories import log_directory, pipe_directory
 
 __all__ = [
     "CONNECTIONS",
     "MAX_CONNECTIONS",
+    "MEMORY_LIMIT",
+    "MEMORY_REQUEST",
     "PYTORCH_FRACTION",
     "ContainerEnvironment",
     "environment",
@@ -26,8 +29,15 @@ MAX_CONNECTIONS: Final = 2
 share one pool of connections, so a client with more connections reduces the number of clients that
 can connect (MPS, "CUDA_DEVICE_MAX_CONNECTIONS")."""
 
+MEMORY_REQUEST: Final = "NVIDIA_GPU_MEMORY_REQUEST"
+MEMORY_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
+"""Variables from which NVIDIA's container toolkit sets the guarantee and the limit of a container's
+cgroup for each of its GPUs, in MiB as a decimal number (NVIDIA/nvidia-container-toolkit 1.20.1,
+cmd/nvidia-cdi-hook/cudamemorylimits). A container with them is not created on a node without driver
+r615 or cgroup v2, so they are set only where a probe Pod has shown that they work."""
+
 PYTORCH_FRACTION: Final = "per_process_memory_fraction"
-"""Key in PyTorch's allocator options: share of the GPU's total memory, above 0 and at most 1.
+"""Key in PyTorch's allocator options: share of the total memory, above 0 and at most 1.
 https://docs.pytorch.org/docs/stable/notes/cuda.html, "Optimizing memory usage with
 PYTORCH_ALLOC_CONF"; added by https://github.com/pytorch/pytorch/pull/161035."""
 
@@ -50,7 +60,12 @@ class ContainerEnvironment:
 
 
 def environment(
-    framework: Framework, allocation: JobAllocation, *, processes: int = 1, yields: bool = False
+    framework: Framework,
+    allocation: JobAllocation,
+    *,
+    processes: int = 1,
+    containers: int = 1,
+    yields: bool = False,
 ) -> ContainerEnvironment:
     """Return the environment of one attempt.
 
@@ -61,8 +76,10 @@ def environment(
     allocation
         Allocation of the attempt.
     processes
-        Client processes of each container. The memory is divided by this number because MPS and
-        all frameworks limit each process separately.
+        Client processes of the job. Amounts that MPS or a framework applies to each process are
+        divided by this number. The limits of the driver are not.
+    containers
+        Maximum number of its containers that run at the same time.
     yields
         Whether the job's kernels yield to those of co-located jobs (MPS only).
 
@@ -76,9 +93,12 @@ def environment(
     if allocation.whole_gpu:
         return ContainerEnvironment(variables)
     if allocation.mode is SharingMode.MPS:
-        variables |= _mps(allocation, processes=processes, yields=yields)
-    fraction = allocation.process_fraction(processes)
-    variables |= _framework(framework, fraction, allocation.process_memory(processes))
+        variables |= _mps(allocation, processes=processes, containers=containers, yields=yields)
+    if allocation.driver_limits:
+        variables |= _driver(allocation, processes, containers)
+    fraction = allocation.process_fraction(processes, containers)
+    memory = allocation.process_memory(processes, containers)
+    variables |= _framework(framework, fraction, memory)
     notices: tuple[str, ...] = ()
     if allocation.oversubscription:
         unified, notices = _unified(framework)
@@ -87,9 +107,22 @@ def environment(
     return ContainerEnvironment(variables, pytorch, notices)
 
 
-def _mps(allocation: JobAllocation, *, processes: int, yields: bool) -> dict[str, str]:
+def _driver(allocation: JobAllocation, processes: int, containers: int) -> dict[str, str]:
+    amounts = {MEMORY_REQUEST: allocation.memory, MEMORY_LIMIT: allocation.ceiling}
+    return {
+        name: str(allocation.container_memory(memory, processes, containers) // MEBI)
+        for name, memory in amounts.items()
+    }
+
+
+def _mps(
+    allocation: JobAllocation, *, processes: int, containers: int, yields: bool
+) -> dict[str, str]:
     (uuid,) = allocation.uuids
-    mebibytes = allocation.process_memory(processes) >> 20
+    # If the driver limits a container, its processes share the container's memory, and MPS limits
+    # each of them only to all of it.
+    sharing = 1 if allocation.driver_limits else processes
+    mebibytes = allocation.process_memory(sharing, containers) // MEBI
     variables = {
         # MPS, "CUDA_MPS_PIPE_DIRECTORY" and "CUDA_MPS_LOG_DIRECTORY".
         "CUDA_MPS_PIPE_DIRECTORY": pipe_directory(uuid),
@@ -115,9 +148,9 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # The cost is 0.6 %, measured by Kang and Gil (studies/tensorflow-memory-mode.txt).
             return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
         case Framework.JAX:
-            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction refers to the GPU's
-            # total memory, also under MPS: XLA uses the total of cuMemGetInfo
-            # (xla/pjrt/gpu/gpu_helpers.cc), and a memory limit lowers only the free amount there.
+            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction refers to the total
+            # of cuMemGetInfo (xla/pjrt/gpu/gpu_helpers.cc). A limit of MPS lowers only the free
+            # amount there, a limit of the driver also the total.
             # XLA_PYTHON_CLIENT_MEM_FRACTION is the deprecated name. If both are set, jaxlib 0.10.2
             # raises ValueError ("specified together"). An empty value counts as unset and
             # overrides a value of the user or the image. Preallocation is off because it would
@@ -179,7 +212,7 @@ def limit_allocator(options: str, fraction: float) -> str:
         Options of the user: `key:value` pairs separated by commas. A value may be a list in
         brackets that also contains commas.
     fraction
-        Share of the GPU's total memory.
+        Share of the total memory that CUDA reports.
     """
     kept = [
         option

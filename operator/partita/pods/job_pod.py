@@ -24,6 +24,8 @@ from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import (
     CONNECTIONS,
     MAX_CONNECTIONS,
+    MEMORY_LIMIT,
+    MEMORY_REQUEST,
     PYTORCH_FRACTION,
     ContainerEnvironment,
     environment,
@@ -34,6 +36,7 @@ from partita.pods.template_check import TemplateError, template_problems
 __all__ = [
     "RUNTIME_CLASS",
     "JobPod",
+    "PodSpecBuilder",
     "build_job_pod",
     "device_slots",
     "is_gpu_resource",
@@ -82,10 +85,15 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
     template = spec.template.unpack()
     if problems := template_problems(template):
         raise TemplateError("; ".join(problems))
+    containers = device_slots(template)
     ours = environment(
-        spec.framework, allocation, processes=spec.processes, yields=allocation.yields
+        spec.framework,
+        allocation,
+        processes=spec.processes,
+        containers=containers,
+        yields=allocation.yields,
     )
-    build = _Build(allocation, ours)
+    build = PodSpecBuilder(allocation, ours)
     pod_spec = build.spec(template)
     annotations = {
         ANNOTATION_JOB_UID: job.metadata.uid,
@@ -121,8 +129,18 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         },
         "spec": pod_spec,
     }
+    if allocation.driver_limits and containers > 1:
+        build.notices.append(_divided(containers, ours))
     notices = (*ours.notices, *dict.fromkeys(build.notices))
     return JobPod(manifest, tuple(sorted(build.overridden)), notices)
+
+
+def _divided(containers: int, ours: ContainerEnvironment) -> str:
+    return (
+        f"the GPU memory is divided equally between its {containers} containers that run at the "
+        f"same time, because the driver limits each of them: {ours.variables[MEMORY_LIMIT]} MiB "
+        "each, with their contexts; use one container if only one needs the GPU"
+    )
 
 
 def device_slots(template: PodTemplate) -> int:
@@ -141,8 +159,8 @@ def device_slots(template: PodTemplate) -> int:
 
 
 @dataclass(slots=True)
-class _Build:
-    """Converts a template to a Pod and records the changes to the user's values."""
+class PodSpecBuilder:
+    """Converts a template to the spec of a Pod with an allocation; records what it changes."""
 
     allocation: JobAllocation
     ours: ContainerEnvironment
@@ -150,7 +168,7 @@ class _Build:
     notices: list[str] = field(default_factory=list)
 
     def metadata(self, kind: str, values: dict[str, str]) -> dict[str, str]:
-        """Remove the names that only the operator may set.
+        """Return labels or annotations without the names that only the operator may set.
 
         The admission policy rejects such names in Pods that the operator does not create.
         """
@@ -163,6 +181,7 @@ class _Build:
         return {name: value for name, value in values.items() if name not in reserved}
 
     def spec(self, template: PodTemplate) -> dict[str, Any]:
+        """Return the spec of the Pod."""
         spec: dict[str, Any] = template.spec
         if (policy := spec.get("restartPolicy")) and policy != "Never":
             self.notices.append(
@@ -226,6 +245,13 @@ class _Build:
         rest: list[dict[str, Any]] = []
         for entry in users:
             name = entry["name"]
+            if name in {MEMORY_REQUEST, MEMORY_LIMIT} - ours.keys():
+                # NVIDIA's container toolkit would apply them, or fail on an older driver.
+                self.notices.append(
+                    f"container {container['name']} sets {name}, which is removed: write "
+                    "spec.gpuMemory instead"
+                )
+                continue
             if name not in ours:
                 rest.append(entry)
                 continue

@@ -10,6 +10,7 @@ from partita.decide import cycle as cycles
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
 from partita.decide.preemption import TERMINATION_SLACK
+from partita.pods.termination import ADDED_GRACE
 from support.builders import GIB, allocation, at, gpus_up, job_body, server_body, take
 
 
@@ -92,7 +93,7 @@ async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
     world.submit("high", 40, priority=5)
     result = await world.cycle()
     assert victims(result) == {"high": {"stuck"}}
-    limit = timedelta(seconds=10) + TERMINATION_SLACK
+    limit = timedelta(seconds=10 + ADDED_GRACE) + TERMINATION_SLACK
     assert result.again == limit.total_seconds()
     ledger = {"uid-b": allocation("b", memory=40 * GIB)}
     for body in (job_body("b"), *gpus_up(server_body("shared-1", allocations=ledger))):

@@ -182,7 +182,7 @@ def test_the_pod_tolerates_the_taints_of_its_gpu_s_node_beside_the_user_s():
 def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
     def built(**more):
         template = {"spec": {"containers": [{"name": "a"}], **more}}
-        pod = build_job_pod(a_job(template=template), an_allocation())
+        pod = build_job_pod(a_job(template=template), an_allocation(mode=SharingMode.EXCLUSIVE))
         return pod.manifest["spec"].get("terminationGracePeriodSeconds"), pod.notices
 
     seconds, notices = built(terminationGracePeriodSeconds=0)

@@ -21,6 +21,7 @@ from partita.decide.snapshot import gpus_of, snapshot_of
 from partita.decide.waiting_reasons import WaitingReasons, shape_of
 from partita.informer.state import State
 from partita.models import GPUPartition
+from partita.pods.termination import preemption_grace
 from partita.reconcile.reasons import Reason, Why
 from partita_policies.types import GPU, Job
 
@@ -219,7 +220,7 @@ class _Cycle:
 
     @property
     def _grace(self) -> float:
-        return self._partition.spec.preemption_grace_period
+        return preemption_grace(self._partition.spec)
 
     def _again(self, seconds: float) -> None:
         before = self.result.again

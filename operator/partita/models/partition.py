@@ -199,8 +199,9 @@ class GPUPartitionSpec(Model):
     """`LowerPriority`: for a job that does not fit, running jobs of lower effective priority are
     stopped. They are queued again, and it does not count as a failure."""
     preemption_grace_period: Duration = 60.0
-    """Longest time that the Pod of a preempted job has to terminate. Its own
-    `terminationGracePeriodSeconds` applies if it is shorter. Less than 1s counts as 1s."""
+    """Longest time that the programs of a preempted job have to terminate. The
+    `terminationGracePeriodSeconds` of the job applies if it is shorter. Less than 1s counts as
+    1s."""
     max_priority: Priority = 0
     """Highest priority that a job may have. A higher one counts as this one. The `maxPriority` of a
     quota replaces it for its namespace."""

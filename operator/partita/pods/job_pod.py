@@ -17,7 +17,7 @@ from partita.constants import (
     LABEL_JOB,
     LABEL_PARTITION,
 )
-from partita.models import SharedGPUJob
+from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation, device_resource
@@ -32,6 +32,7 @@ from partita.pods.environment import (
     limit_allocator,
 )
 from partita.pods.template_check import TemplateError, template_problems
+from partita.pods.termination import add_pre_stop, extend_grace
 
 __all__ = [
     "RUNTIME_CLASS",
@@ -200,6 +201,8 @@ class PodSpecBuilder:
                 "terminationGracePeriodSeconds 0 is replaced by 1: its GPU memory is given to "
                 "others once its Pod is gone, and its programs must have ended by then"
             )
+        if self.allocation.mode is SharingMode.MPS:
+            extend_grace(spec)
         own = spec.get("tolerations") or []
         if isinstance(own, list):  # the API server rejects any other type
             asked = [toleration.dump() for toleration in self.allocation.tolerations]
@@ -214,10 +217,17 @@ class PodSpecBuilder:
             spec["runtimeClassName"] = RUNTIME_CLASS
         for kind in ("initContainers", "containers"):
             if spec.get(kind):
-                spec[kind] = [self._container(c) for c in spec[kind]]
+                spec[kind] = [self._container(c, init=kind == "initContainers") for c in spec[kind]]
         return spec
 
-    def _container(self, container: dict[str, Any]) -> dict[str, Any]:
+    def _container(self, container: dict[str, Any], *, init: bool) -> dict[str, Any]:
+        sidecar = container.get("restartPolicy") == "Always"
+        if (
+            self.allocation.mode is SharingMode.MPS
+            and (not init or sidecar)
+            and (notice := add_pre_stop(container))
+        ):
+            self.notices.append(notice)
         container["env"] = self._env(container)
         container["resources"] = self._resources(container)
         # kubelet copies the end of the log, which contains CUDA's error, to the Pod's status:

@@ -21,6 +21,7 @@ from partita.models import (
 )
 from partita.models.partition import GPUPartitionSpec
 from partita.models.quantities import later
+from partita.pods.termination import preemption_grace
 from partita.reconcile.agent_reports import excess_of, fault_of, use_of
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
@@ -296,7 +297,7 @@ class JobReconciler:
             above_processes=excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
             # 0 would release its GPUs before kubelet has ended it.
-            preemption_grace=max(1, ceil(times.preemption_grace_period)),
+            preemption_grace=max(1, ceil(preemption_grace(times))),
         )
 
     def _times(self, partition: str) -> GPUPartitionSpec:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -67,7 +68,10 @@ def build(folder: Path) -> Built:
     for name, arguments in made.items():
         subprocess.run([*gcc, "-o", folder / name, *arguments], check=True)
     shutil.copy(folder / "fake-cuda", folder / "nvidia-cuda-mps-server")
-    shutil.copy(SOURCES / "mps" / "daemon.py", folder / "nvidia-cuda-mps-control.py")
+    with ZipFile(folder / "nvidia-cuda-mps-control.py", "w") as daemon:  # Python runs it as it is
+        for source in (SOURCES / "mps").glob("*.py"):
+            name = "__main__.py" if source.name == "main.py" else source.name
+            daemon.write(source, name)
     shutil.copy(SOURCES / "driver.py", folder)
     return Built(folder)
 

@@ -9,6 +9,7 @@
  *   wait:<ms>        do so without touching the GPU
  *   unset            forget the MPS variables, as a program may that was given them
  *   fault            an illegal access: fatal for all that share the GPU
+ *   fault:sm         an exception of an SM: fatal for all, or for those of its static partition
  *   forever          compute until it is ended
  *   expect:<NAME>=<value>      fail unless the variable is so
  *
@@ -29,12 +30,13 @@
 enum {
     OUT_OF_MEMORY = 2, NO_DEVICE = 100, LAUNCH_FAILED = 719, MPS_CONNECTION_FAILED = 805,
     MPS_SERVER_NOT_READY = 807, MPS_MAX_CLIENTS_REACHED = 808, MPS_CLIENT_TERMINATED = 810,
+    INVALID_RESOURCE_CONFIGURATION = 915, NOT_PERMITTED = 800,
 };
 #define MIB (1ull << 20)
 
 static int driver = -1, mps = -1, gpu = -1;
 static u64 memory, context, limit;
-static unsigned busy;
+static unsigned busy, threads = 100; /* percent of the SMs */
 
 static const char *name_of(int error) {
     switch (error) {
@@ -45,6 +47,8 @@ static const char *name_of(int error) {
     case MPS_CONNECTION_FAILED: return "MPS client failed to connect to the MPS control daemon or the MPS server";
     case MPS_SERVER_NOT_READY: return "the MPS server is not ready to accept new MPS client requests";
     case MPS_MAX_CLIENTS_REACHED: return "the hardware resources required to create MPS client have been exhausted";
+    case NOT_PERMITTED: return "operation not permitted";
+    case INVALID_RESOURCE_CONFIGURATION: return "invalid resource configuration";
     case MPS_CLIENT_TERMINATED: return "the MPS client has been terminated by the server";
     default: return "unknown error";
     }
@@ -104,6 +108,7 @@ static void listen_to_server(int milliseconds) {
  * of which an entry that cannot be seen hides the rest. One device is visible to a job: 0.
  * Observed: https://github.com/NVIDIA/k8s-device-plugin, release 0.15.0-rc.2, "Set MPS memory limit by
  * device index and not device UUID". */
+#define DROPPED (~0ull)
 static u64 own_limit(const char *text) {
     u64 found = 0;
     char copy[512], *rest = copy, *entry;
@@ -111,7 +116,7 @@ static u64 own_limit(const char *text) {
     snprintf(copy, sizeof copy, "%s", text);
     while ((entry = strsep(&rest, ","))) {
         char *equals = strchr(entry, '=');
-        if (!equals || equals - entry != 1 || *entry != '0') return 0;
+        if (!equals || equals - entry != 1 || *entry != '0') return DROPPED;
         char *unit;
         found = strtoull(equals + 1, &unit, 10) * (*unit == 'G' ? 1024 : 1) * MIB;
     }
@@ -135,15 +140,29 @@ static void open_gpu(int server) {
         const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
         snprintf(path, sizeof path, "%s/clients", pipes ? pipes : "/tmp/nvidia-mps");
         mps = reach(path);
+        if (mps < 0) { /* v3: each directory has a single socket */
+            snprintf(path, sizeof path, "%s/control", pipes ? pipes : "/tmp/nvidia-mps");
+            mps = reach(path);
+        }
     }
     if (mps >= 0) {
         kind = 'M';
-        int error = ask(mps, "connect\n", answer, sizeof answer);
+        const char *partition = getenv("CUDA_MPS_SM_PARTITION");
+        snprintf(line, sizeof line, "connect %s\n", partition ? partition : "");
+        int error = ask(mps, line, answer, sizeof answer);
         if (error) die(error == 999 ? MPS_CONNECTION_FAILED : error);
-        u64 servers = strtoull(answer + 2, NULL, 10) * MIB;
+        char *rest;
+        u64 servers = strtoull(answer + 2, &rest, 10) * MIB;
         u64 mine = own_limit(getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"));
         /* The same appendix: the client's limit "will only further constrain". */
         limit = !servers || (mine && mine < servers) ? mine : servers;
+        /* "Per-GPU Compute and Memory Limits with MPS" (ai-dynamo/dynamo), "Client-Side Per-GPU
+         * Limits": an entry for a GPU that cannot be seen drops the namespace's limit, too. */
+        if (mine == DROPPED) limit = 0;
+        /* The smaller of the two counts (kai-scheduler/gpu-fractioning, mpsns/manager.go). */
+        const char *own = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+        threads = (unsigned)strtod(rest, NULL);
+        if (own && atoi(own) > 0 && (unsigned)atoi(own) < threads) threads = (unsigned)atoi(own);
     }
     snprintf(line, sizeof line, "open %d %c\n", gpu, kind);
     int error = ask(driver, line, answer, sizeof answer);
@@ -208,6 +227,7 @@ static void run(const char *step) {
     } else if (IS("compute") || IS("forever")) {
         const char *percent = strchr(value, ':');
         busy = percent ? (unsigned)atoi(percent + 1) : 50;
+        if (busy > threads) busy = threads;
         tell_use();
         rest(IS("forever") ? -1 : atol(value));
         busy = 0;
@@ -215,9 +235,12 @@ static void run(const char *step) {
     } else if (IS("sleep")) {
         rest(atol(value));
     } else if (IS("fault")) {
-        ask(driver, "xid 31\n", answer, sizeof answer); /* GPU memory page fault */
+        int sm = strcmp(value, "sm") == 0;
+        /* 31: GPU memory page fault, 13: graphics engine exception, as of an SM */
+        ask(driver, sm ? "xid 13\n" : "xid 31\n", answer, sizeof answer);
         if (mps < 0) die(700);
-        if (write(mps, "fault\n", 6) != 6) die(806);
+        const char *said = sm ? "fault sm\n" : "fault\n";
+        if (write(mps, said, strlen(said)) != (ssize_t)strlen(said)) die(806);
         rest(-1);
     } else {
         fprintf(stderr, "no such step: %s\n", step);

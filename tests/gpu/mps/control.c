@@ -4,6 +4,10 @@
  * `-f` and `-d` start the daemon (the program beside this one whose name ends in .py), without them commands are read
  * from stdin. What it says when there is no daemon, or one that is busy with somebody else's
  * command, is as people meet it; no document lists it.
+ *
+ * With protocol 3 (https://docs.nvidia.com/deploy/mps/latest/mpsv3-interface.html) the arguments
+ * are the command, and `-q` stops the daemon. The driver has it from r615 on; that an older one
+ * rejects `-p`, and its words, are an assumption.
  */
 #include <limits.h>
 #include <signal.h>
@@ -14,6 +18,28 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "../state.h"
+
+static int old_driver(void) {
+    char path[4096], text[4096];
+    state_path(path, sizeof path, "driver");
+    return read_text(path, text, sizeof text) > 0 && number_of(text, "version", 615) < 615;
+}
+
+/* Sends the arguments as one line; the daemon's first line is the exit status. */
+static int command(int daemon, int argc, char **argv) {
+    FILE *stream = fdopen(daemon, "r+");
+    char text[4096];
+    fputs("3", stream);
+    for (int i = 1; i < argc; i++) fprintf(stream, "\x1f%s", argv[i]);
+    fputc('\n', stream);
+    fflush(stream);
+    if (!fgets(text, sizeof text, stream)) return 1;
+    int code = atoi(text);
+    while (fgets(text, sizeof text, stream)) fputs(text, code ? stderr : stdout);
+    return code;
+}
 
 static int start(int argc, char **argv) {
     char self[PATH_MAX], daemon[PATH_MAX + 16];
@@ -31,8 +57,13 @@ static int start(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-p") == 0 && old_driver()) {
+            fprintf(stderr, "%s: invalid option -- 'p'\n", argv[0]);
+            return 1;
+        }
         if (strcmp(argv[i], "-f") == 0 || strcmp(argv[i], "-d") == 0) return start(argc, argv);
+    }
     const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s/control",
@@ -43,6 +74,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 1) return command(daemon, argc, argv);
     char text[65536];
     ssize_t length;
     while ((length = read(0, text, sizeof text)) > 0)

@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
-import struct
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpus import driver_of, gpu_of, peer_of
+from sm_partitions import SMPartitions, answer_v2
+
 SUCCESS = 0
 INVALID_CONTEXT = 201
+INVALID_RESOURCE_CONFIGURATION = 915
 MPS_SERVER_NOT_READY = 807
 MPS_MAX_CLIENTS_REACHED = 808
 
+ISOLATES_FROM = 610
+"""Driver from which SM faults stay in their static partition ("Common Tasks", as below)."""
 MAX_CLIENTS = 48
 """`containment`, "Client-Server Connection Limits": client CUDA contexts of one device."""
 
@@ -39,6 +43,10 @@ class Client:
     pid: int
     uid: int
     writer: asyncio.StreamWriter
+    partition: str = ""
+    """Its CUDA_MPS_SM_PARTITION."""
+    namespace: str = ""
+    """The namespace through which it connected; v3 alone."""
     active: bool = True
 
 
@@ -54,17 +62,10 @@ class Server:
     clients: dict[int, Client] = field(default_factory=dict)
 
 
-def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """PID, as we see it, and UID of who is connected."""
-    peer = writer.get_extra_info("socket")
-    pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return pid, uid
-
-
 class Daemon:
     """The control daemon of one pipe directory."""
 
-    def __init__(self, *, multiuser: bool) -> None:
+    def __init__(self, *, multiuser: bool, static: bool = False) -> None:
         self.multiuser = multiuser
         self.pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
         self.logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
@@ -77,6 +78,7 @@ class Daemon:
         self.percentage = 100.0
         self.priority = 0
         self.busy = False
+        self.partitions = SMPartitions() if static else None
         self.tasks: set[asyncio.Task[None]] = set()
 
     def script(self, key: str) -> str:
@@ -97,12 +99,8 @@ class Daemon:
         async with self.starting:
             if self.server is not None or self.script("refuse_server"):
                 return
-            binary = Path(__file__).parent / "nvidia-cuda-mps-server"
-            process = await asyncio.create_subprocess_exec(
-                binary, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-            )
-            assert process.stdout is not None
-            if (await process.stdout.readline()) != b"ready\n":
+            process = await self.start_process()
+            if process is None:
                 self.log("Server failed to start")
                 return
             # v2: a default changed later affects only the next server. A limit of a device that
@@ -113,6 +111,17 @@ class Daemon:
             task = asyncio.create_task(self.attend(self.server))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+
+    async def start_process(self, **environment: str) -> asyncio.subprocess.Process | None:
+        """Start an nvidia-cuda-mps-server; None if it finds no GPU."""
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.argv[0]).parent / "nvidia-cuda-mps-server",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        assert process.stdout is not None
+        return process if await process.stdout.readline() == b"ready\n" else None
 
     def exists(self, device: str) -> bool:
         return device in {"0", os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
@@ -147,19 +156,21 @@ class Daemon:
         server: Server | None = None
         try:
             while line := (await reader.readline()).decode().strip():
-                if line == "connect":
+                word, _, value = line.partition(" ")
+                if word == "connect":
                     # `architecture`: without -multiuser-server a server has its client's user,
                     # with it all users' clients are the root server's.
                     await self.start_server(0 if self.multiuser else uid)
-                    error = self.admits(uid)
                     server = self.server
+                    error = self.admits(server, uid) or self.admits_to(value)
                     if error or server is None:
                         writer.write(f"{error or MPS_SERVER_NOT_READY}\n".encode())
                         return
-                    server.clients[pid] = Client(pid, uid, writer)
-                    writer.write(f"ok {self.limit(server)}\n".encode())
-                elif line == "fault" and server is not None:
-                    self.fault(server)
+                    server.clients[pid] = Client(pid, uid, writer, value)
+                    share = self.partitions.share(value) if self.partitions else server.percentage
+                    writer.write(f"ok {self.limit(server)} {share:g}\n".encode())
+                elif word == "fault" and server is not None:
+                    self.fault(server, server.clients[pid], by_sm=value == "sm")
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
@@ -169,26 +180,48 @@ class Daemon:
                 # `containment`: ACTIVE again when all clients of the GPU have exited.
                 server.fault &= bool(server.clients)
 
-    def admits(self, uid: int) -> int:
-        server = self.server
+    def admits_to(self, partition: str) -> int:
+        """ "When to Use MPS", "Static SM Partitioning": each client must name its partition."""
+        if self.partitions is not None and partition not in self.partitions:
+            return INVALID_RESOURCE_CONFIGURATION
+        return 0
+
+    def admits(self, server: Server | None, uid: int) -> int:
         if server is None or self.status(server) != "ACTIVE":
             # `architecture`: rejected with CUDA_ERROR_MPS_SERVER_NOT_READY while in FAULT.
             return MPS_SERVER_NOT_READY
         if not self.multiuser and server.uid != uid:
             # "Troubleshooting Guide", "User ID Mismatch Without Multi-User Mode".
             return MPS_SERVER_NOT_READY
+        return self.admits_one_more(server)
+
+    def admits_one_more(self, server: Server) -> int:
         most = int(self.script("max_clients") or MAX_CLIENTS)
         return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= most else 0
 
-    def fault(self, server: Server) -> None:
-        """`containment`: told to all clients on the GPU, without saying who it was."""
-        server.fault = True
+    def write_log(self, server: Server, text: str) -> None:
         with (self.logs / "server.log").open("a") as file:
-            pids = " ".join(map(str, server.clients))
-            file.write(f"[Server {server.process.pid}] fatal fault, affected clients: {pids}\n")
-        for client in server.clients.values():
-            client.active = False
-            client.writer.write(b"fault\n")
+            file.write(f"[Server {server.process.pid}] {text}\n")
+
+    def fault(self, server: Server, client: Client, *, by_sm: bool) -> None:
+        """`containment`: told to all clients on the GPU, without saying who it was.
+
+        "Common Tasks", "Using Static SM Partitioning": from r610 on clients in different
+        partitions are isolated from each other's SM-triggered faults.
+        """
+        if by_sm and client.partition and driver_of(self.folder) >= ISOLATES_FROM:
+            for other in server.clients.values():
+                if other.partition == client.partition:
+                    other.active = False
+                    other.writer.write(b"fault\n")
+            return
+        server.fault = True
+        self.write_log(
+            server, f"fatal fault, affected clients: {' '.join(map(str, server.clients))}"
+        )
+        for other in server.clients.values():
+            other.active = False
+            other.writer.write(b"fault\n")
 
     # Commands
 
@@ -271,6 +304,10 @@ class Daemon:
                 return f"{self.priority}\n"
             case ["terminate_client", _, pid]:
                 return await self.terminate(known, pid) if known else missing
+            case ["sm_partition" | "lspart", *_]:
+                used = {c.partition for c in server.clients.values()} if server else set()
+                gpu = gpu_of(self.folder, words[2] if len(words) > 2 else "0")
+                return answer_v2(self.partitions, words, gpu, used)
             case ["quit", *_]:
                 self.stop.set()
                 return ""
@@ -290,47 +327,46 @@ class Daemon:
         return f"{SUCCESS}\n"
 
     async def run(self) -> None:
-        self.pipes.mkdir(parents=True, exist_ok=True)
-        self.logs.mkdir(parents=True, exist_ok=True)
+        self.prepare()
         control, clients = self.pipes / "control", self.pipes / "clients"
-        pid_file = self.pipes / "nvidia-cuda-mps-control.pid"
-        if control.exists() and await alive(control):
-            sys.exit("An instance of this daemon is already running")
-        for path in (control, clients):
-            path.unlink(missing_ok=True)
-        pid_file.write_text(f"{os.getpid()}\n")
         servers = [
             await asyncio.start_unix_server(self.serve_command, control),
             await asyncio.start_unix_server(self.serve_client, clients),
         ]
         for path in (control, clients):
             path.chmod(0o666)
-        self.log(f"Starting control daemon using socket {control}")
-        await self.stop.wait()
-        self.log("Exit")
-        for server in servers:
-            server.close()
-        if self.server is not None:
-            self.server.process.kill()
-            await self.server.process.wait()
-        for path in (control, clients, pid_file):
+        await self.serve_until_stopped(servers)
+        for path in (control, clients):
             path.unlink(missing_ok=True)
 
+    def prepare(self) -> None:
+        """Make the directories, where no other daemon serves them."""
+        self.pipes.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        control = self.pipes / "control"
+        if control.exists() and is_alive(control):
+            sys.exit("An instance of this daemon is already running")
+        for path in (control, self.pipes / "clients"):
+            path.unlink(missing_ok=True)
+        (self.pipes / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")
 
-async def alive(control: Path) -> bool:
-    try:
-        _, writer = await asyncio.open_unix_connection(control)
-    except OSError:
-        return False
-    writer.close()
-    return True
+    async def serve_until_stopped(self, sockets: list[asyncio.Server]) -> None:
+        self.log(f"Starting control daemon using socket {self.pipes / 'control'}")
+        await self.stop.wait()
+        self.log("Exit")
+        for each in sockets:
+            each.close()
+        for server in self.servers():
+            server.process.kill()
+            await server.process.wait()
+        (self.pipes / "nvidia-cuda-mps-control.pid").unlink(missing_ok=True)
+
+    def servers(self) -> list[Server]:
+        """All running servers."""
+        return [self.server] if self.server else []
 
 
-async def main() -> None:
-    daemon = Daemon(multiuser="-multiuser-server" in sys.argv)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop.set)
-    await daemon.run()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
+def is_alive(control: Path) -> bool:
+    """Whether a daemon listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(control)) == 0

@@ -1,0 +1,373 @@
+"""The fake MPS control daemon with protocol 3: named servers, namespaces, `module verb` commands.
+
+Sources: `interface` is https://docs.nvidia.com/deploy/mps/latest/mpsv3-interface.html, `namespaces`
+mpsv3-namespaces.html and `configuration` mpsv3-configuration-file.html there; `guide` is "Per-GPU
+Compute and Memory Limits with MPS" (ai-dynamo/dynamo), measured with driver 615.71.09; `kai` is
+fractioning-manager/mpsd/internal of kai-scheduler/gpu-fractioning, measured with driver 615.
+
+The status of a server that is not `Ready` is not documented; these names are an assumption. So is
+that nobody but the owner of a server may end its clients or the daemon. The script `hang`,
+`terminate_hang`, `garbage`, `initialising` and `max_clients` work as in `daemon.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import shutil
+import tomllib
+from pathlib import Path
+
+from daemon import INVALID_RESOURCE_CONFIGURATION, MPS_SERVER_NOT_READY, Client, Daemon, Server
+from gpus import gpu_of, peer_of
+from lists_v3 import list_clients, list_devices, list_namespaces, list_partitions, list_servers
+from servers_v3 import KEYS, SIZE, CommandError, NamedServer, Namespace, check_name, options_of
+from sm_partitions import PartitionError
+
+DEFAULT = "default"
+LONGEST_DIRECTORY = 107 - len("/control")
+"""`kai`, mpsns/name.go: bytes of a socket's path (unix(7))."""
+NOT_PERMITTED = 800
+SERVER_KEYS = KEYS | {"allowed_devices", "uid", "locality_domains", "namespaces", "devices"}
+
+
+class DaemonV3(Daemon):
+    """The control daemon of one pipe directory."""
+
+    def __init__(self, *, multiuser: bool, config: str) -> None:
+        super().__init__(multiuser=multiuser)
+        self.config = config
+        self.named: dict[str, NamedServer] = {}
+
+    async def run(self) -> None:
+        self.prepare()
+        for found in self.pipes.iterdir():
+            if found.is_dir():  # sockets of an earlier daemon
+                for stale in found.rglob("control"):
+                    stale.unlink()
+        socket = await self.listen(self.pipes, None, None)
+        try:
+            await self.apply()
+            await self.serve_until_stopped([socket])
+        finally:
+            for server in list(self.named.values()):
+                self.remove(server)
+            (self.pipes / "control").unlink(missing_ok=True)
+
+    def servers(self) -> list[Server]:
+        return [named.server for named in self.named.values()]
+
+    async def apply(self) -> None:
+        """`configuration`: it is applied once, at the start; an unknown key is an error."""
+        if not self.config:
+            return
+        read = tomllib.loads(Path(self.config).read_text())  # noqa: ASYNC240
+        for name, wanted in read.get("servers", {}).items():
+            if unknown := wanted.keys() - SERVER_KEYS:
+                raise SystemExit(f"Unknown key {unknown.pop()} in servers.{name}")
+            uid = wanted.get("uid", os.getuid())
+            server = await self.create_server(name, uid, wanted.get("allowed_devices", ""))
+            await self.configure(server, wanted)
+
+    async def configure(self, server: NamedServer, wanted: dict) -> None:
+        self.limit(server.namespaces[DEFAULT], options_of(wanted))
+        for device in wanted.get("devices", ()):
+            for part in device.get("sm_partitions", ()):
+                gpu = gpu_of(self.folder, device["uuid"])
+                server.partitions.add(gpu, part["chunks"], busy=False, name=part["name"])
+        for name, limits in wanted.get("namespaces", {}).items():
+            if unknown := limits.keys() - KEYS:
+                raise SystemExit(f"Unknown key {unknown.pop()} in namespaces.{name}")
+            namespace = server.namespaces.get(name)
+            if namespace is None:
+                # Its limits are there before its socket.
+                directory = server.directory / name
+                namespace = Namespace(name, directory, options_of(limits))
+                await self.open(server, namespace)
+            else:
+                self.limit(namespace, options_of(limits))
+
+    # Sockets
+
+    async def listen(
+        self, directory: Path, server: NamedServer | None, namespace: str | None
+    ) -> asyncio.Server:
+        directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
+        serve = functools.partial(self.serve, server, namespace)
+        socket = await asyncio.start_unix_server(serve, directory / "control")
+        (directory / "control").chmod(0o666)
+        return socket
+
+    async def open(self, server: NamedServer, namespace: Namespace) -> None:
+        """`namespaces`, "Namespace Routing": the sockets of a namespace."""
+        if len(str(namespace.directory)) > LONGEST_DIRECTORY:
+            raise CommandError("Failed to create namespace")
+        namespace.sockets.append(await self.listen(namespace.directory, server, namespace.name))
+        if namespace.name == DEFAULT:
+            namespace.sockets.append(await self.listen(server.directory, server, DEFAULT))
+        server.namespaces[namespace.name] = namespace
+
+    def close(self, namespace: Namespace) -> None:
+        for socket in namespace.sockets:
+            socket.close()
+        shutil.rmtree(namespace.directory, ignore_errors=True)
+
+    async def serve(
+        self,
+        server: NamedServer | None,
+        namespace: str | None,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        """One socket takes clients and commands."""
+        try:
+            line = (await reader.readline()).decode().rstrip("\n")
+            word, _, value = line.partition(" ")
+            if word == "connect":
+                await self.serve_program(server, namespace or DEFAULT, value, reader, writer)
+            elif line:
+                code, answer = await self.execute(line.split("\x1f")[1:], peer_of(writer)[1])
+                writer.write(f"{code}\n{answer}".encode())
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    # Servers
+
+    async def create_server(self, name: str, uid: int, devices: str) -> NamedServer:
+        check_name(name)
+        if name in self.named:
+            raise CommandError(f"Server '{name}' already exists")
+        if self.multiuser and uid != 0:
+            raise CommandError("Only --uid=0 is allowed in multiuser mode")
+        gpu = gpu_of(self.folder, devices.partition(",")[0] or "0")
+        process = await self.start_process(CUDA_VISIBLE_DEVICES=gpu.get("uuid", devices))
+        directory = self.pipes / name
+        logs = self.logs / name
+        logs.mkdir(parents=True, exist_ok=True)
+        made = NamedServer(name, uid, directory, devices, Server(process, uid, {}, 100.0))
+        if process is None:
+            # `guide`: `server create` succeeds, the server exits and is not listed, and its clients
+            # run without MPS.
+            (logs / "server.log").write_text("no CUDA-capable device is detected\n")
+            return made
+        await self.open(made, Namespace(DEFAULT, directory / DEFAULT))
+        self.named[name] = made
+        self.log(f"Starting new server {name} {process.pid} for user {uid}")
+        task = asyncio.create_task(self.watch(made))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return made
+
+    async def watch(self, named: NamedServer) -> None:
+        await named.server.process.wait()
+        for client in named.server.clients.values():
+            client.writer.close()
+        self.remove(named)
+
+    def remove(self, named: NamedServer) -> None:
+        """A server that has exited is not listed, and nothing of it is left."""
+        if self.named.pop(named.name, None) is not None:
+            for namespace in named.namespaces.values():
+                self.close(namespace)
+            (named.directory / "control").unlink(missing_ok=True)
+
+    def status(self, server: Server) -> str:
+        state = super().status(server)
+        return {"ACTIVE": "Ready", "FAULT": "Fault"}.get(state, "Initializing")
+
+    def write_log(self, server: Server, text: str) -> None:
+        name = next(n.name for n in self.named.values() if n.server is server)
+        with (self.logs / name / "server.log").open("a") as file:
+            file.write(f"[Server {server.process.pid}] {text}\n")
+
+    # Clients
+
+    async def serve_program(
+        self,
+        named: NamedServer | None,
+        namespace: str,
+        partition: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        pid, uid = peer_of(writer)
+        if named is None:
+            # `namespaces`: the daemon's own socket chooses the server by the client's user.
+            owner = 0 if self.multiuser else uid
+            name = f"uid_{owner}"
+            named = self.named.get(name) or await self.create_server(name, owner, "")
+        server, limits = named.server, named.namespaces.get(namespace)
+        error = self.admits_user(named, uid, partition)
+        if error or limits is None:
+            writer.write(f"{error or MPS_SERVER_NOT_READY}\n".encode())
+            return
+        client = Client(pid, uid, writer, partition, namespace)
+        server.clients[pid] = client
+        # `kai`, mpsns/manager.go: a client may take any partition, whatever its namespace.
+        share = named.partitions.share(partition) if partition else limits.percentage
+        writer.write(f"ok {limits.mebibytes} {share:g}\n".encode())
+        try:
+            while line := (await reader.readline()).decode().split():
+                if line[0] == "fault":
+                    self.fault(server, client, by_sm=line[1:] == ["sm"])
+        finally:
+            server.clients.pop(pid, None)
+            server.fault &= bool(server.clients)
+
+    def admits_user(self, named: NamedServer, uid: int, partition: str) -> int:
+        if not self.multiuser and named.uid != uid:
+            return NOT_PERMITTED  # `guide`, "Run clients in a namespace"
+        if self.status(named.server) != "Ready":
+            return MPS_SERVER_NOT_READY
+        if partition and partition not in named.partitions:
+            return INVALID_RESOURCE_CONFIGURATION
+        if not partition and named.partitions.made:
+            # An assumption: as with protocol 2, each client must name its partition.
+            return INVALID_RESOURCE_CONFIGURATION
+        return self.admits_one_more(named.server)
+
+    # Commands
+
+    async def execute(self, words: list[str], uid: int) -> tuple[int, str]:
+        """Run one command; return exit status and output."""
+        self.log(f"Cmd: {' '.join(words)}")
+        if self.script("hang"):
+            await asyncio.Event().wait()
+        if words[:2] == ["-p", "3"]:
+            words = words[2:]
+        try:
+            answer = await self.dispatch(words, uid)
+        except (CommandError, PartitionError) as error:
+            return 1, f"{error}\n"
+        return 0, "\x1b[?25h~~ NEW UI ~~\n" if self.script("garbage") else answer
+
+    async def dispatch(self, words: list[str], uid: int) -> str:
+        options = dict(w.removeprefix("--").partition("=")[::2] for w in words if w[0] == "-")
+        match [w for w in words if w[0] != "-"]:
+            case ["server", verb, *names]:
+                return await self.on_server(verb, names, options, uid)
+            case ["namespace", verb, *names]:
+                return await self.on_namespace(verb, names, options, uid)
+            case ["client", "list"]:
+                return list_clients(self, options)
+            case ["client", "terminate", pid]:
+                return await self.end_client(pid, uid)
+            case ["device", "list"]:
+                return list_devices(self, options)
+            case ["sm-partition", verb, *names]:
+                return self.on_partition(verb, names, options, uid)
+            case [] if words == ["-q"] and uid in {0, os.getuid()}:
+                self.stop.set()
+                return ""
+        raise CommandError(f"Unknown command: {' '.join(words)}")
+
+    async def on_server(
+        self, verb: str, names: list[str], options: dict[str, str], uid: int
+    ) -> str:
+        if verb == "list":
+            return list_servers(self, names, options)
+        (name,) = names
+        if verb == "create":
+            owner = int(options.get("uid", uid))
+            await self.create_server(name, owner, options.get("allowed-devices", ""))
+            return ""
+        server = self.owned(name, uid, f"SERVER {verb.upper()}")
+        if verb == "set":
+            self.limit(server.namespaces[DEFAULT], options)
+        elif verb == "delete":
+            if server.server.clients and "force" not in options:
+                raise CommandError(f"Server '{name}' has active clients")
+            server.server.process.kill()
+            await server.server.process.wait()
+        return ""
+
+    def find(self, name: str) -> NamedServer:
+        if name not in self.named:
+            raise CommandError(f"Server '{name}' not found")
+        return self.named[name]
+
+    def owned(self, name: str, uid: int, command: str) -> NamedServer:
+        """`kai`, mpsns/manager.go: root, or the owner, may change a server through any socket."""
+        server = self.find(name)
+        if uid not in {0, server.uid, os.getuid()}:
+            raise CommandError(
+                f"Insufficient privileges for UID {uid}. '{command}' requires server owner."
+            )
+        return server
+
+    def limit(self, namespace: Namespace, options: dict[str, str]) -> None:
+        limits = {k: v for k, v in options.items() if k.replace("-", "_") in KEYS}
+        size, share = limits.get("pinned-memory-limit"), limits.get("active-thread-percentage")
+        if size is not None and SIZE.fullmatch(size) is None:
+            raise CommandError(f"Invalid pinned memory limit: {size}")
+        if share is not None and not 1 <= float(share) <= 100:
+            raise CommandError(f"Invalid active thread percentage: {share}")
+        namespace.limits |= limits
+
+    async def on_namespace(
+        self, verb: str, names: list[str], options: dict[str, str], uid: int
+    ) -> str:
+        if verb == "list":
+            return list_namespaces(self, options)
+        if verb == "get":
+            name, owner, what = names
+            namespace = self.namespace(self.find(owner), name)
+            size, share, priority = namespace.row()
+            return {
+                "pinned-memory-limit": size,
+                "active-thread-percentage": share,
+                "client-priority": priority,
+                "pipe-directory": str(namespace.directory),
+            }[what] + "\n"
+        (name,) = names
+        server = self.owned(options.get("server", ""), uid, f"NAMESPACE {verb.upper()}")
+        if verb == "create":
+            check_name(name)
+            if name in server.namespaces:
+                raise CommandError(f"Namespace '{name}' already exists")
+            await self.open(server, Namespace(name, server.directory / name))
+            return ""
+        namespace = self.namespace(server, name)
+        if any(c.namespace == name for c in server.server.clients.values()):
+            # `kai`, mpsns/manager.go: neither works while a client is attached.
+            raise CommandError(f"Namespace '{name}' has active clients")
+        if verb == "set":
+            if not options.keys() - {"server"}:
+                raise CommandError("At least one option is required")
+            self.limit(namespace, options)
+        elif verb == "delete":
+            self.close(server.namespaces.pop(name))
+        return ""
+
+    def namespace(self, server: NamedServer, name: str) -> Namespace:
+        if name not in server.namespaces:
+            raise CommandError(f"Namespace '{name}' not found")
+        return server.namespaces[name]
+
+    def on_partition(self, verb: str, names: list[str], options: dict[str, str], uid: int) -> str:
+        gpu = gpu_of(self.folder, options.get("device", "0"))
+        if verb == "list":
+            return list_partitions(self, options, gpu)
+        (name,) = names
+        server = self.owned(options.get("server", ""), uid, f"SM-PARTITION {verb.upper()}")
+        if verb == "create":
+            check_name(name)
+            busy = bool(server.server.clients)
+            made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
+            said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
+            return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
+        server.partitions.remove(name, {c.partition for c in server.server.clients.values()})
+        return f"SM partition '{name}' deleted from device {gpu['uuid']}\n"
+
+    async def end_client(self, pid: str, uid: int) -> str:
+        for named in self.named.values():
+            if int(pid) in named.server.clients:
+                self.owned(named.name, uid, "CLIENT TERMINATE")
+                answer = (await self.terminate(named.server, pid)).strip()
+                if answer != "0":
+                    raise CommandError(f"Failed to terminate client {pid}: {answer}")
+                return ""
+        raise CommandError(f"Client {pid} not found")

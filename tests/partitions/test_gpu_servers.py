@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
 from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
@@ -90,6 +92,15 @@ class TestChangesOfMode:
     def test_another_number_of_places_does_so_too(self):
         todo = planned(a_partition(sharing={"maxJobsPerGPU": 4}), a_server())
         assert names(todo.delete_servers) == ["shared-0"]
+
+    @pytest.mark.parametrize("change", [{"protocol": 3}, {"isolation": "StaticSM"}])
+    def test_what_mps_reads_at_its_start_does_so_too(self, change: dict[str, Any]):
+        todo = planned(a_partition(sharing=change), a_server())
+        assert names(todo.delete_servers) == ["shared-0"]
+
+    @pytest.mark.parametrize("change", [{"enforcement": "Client"}, {"memoryReservePercent": 20}])
+    def test_what_the_agent_follows_gives_none_back(self, change: dict[str, Any]):
+        assert planned(a_partition(sharing=change), a_server()) == GPUServerChanges()
 
 
 class TestGivingBack:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
+from partita.models.gpu_server import GPUServerSpec
+from partita.models.sharing import SharingSpec
 
-__all__ = ["GPUServerChanges", "plan_gpu_servers"]
+__all__ = ["GPUServerChanges", "followed", "plan_gpu_servers", "server_spec"]
 
 
 @dataclass(slots=True)
@@ -67,11 +69,7 @@ def plan_gpu_servers(
         todo.delete_servers += staying
         return todo
     spec = partition.spec
-    outdated = [
-        s
-        for s in staying
-        if s.spec.mode is not spec.sharing.mode or s.spec.max_jobs != spec.sharing.max_jobs_per_gpu
-    ]
+    outdated = [s for s in staying if _needs_new_server(s.spec, spec.sharing)]
     todo.delete_servers += outdated
     current = [s for s in staying if s not in outdated]
     surplus = len(current) - spec.gpus
@@ -86,6 +84,47 @@ def plan_gpu_servers(
         if server.metadata.name not in leaving:
             _plan_pod(server, pods.get(server.metadata.name), nodes, todo)
     return todo
+
+
+def server_spec(name: str, sharing: SharingSpec) -> dict[str, object]:
+    """Return the spec of a GPUServer of a partition.
+
+    Parameters
+    ----------
+    name
+        Name of the partition.
+    sharing
+        How the partition shares its GPUs.
+    """
+    return {
+        "partition": name,
+        "mode": sharing.mode.value,
+        "maxJobs": sharing.max_jobs_per_gpu,
+        "protocol": sharing.protocol.value,
+        "isolation": sharing.isolation.value,
+        **followed(sharing),
+    }
+
+
+def followed(sharing: SharingSpec) -> dict[str, str]:
+    """Return the fields of a GPUServer's spec whose change the agent follows while jobs run."""
+    return {
+        "unknownProcesses": sharing.unknown_processes.value,
+        "enforcement": sharing.enforcement.value,
+    }
+
+
+def _needs_new_server(spec: GPUServerSpec, sharing: SharingSpec) -> bool:
+    """Return whether a GPU has to be released and acquired again to follow its partition.
+
+    That is so if MPS has to be started again, which would end all its clients.
+    """
+    return (
+        spec.mode is not sharing.mode
+        or spec.max_jobs != sharing.max_jobs_per_gpu
+        or spec.protocol is not sharing.protocol
+        or spec.isolation is not sharing.isolation
+    )
 
 
 def _release_order(server: GPUServer) -> tuple[bool, int, int]:

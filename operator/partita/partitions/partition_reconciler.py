@@ -1,6 +1,6 @@
 """Reconciles the GPUServers, server Pods and disruption budgets of partitions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -19,7 +19,13 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
 from partita.models.quantities import format_time
-from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
+from partita.partitions.gpu_servers import (
+    GPUServerChanges,
+    followed,
+    plan_gpu_servers,
+    server_spec,
+)
+from partita.partitions.limit_probes import LimitProbes
 from partita.partitions.maintenance import is_protected, maintain
 from partita.pods.disruption_budget import budget_name, build_budget
 from partita.pods.server_pod import ServerPodSettings, build_server_pod
@@ -48,6 +54,7 @@ class PartitionReconciler:
         self._events = events
         self._settings = settings
         self._queue = state.queues.gpu_servers
+        self._probes = LimitProbes(kube, state, settings)
         self._budgets: dict[str, tuple[str, bool]] = {}
         """By GPUServer name: the UID for which the budget was last written, and whether the budget
         exists."""
@@ -92,10 +99,11 @@ class PartitionReconciler:
             await self._record(server, pod)
         if partition is not None:
             await self._create(partition, todo)
-            wanted = partition.spec.sharing.unknown_processes
+            wanted = followed(partition.spec.sharing)
             for server in servers:
-                if server.spec.unknown_processes is not wanted:
-                    await self._set(server, {"unknownProcesses": wanted.value})
+                has = server.spec.dump()
+                if change := {name: value for name, value in wanted.items() if has[name] != value}:
+                    await self._set(server, change)
         for server in todo.delete_servers:
             self._log.info("releasing gpu", partition=name, gpu=server.metadata.name)
             await self._delete_server(server)
@@ -105,7 +113,9 @@ class PartitionReconciler:
             await self._reset(server)
         for server in todo.finish:
             await self._finish(server)
-        await self._protect(self._state.servers_of(name))
+        servers = self._state.servers_of(name)
+        await self._probes.reconcile(partition, servers, self._pods(servers))
+        await self._protect(servers)
 
     def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
         """Return server Pods, by name of their GPUServer."""
@@ -127,7 +137,7 @@ class PartitionReconciler:
         for pod in todo.leave:
             await self._delete_pod(pod)
 
-    async def _set(self, server: GPUServer, spec: dict[str, str | None]) -> None:
+    async def _set(self, server: GPUServer, spec: Mapping[str, str | None]) -> None:
         """Change a GPUServer's spec, unless it was written meanwhile."""
         meta = server.metadata
         try:
@@ -223,12 +233,7 @@ class PartitionReconciler:
                 "ownerReferences": [owner],
                 "finalizers": [FINALIZER],
             },
-            "spec": {
-                "partition": meta.name,
-                "mode": partition.spec.sharing.mode.value,
-                "maxJobs": partition.spec.sharing.max_jobs_per_gpu,
-                "unknownProcesses": partition.spec.sharing.unknown_processes.value,
-            },
+            "spec": server_spec(meta.name, partition.spec.sharing),
         }
         try:
             return await self._kube.create(SERVERS, manifest)
@@ -281,6 +286,11 @@ class PartitionReconciler:
                 "smCount",
                 "pcieBandwidth",
                 "driverVersion",
+                "maxClients",
+                "capabilities",
+                "enforcement",
+                "protocol",
+                "smPartitions",
                 "mps",
                 "usage",
                 "conditions",

@@ -52,7 +52,11 @@ def why_unavailable(
                 return f"node {node.name} is cordoned: `kubectl uncordon {node.name}` ends that"
             if pod is not None and pod.stuck:
                 return pod.stuck
-            return ready.message if ready is not None and ready.status != "True" else ""
+            message = ready.message if ready is not None and ready.status != "True" else ""
+            probe = state.probe_pod(server)
+            if probe is not None and probe.stuck:
+                message = f"{message}; its probe Pod {probe.key} does not start: {probe.stuck}"
+            return message
         case _:
             return ""
 

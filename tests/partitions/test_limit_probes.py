@@ -1,0 +1,176 @@
+"""When a GPU gets a probe Pod, and when the Pod is deleted."""
+
+from typing import Any
+
+import pytest
+
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.kube.client import PODS, Kind
+from partita.kube.errors import AlreadyExistsError
+from partita.models import GPUServer
+from partita.partitions.limit_probes import LimitProbes, ProbeChanges, plan_probes
+from partita.pods.server_pod import ServerPodSettings
+from support.builders import (
+    DELETING,
+    SERVER_NAMESPACE,
+    a_partition,
+    a_server,
+    a_state,
+    node_body,
+    owner,
+    partition_body,
+    pod_status,
+    server_body,
+    server_pod_body,
+)
+
+UNKNOWN = {"capabilities": {"limitHook": "Unknown"}}
+HOOK_FAILED = pod_status("Failed", exit_code=128, message="error running createRuntime hook")
+SETTINGS = ServerPodSettings(SERVER_NAMESPACE, "partita:1", "partita-agent")
+
+
+def probe_body(status: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    meta = {
+        "namespace": SERVER_NAMESPACE,
+        "ownerReferences": [owner("GPUServer", "shared-0")],
+    } | meta
+    body = server_pod_body("shared-0-probe", **meta)
+    return body | {"status": status or {"phase": "Running"}}
+
+
+def view(body: dict[str, Any]) -> PodView:
+    found = PodView.parse(body)
+    assert found is not None
+    return found
+
+
+SERVER_POD = view(server_pod_body("shared-0"))
+PROBE = view(probe_body())
+
+
+def planned(
+    server: GPUServer, probe: PodView | None = None, pod: PodView | None = SERVER_POD
+) -> ProbeChanges:
+    return plan_probes(
+        [server],
+        {"shared-0": pod} if pod is not None else {},
+        {"shared-0": probe} if probe is not None else {},
+    )
+
+
+WAITING = a_server(status=UNKNOWN, conditions={"Ready": "False"})
+
+
+def test_a_gpu_whose_agent_waits_for_a_probe_gets_one():
+    assert planned(WAITING) == ProbeChanges(create=[WAITING])
+    assert planned(WAITING, PROBE) == ProbeChanges()
+
+
+@pytest.mark.parametrize("hook", ["Applied", "NotApplied", "Failed", None])
+def test_a_probe_is_deleted_once_its_result_is_known(hook):
+    capabilities = {"capabilities": {"limitHook": hook} if hook else {}}
+    assert planned(a_server(status=capabilities), PROBE) == ProbeChanges(delete=[PROBE])
+    assert planned(a_server(), PROBE) == ProbeChanges(delete=[PROBE])
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        a_server(status=UNKNOWN, metadata=DELETING),
+        a_server(status=UNKNOWN, drainSince="2026-11-21T12:00:00Z"),
+        a_server(status=UNKNOWN, conditions={"Faulted": "True"}),
+        a_server(status={**UNKNOWN, "uuid": ""}),
+    ],
+    ids=["released", "drained", "faulted", "without a GPU"],
+)
+def test_a_gpu_out_of_service_has_no_probe(server):
+    assert planned(server) == ProbeChanges()
+    assert planned(server, PROBE) == ProbeChanges(delete=[PROBE])
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        None,
+        view(server_pod_body("shared-0", phase="Failed")),
+        view(server_pod_body("shared-0", **DELETING)),
+    ],
+    ids=["missing", "failed", "deleted"],
+)
+def test_a_gpu_without_an_agent_has_no_probe(pod):
+    assert planned(WAITING, pod=pod) == ProbeChanges()
+    assert planned(WAITING, PROBE, pod=pod) == ProbeChanges(delete=[PROBE])
+
+
+def test_a_failed_probe_is_kept_until_the_agent_has_read_why():
+    failed = view(probe_body(HOOK_FAILED))
+    assert planned(WAITING, failed) == ProbeChanges()
+    decided = a_server(status={"capabilities": {"limitHook": "Failed"}})
+    assert planned(decided, failed) == ProbeChanges(delete=[failed])
+
+
+@pytest.mark.parametrize("reason", ["DeadlineExceeded", "Evicted", "UnexpectedAdmissionError"])
+def test_a_probe_that_kubernetes_ended_is_replaced(reason):
+    ended = view(probe_body({"phase": "Failed", "reason": reason}))
+    assert planned(WAITING, ended) == ProbeChanges(delete=[ended])
+
+
+def test_a_probe_that_is_being_deleted_is_waited_for():
+    leaving = view(probe_body(**DELETING))
+    assert planned(WAITING, leaving) == ProbeChanges()
+    assert planned(a_server(), leaving) == ProbeChanges()
+
+
+class Kube:
+    """An API server with the Pods that exist already."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = set(names)
+        self.made: list[str] = []
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        assert kind is PODS
+        name = body["metadata"]["name"]
+        if name in self.names:
+            raise AlreadyExistsError("create", 409, "there is one")
+        self.names.add(name)
+        self.made.append(name)
+        return probe_body()
+
+
+def a_world() -> State:
+    return a_state(
+        partition_body(), node_body(), server_body(status=UNKNOWN), server_pod_body("shared-0")
+    )
+
+
+async def reconcile(probes: LimitProbes, state: State) -> None:
+    await probes.reconcile(a_partition(), state.servers_of("shared"), {"shared-0": SERVER_POD})
+
+
+async def test_a_probe_is_not_taken_for_the_server_pod():
+    state = a_world()
+    state.apply_server(server_body(status={**UNKNOWN, "podUID": ""}))
+    state.apply_pod(probe_body())
+    server, probe = state.server_pod("shared-0"), state.probe_pod(state.servers["shared-0"])
+    assert server is not None
+    assert probe is not None
+    assert (server.name, probe.name) == ("shared-0", "shared-0-probe")
+
+
+async def test_the_next_probe_is_created_only_after_a_pause():
+    kube, state = Kube(), a_world()
+    probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
+    await reconcile(probes, state)
+    assert state.probe_pod(state.servers["shared-0"]) is not None
+    state.apply_pod(probe_body(), deleted=True)
+    kube.names.clear()
+    await reconcile(probes, state)
+    assert kube.made == ["shared-0-probe"]
+
+
+async def test_a_probe_of_an_earlier_gpu_server_is_waited_for():
+    kube, state = Kube("shared-0-probe"), a_world()
+    await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
+    assert kube.made == []

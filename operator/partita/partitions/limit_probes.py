@@ -127,8 +127,9 @@ class LimitProbes:
             self._log.info("deleting probe", pod=probe.name)
             gone = bool(probe.node) and probe.node not in self._state.nodes
             with suppress(NotFoundError, ConflictError):  # gone already
+                # Its program has nothing to finish. A grace of 0 would not wait for kubelet.
                 await self._kube.delete(
-                    PODS, probe.name, probe.namespace, uid=probe.uid, grace=0 if gone else None
+                    PODS, probe.name, probe.namespace, uid=probe.uid, grace=0 if gone else 1
                 )
         if partition is not None:
             for server in todo.create:

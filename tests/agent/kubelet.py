@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,9 +81,17 @@ class Kubelet:
         for channel in self._channels:
             await channel.close()
         self._channels.clear()
+        gc.collect()  # the error of a failed call keeps its connection
+        await until(lambda: not self._is_connected())
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
+
+    def _is_connected(self) -> bool:
+        """Whether a plugin still has a connection of kubelet: proc_pid_net(5), `unix`."""
+        endpoint = str(self.plugins / "partita-")
+        sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+        return any(words[-1].startswith(endpoint) and words[5] == "03" for words in sockets)
 
     def gives(self, pod: str, *devices: str, namespace: str = "partita-system") -> None:
         """Tell that a Pod got these devices."""

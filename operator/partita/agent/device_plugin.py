@@ -6,17 +6,19 @@ determines which GPU a job gets.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import grpc
-import grpc.aio
 import structlog
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.server import Server, Stream
 
+from partita.agent.errors import KubeletError
 from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.kubelet_client import ask_kubelet
 from partita.models import SharingMode
 from partita.pods.allocation import DeviceInjection, device_resource
 from partita.pods.mps_directories import pipe_directory
@@ -30,7 +32,10 @@ _VERSION: Final = "v1beta1"
 _POLL: Final = 1.0
 """Seconds between two checks of the sockets. kubelet deletes all sockets when it starts (page
 above, "Device plugin implementation")."""
-_REGISTER_DEADLINE: Final = 10.0
+_CLOSE_DEADLINE: Final = 1.0
+"""Seconds for kubelet to close its connection after the plugin has ended all calls."""
+_Call: TypeAlias = Stream[Any, Any]
+"""One call by kubelet, with its request and response."""
 _HEALTHY: Final = "Healthy"
 _UNHEALTHY: Final = "Unhealthy"
 
@@ -142,9 +147,9 @@ class DevicePlugin:
                     elif kubelet != known:
                         try:
                             await self._register()
-                        except grpc.aio.AioRpcError as error:
+                        except KubeletError as error:
                             self.registered.clear()
-                            log.warning("not registered with kubelet", error=error.details())
+                            log.warning("not registered with kubelet", error=str(error))
                         else:
                             known = kubelet
                             self.registered.set()
@@ -153,85 +158,70 @@ class DevicePlugin:
                 log.info("kubelet has restarted: it removed the socket")
             finally:
                 self.registered.clear()
-                await server.stop(grace=None)
+                server.close()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSE_DEADLINE):
+                        await server.wait_closed()
                 with suppress(FileNotFoundError):
                     (self.directory / self.slots.endpoint).unlink()
 
-    async def _serve(self) -> grpc.aio.Server:
+    async def _serve(self) -> Server:
         path = self.directory / self.slots.endpoint
         path.unlink(missing_ok=True)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", self._handlers()),)
-        )
-        server.add_insecure_port(f"unix://{path}")
-        await server.start()
+        server = Server([self])
+        await server.start(path=str(path))
         return server
 
-    def _handlers(self) -> dict[str, Any]:
-        unary = grpc.unary_unary_rpc_method_handler
+    def __mapping__(self) -> dict[str, Handler]:
+        """Return the handlers of the service's methods, for grpclib."""
+        service = "/v1beta1.DevicePlugin"
+        once, repeated = Cardinality.UNARY_UNARY, Cardinality.UNARY_STREAM
         return {
-            "GetDevicePluginOptions": unary(
-                self._options,
-                api.Empty.FromString,
-                api.DevicePluginOptions.SerializeToString,
+            f"{service}/GetDevicePluginOptions": Handler(
+                self._options, once, api.Empty, api.DevicePluginOptions
             ),
-            "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-                self._list_and_watch,
-                api.Empty.FromString,
-                api.ListAndWatchResponse.SerializeToString,
+            f"{service}/ListAndWatch": Handler(
+                self._list_and_watch, repeated, api.Empty, api.ListAndWatchResponse
             ),
-            "Allocate": unary(
-                self._allocate,
-                api.AllocateRequest.FromString,
-                api.AllocateResponse.SerializeToString,
+            f"{service}/Allocate": Handler(
+                self._allocate, once, api.AllocateRequest, api.AllocateResponse
             ),
         }
 
     async def _register(self) -> None:
-        address = f"unix://{self.directory / _KUBELET_SOCKET}"
-        async with grpc.aio.insecure_channel(address) as channel:
-            register = channel.unary_unary(
-                "/v1beta1.Registration/Register",
-                request_serializer=api.RegisterRequest.SerializeToString,
-                response_deserializer=api.Empty.FromString,
-            )
-            await register(
-                api.RegisterRequest(
-                    version=_VERSION,
-                    endpoint=self.slots.endpoint,
-                    resource_name=self.slots.resource,
-                    options=api.DevicePluginOptions(),
-                ),
-                timeout=_REGISTER_DEADLINE,
-            )
+        request = api.RegisterRequest(
+            version=_VERSION,
+            endpoint=self.slots.endpoint,
+            resource_name=self.slots.resource,
+            options=api.DevicePluginOptions(),
+        )
+        socket = self.directory / _KUBELET_SOCKET
+        await ask_kubelet(socket, "/v1beta1.Registration/Register", request, api.Empty)
 
-    async def _options(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:  # noqa: ARG002
-        return api.DevicePluginOptions()
+    async def _options(self, call: _Call) -> None:
+        await call.send_message(api.DevicePluginOptions())
 
-    async def _list_and_watch(
-        self,
-        request: api.Empty,  # noqa: ARG002
-        context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[api.ListAndWatchResponse]:
+    async def _list_and_watch(self, call: _Call) -> None:
         sent: bool | None = None
         while True:
             async with self._changed:
                 while self._healthy == sent:
                     await self._changed.wait()
                 sent = self._healthy
-            yield self.slots.devices(healthy=sent)
+            await call.send_message(self.slots.devices(healthy=sent))
 
-    async def _allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
+    async def _allocate(self, call: _Call) -> None:
+        request = await call.recv_message()
         if not self._healthy:
             # kubelet may call this before it has received the update.
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
+            raise GRPCError(
+                Status.FAILED_PRECONDITION,
                 f"{self.slots.server} accepts no jobs now: see its conditions",
             )
-        return api.AllocateResponse(
-            container_responses=[self.slots.container() for _ in request.container_requests]
-        )
+        if request is None:
+            raise GRPCError(Status.INVALID_ARGUMENT, "the request is missing")
+        containers = [self.slots.container() for _ in request.container_requests]
+        await call.send_message(api.AllocateResponse(container_responses=containers))
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

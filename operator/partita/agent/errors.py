@@ -10,6 +10,7 @@ AgentError
 │   ├── MPSGoneError        no daemon runs
 │   ├── MPSUnansweredError  the daemon did not answer in time
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
+├── KubeletError        a call to kubelet failed
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
@@ -17,6 +18,7 @@ __all__ = [
     "AgentError",
     "CUDAError",
     "GPULostError",
+    "KubeletError",
     "MPSError",
     "MPSGarbledError",
     "MPSGoneError",
@@ -78,6 +80,10 @@ class MPSUnansweredError(MPSError):
 
 class MPSGarbledError(MPSError):
     """The daemon's answer cannot be parsed."""
+
+
+class KubeletError(AgentError):
+    """A call to kubelet failed."""
 
 
 class SetupError(AgentError):

@@ -10,11 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import grpc
-import grpc.aio
-
-from partita.agent.errors import SetupError
+from partita.agent.errors import KubeletError, SetupError
 from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.kubelet_client import ask_kubelet
 from partita.agent.nvml import GPUIdentity, NVMLDevice, gpus
 from partita.constants import GPU_RESOURCE
 from partita.models import SharingMode
@@ -25,7 +23,6 @@ POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """Socket on which kubelet reports the devices of a Pod:
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
 "Monitoring device plugin resources"."""
-_DEADLINE: Final = 10.0
 _OLDEST_DRIVER: Final = 495
 """MPS limits a client's memory since CUDA 11.5. The driver of CUDA 11.5 is 495
 (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "CUDA Driver")."""
@@ -41,16 +38,12 @@ async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> li
     """
     if not socket.exists():  # noqa: ASYNC240 - a local path
         return []
-    async with grpc.aio.insecure_channel(f"unix://{socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=api.Empty.SerializeToString,
-            response_deserializer=api.ListPodResourcesResponse.FromString,
+    try:
+        answer = await ask_kubelet(
+            socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
         )
-        try:
-            answer = await ask(api.Empty(), timeout=_DEADLINE)
-        except grpc.aio.AioRpcError:
-            return []
+    except KubeletError:
+        return []
     return [
         device.partition("::")[0]
         for found in answer.pod_resources

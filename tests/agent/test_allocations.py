@@ -13,7 +13,7 @@ from partita.agent.allocations import (
     AttemptAllocation,
     allocated_pod,
 )
-from partita.agent.enforcement import Enforcement
+from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.running_jobs import RunningJobs
 from partita.kube.client import PODS, SERVERS, Kind, Kube
@@ -54,7 +54,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         ledger=AllocationReader(cast("Kube", server), "p-0"),
         events=events,
         mode=SharingMode.MPS,
-        enforcement=Enforcement(events, cast("Any", None)),
+        enforcer=LimitEnforcer(events, cast("Any", None)),
         processes=cast("PodsOfProcesses", None),
         mps_servers=set,
     )

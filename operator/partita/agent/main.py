@@ -12,11 +12,11 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.enforcement import Enforcement
 from partita.agent.errors import AgentError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
 from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.mps_control import max_clients
 from partita.agent.nvml import close_library, open_library
 from partita.agent.nvml_threads import in_thread
@@ -74,12 +74,12 @@ class Agent:
         self._served: ServedGPU | None = None
         self.health = Health()
         self._processes = PodsOfProcesses(settings.proc)
-        self._enforcement = Enforcement(self._events, self._terminate)
+        self._enforcer = LimitEnforcer(self._events, self._terminate)
         self.jobs = RunningJobs(
             ledger=AllocationReader(kube, settings.server),
             events=self._events,
             mode=settings.mode,
-            enforcement=self._enforcement,
+            enforcer=self._enforcer,
             processes=self._processes,
             mps_servers=self._mps_servers,
         )
@@ -219,7 +219,7 @@ class Agent:
 
     async def _shut_down(self) -> None:
         """Release the GPU if the Pod is deleted; do not release it if the agent only restarts."""
-        await self._enforcement.close()
+        await self._enforcer.close()
         if self._gpu is None or not await self._is_pod_deleted():
             return
         self.health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))

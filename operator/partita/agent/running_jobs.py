@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Key
-from partita.agent.enforcement import Enforcement
+from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.limits import ClientLimit, ContextSize, LimitViolation, memory_violations
 from partita.agent.processes import PodsOfProcesses
 from partita.agent.reporter import JobReport
@@ -50,7 +50,7 @@ class RunningJobs:
         Writes the Event about unknown processes.
     mode
         How the GPU is shared.
-    enforcement
+    enforcer
         Terminates processes.
     processes
         Finds the Pods of processes.
@@ -64,7 +64,7 @@ class RunningJobs:
         ledger: AllocationReader,
         events: Events,
         mode: SharingMode,
-        enforcement: Enforcement,
+        enforcer: LimitEnforcer,
         processes: PodsOfProcesses,
         mps_servers: Callable[[], set[int]],
     ) -> None:
@@ -78,7 +78,7 @@ class RunningJobs:
         self.unknown = UnknownProcessTracker()
         self._events = events
         self._mode = mode
-        self._enforcement = enforcement
+        self._enforcer = enforcer
         self._processes = processes
         self._mps_servers = mps_servers
         self._traces: dict[Key, UsageTrace] = {}
@@ -113,7 +113,7 @@ class RunningJobs:
             trace = self._traces.pop(allocation.key, None)
             if pod is not None and trace is not None:
                 self.finished.put_nowait(FinishedAttempt(allocation, pod, trace))
-            self._enforcement.forget(allocation.key)
+            self._enforcer.forget(allocation.key)
 
     async def has_single_job(self) -> bool:
         """Read the ledger; return whether it has a single job. False if it cannot be read."""
@@ -145,11 +145,11 @@ class RunningJobs:
             memory = self.sample.memory
             violations = memory_violations(memory, allocations, self._context.bytes) + violations
         for violation in violations:
-            self._enforcement.limit(violation)
+            self._enforcer.limit(violation)
         if self.ledger.terminate_unknown and self.ledger.server is not None:
             for process in self.unknown.found:
                 if process.pod is not None:
-                    self._enforcement.unknown(process, self.ledger.server)
+                    self._enforcer.unknown(process, self.ledger.server)
         self._report_unknown()
 
     def _attribute_processes(self, sample: GPUSample) -> dict[int, AttemptAllocation]:
@@ -203,7 +203,7 @@ class RunningJobs:
                 trace.last.memory,
                 trace.peak,
                 trace.first,
-                self._enforcement.excess_clients(key),
+                self._enforcer.excess_clients(key),
             )
             for key, allocation in self.ledger.allocations.items()
             if (trace := self._traces.get(key)) is not None

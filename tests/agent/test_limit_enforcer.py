@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent import enforcement as enforcement_module
+from partita.agent import limit_enforcer
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.enforcement import Enforcement
+from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.limits import LimitViolation
 from partita.agent.unknown_processes import UnknownProcess
 from partita.kube.events import Events
@@ -27,7 +27,7 @@ class Recorder:
         self.terminated: list[int] = []
         self.events: list[tuple[str, str, str]] = []
         self.error = ""
-        self.enforcement = Enforcement(cast("Events", self), self.terminate)
+        self.enforcer = LimitEnforcer(cast("Events", self), self.terminate)
 
     async def terminate(self, pid: int) -> str:
         self.terminated.append(pid)
@@ -41,7 +41,7 @@ class Recorder:
 async def recorder() -> Any:
     made = Recorder()
     yield made
-    await made.enforcement.close()
+    await made.enforcer.close()
 
 
 def excess(pid: int, clients: int = 3) -> LimitViolation:
@@ -51,7 +51,7 @@ def excess(pid: int, clients: int = 3) -> LimitViolation:
 
 async def test_a_violation_terminates_one_process_once_and_names_the_field(recorder: Recorder):
     for _ in range(3):
-        recorder.enforcement.limit(excess(7))
+        recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.events)
     assert recorder.terminated == [7]
     assert recorder.events == [
@@ -66,10 +66,10 @@ async def test_a_violation_terminates_one_process_once_and_names_the_field(recor
 async def test_a_process_that_lives_on_is_terminated_again_later(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(enforcement_module, "_REPEAT_AFTER", 0.0)
+    monkeypatch.setattr(limit_enforcer, "_REPEAT_AFTER", 0.0)
 
     def repeated() -> bool:
-        recorder.enforcement.limit(excess(7))
+        recorder.enforcer.limit(excess(7))
         return recorder.terminated == [7, 7]
 
     await until(repeated)
@@ -77,23 +77,23 @@ async def test_a_process_that_lives_on_is_terminated_again_later(
 
 async def test_a_failure_to_terminate_is_reported_and_counts_no_excess_clients(recorder: Recorder):
     recorder.error = "no MPS server runs"
-    recorder.enforcement.limit(excess(7))
+    recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.events)
     assert "process 7 could not be terminated: no MPS server runs" in recorder.events[0][2]
-    assert recorder.enforcement.excess_clients(TRAIN.key) == 0
+    assert recorder.enforcer.excess_clients(TRAIN.key) == 0
 
 
 async def test_the_most_excess_clients_of_an_attempt_are_kept_until_it_ends(recorder: Recorder):
     for pid, clients in ((7, 3), (8, 5), (9, 2)):
-        recorder.enforcement.limit(excess(pid, clients))
+        recorder.enforcer.limit(excess(pid, clients))
         await until(lambda pid=pid: any(f"process {pid} " in e[2] for e in recorder.events))
-    assert recorder.enforcement.excess_clients(TRAIN.key) == 5
-    recorder.enforcement.forget(TRAIN.key)
-    assert recorder.enforcement.excess_clients(TRAIN.key) == 0
+    assert recorder.enforcer.excess_clients(TRAIN.key) == 5
+    recorder.enforcer.forget(TRAIN.key)
+    assert recorder.enforcer.excess_clients(TRAIN.key) == 0
 
 
 async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorder: Recorder):
-    recorder.enforcement.unknown(UnknownProcess(11, "pod-uid", 300 << 20), SERVER)
+    recorder.enforcer.unknown(UnknownProcess(11, "pod-uid", 300 << 20), SERVER)
     await until(lambda: recorder.events)
     assert recorder.terminated == [11]
     assert recorder.events == [
@@ -106,8 +106,8 @@ async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorde
 
 
 async def test_closing_cancels_what_waits(recorder: Recorder):
-    recorder.enforcement.limit(excess(7))
+    recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.events)
-    await asyncio.wait_for(recorder.enforcement.close(), 10)
-    recorder.enforcement.limit(excess(7))
+    await asyncio.wait_for(recorder.enforcer.close(), 10)
+    recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.terminated == [7, 7])

@@ -14,14 +14,14 @@ from partita.models import SharedGPUJob
 from partita.models.base import ObjectMeta, Resource
 from partita.models.quantities import mebibytes
 
-__all__ = ["Enforcement"]
+__all__ = ["LimitEnforcer"]
 
 _REPEAT_AFTER: Final = 3.0
 """Seconds before a process is terminated again. A terminated process needs a moment to release its
 memory, and a failed termination must not be reported ten times a second."""
 
 
-class Enforcement:
+class LimitEnforcer:
     """Terminates processes of one GPU, with at most one termination in progress for each.
 
     Parameters

@@ -9,6 +9,7 @@ AgentError
 ├── MPSError            a command to the MPS control daemon failed
 │   ├── MPSGoneError        no daemon runs
 │   ├── MPSUnansweredError  the daemon did not answer in time
+│   ├── MPSRefusedError     the daemon refused the command
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
 ├── KubeletError        a call to kubelet failed
 └── SetupError          the GPU cannot be served; the message says what to change
@@ -22,6 +23,7 @@ __all__ = [
     "MPSError",
     "MPSGarbledError",
     "MPSGoneError",
+    "MPSRefusedError",
     "MPSUnansweredError",
     "NVMLError",
     "NoDriverError",
@@ -76,6 +78,10 @@ class MPSGoneError(MPSError):
 
 class MPSUnansweredError(MPSError):
     """The daemon did not answer in time."""
+
+
+class MPSRefusedError(MPSError):
+    """The daemon refused the command."""
 
 
 class MPSGarbledError(MPSError):

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from partita.agent.errors import MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.agent.errors import (
+    MPSGarbledError,
+    MPSGoneError,
+    MPSRefusedError,
+    MPSUnansweredError,
+)
 from partita.constants import MPS_MAX_CLIENTS
 
 __all__ = [
@@ -34,6 +39,8 @@ _REJECTED: Final = "Cannot send command"
 _NO_DAEMON: Final = "Cannot find MPS control daemon"
 _RETRY: Final = 0.05
 """Seconds before a rejected command is repeated."""
+_ALL_THREADS: Final = 100
+_ROOT: Final = 0
 _ANSWER_LIMIT: Final = 200
 """Characters of an unexpected answer that a message quotes."""
 
@@ -97,7 +104,9 @@ def parse_state(answer: str) -> ServerState:
 
 @dataclass(frozen=True, slots=True)
 class MPSControl:
-    """A client of the control daemon of one pipe directory.
+    """A client of the control daemon of one pipe directory, which speaks protocol 2.
+
+    `MPSControlV3` is the one for protocol 3.
 
     Parameters
     ----------
@@ -131,6 +140,18 @@ class MPSControl:
         """Return the PIDs of a server's clients."""
         return parse_pids(await self.command(f"get_client_list {server}"))
 
+    async def prepare(self, memory: int) -> None:
+        """Set the limits of all clients and start their server, before the first one connects.
+
+        Parameters
+        ----------
+        memory
+            Memory limit of a client on the GPU, in MiB.
+        """
+        await self.limit_memory(0, memory)
+        await self.limit_threads(_ALL_THREADS)
+        await self.start_server(_ROOT)
+
     async def start_server(self, uid: int) -> None:
         """Start a server before the first client connects."""
         await self.command(f"start_server -uid {uid}")
@@ -156,7 +177,7 @@ class MPSControl:
         await self.command("quit")
 
     async def command(self, text: str) -> str:
-        """Run one command and return its output.
+        """Run one command of protocol 2 and return its output.
 
         Raises
         ------
@@ -165,26 +186,38 @@ class MPSControl:
         MPSUnansweredError
             The daemon did not answer in time, or was busy with other commands.
         """
+        return await self.execute(text=text)
+
+    async def execute(self, *arguments: str, text: str = "") -> str:
+        """Run NVIDIA's program and return its output.
+
+        Raises
+        ------
+        MPSRefusedError
+            The program reports another error than those of `command`.
+        """
+        said = text or " ".join(arguments)
         try:
             async with asyncio.timeout(self.deadline), self.lock:
                 while True:
-                    code, out, err = await self._run(text)
+                    code, out, err = await self._run(text, *arguments)
                     if code == 0:
                         return out
-                    said = f"{err}{out}".strip()
-                    if _NO_DAEMON in said:
-                        raise MPSGoneError(said)
-                    if _REJECTED not in said:
-                        raise MPSGarbledError(f"{text}: code {code}, {said[:_ANSWER_LIMIT]!r}")
+                    answer = f"{err}{out}".strip()[:_ANSWER_LIMIT]
+                    if _NO_DAEMON in answer:
+                        raise MPSGoneError(answer)
+                    if _REJECTED not in answer:
+                        raise MPSRefusedError(f"{said}: {answer or f'exit code {code}'}")
                     await asyncio.sleep(_RETRY)
         except TimeoutError as error:
-            raise MPSUnansweredError(f"no answer to {text!r} in {self.deadline:g} s") from error
+            raise MPSUnansweredError(f"no answer to {said!r} in {self.deadline:g} s") from error
 
-    async def _run(self, text: str) -> tuple[int, str, str]:
+    async def _run(self, text: str, *arguments: str) -> tuple[int, str, str]:
         environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": self.pipes}
         try:
             process = await asyncio.create_subprocess_exec(
                 CONTROL,
+                *arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -39,8 +39,6 @@ _END_DEADLINE: Final = 5.0
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
-_ROOT: Final = 0
-_ALL_THREADS: Final = 100
 
 log = structlog.get_logger(__name__)
 
@@ -140,9 +138,7 @@ class MPSDaemon:
         deadline = asyncio.get_running_loop().time() + _START_DEADLINE
         while True:
             try:
-                await control.limit_memory(0, config.memory)
-                await control.limit_threads(_ALL_THREADS)
-                await control.start_server(_ROOT)
+                await control.prepare(config.memory)
                 for server in await control.servers():
                     if await control.state(server) is ServerState.ACTIVE:
                         return

@@ -57,13 +57,15 @@ static int start(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    int starts = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-p") == 0 && old_driver()) {
             fprintf(stderr, "%s: invalid option -- 'p'\n", argv[0]);
             return 1;
         }
-        if (strcmp(argv[i], "-f") == 0 || strcmp(argv[i], "-d") == 0) return start(argc, argv);
+        starts |= strcmp(argv[i], "-f") == 0 || strcmp(argv[i], "-d") == 0;
     }
+    if (starts) return start(argc, argv);
     const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s/control",

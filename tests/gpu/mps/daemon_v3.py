@@ -68,7 +68,8 @@ class DaemonV3(Daemon):
                 raise SystemExit(f"Unknown key {unknown.pop()} in servers.{name}")
             uid = wanted.get("uid", os.getuid())
             server = await self.create_server(name, uid, wanted.get("allowed_devices", ""))
-            await self.configure(server, wanted)
+            if server is not None:
+                await self.configure(server, wanted)
 
     async def configure(self, server: NamedServer, wanted: dict) -> None:
         self.limit(server.namespaces[DEFAULT], options_of(wanted))
@@ -136,7 +137,7 @@ class DaemonV3(Daemon):
 
     # Servers
 
-    async def create_server(self, name: str, uid: int, devices: str) -> NamedServer:
+    async def create_server(self, name: str, uid: int, devices: str) -> NamedServer | None:
         check_name(name)
         if name in self.named:
             raise CommandError(f"Server '{name}' already exists")
@@ -147,12 +148,12 @@ class DaemonV3(Daemon):
         directory = self.pipes / name
         logs = self.logs / name
         logs.mkdir(parents=True, exist_ok=True)
-        made = NamedServer(name, uid, directory, devices, Server(process, uid, {}, 100.0))
         if process is None:
             # `guide`: `server create` succeeds, the server exits and is not listed, and its clients
             # run without MPS.
             (logs / "server.log").write_text("no CUDA-capable device is detected\n")
-            return made
+            return None
+        made = NamedServer(name, uid, directory, devices, Server(process, uid, {}, 100.0))
         await self.open(made, Namespace(DEFAULT, directory / DEFAULT))
         self.named[name] = made
         self.log(f"Starting new server {name} {process.pid} for user {uid}")
@@ -199,6 +200,9 @@ class DaemonV3(Daemon):
             owner = 0 if self.multiuser else uid
             name = f"uid_{owner}"
             named = self.named.get(name) or await self.create_server(name, owner, "")
+        if named is None:
+            writer.write(f"{MPS_SERVER_NOT_READY}\n".encode())
+            return
         server, limits = named.server, named.namespaces.get(namespace)
         error = self.admits_user(named, uid, partition)
         if error or limits is None:

@@ -46,7 +46,8 @@ class Program:
             if own and os.environ.get("FAKE_LIMIT") != "ignored":
                 self.limit = int(own.removeprefix("0=").removesuffix("M"))
         self.driver = Line(Path(os.environ["FAKE_GPU_DIR"]) / "driver.sock")
-        if self.driver.ask(f"open 0 {kind}")[0] != "ok":
+        self.driver.ask(f"attach 0 {kind}")
+        if self.driver.ask("open")[0] != "ok":
             raise RuntimeError("CUDA error: out of memory")
 
     def do(self, do: str, **more: Any) -> dict[str, Any]:

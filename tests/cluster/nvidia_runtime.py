@@ -23,6 +23,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 FILES = {
     "utility": {"libnvidia-ml.so.1": LIBRARIES},
     "compute": {
+        "libcuda.so.1": LIBRARIES,
         "nvidia-cuda-mps-control": "/usr/bin",
         "nvidia-cuda-mps-control.py": "/usr/bin",
         "nvidia-cuda-mps-server": "/usr/bin",

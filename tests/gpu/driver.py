@@ -6,8 +6,11 @@ the process's end, however it came. Run it with the folder of `state.h` in FAKE_
 Lines of a program, each answered by `ok` or a CUDA error number
 (https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html, `CUresult`):
 
-    open <gpu> <kind>       a context; kind as in state.h. Answered `ok <PID on the node>`
+    attach <gpu> <kind>     it uses this GPU from now on; kind as in state.h
+    open                    a context. Answered `ok <bytes that it takes>`
     use <bytes> <percent>   what it has of the GPU from now on
+    info                    the memory. Answered `ok <free bytes> <total bytes>`
+    close                   the context is no more
     xid <number>            it made the GPU report this
 """
 
@@ -73,7 +76,10 @@ class Driver:
                 return DEVICE_UNAVAILABLE
         process.memory = 0 if process.kind == "S" else self.figure(gpu, "context")
         self.gpus.setdefault(gpu, []).append(process)
-        return self.use(gpu, process, process.memory, 0)
+        error = self.use(gpu, process, process.memory, 0)
+        if error:
+            self.close(gpu, process)
+        return error
 
     def use(self, gpu: int, process: Process, memory: int, sm: int) -> int:
         total = self.figure(gpu, "memory") - self.figure(gpu, "reserved")
@@ -94,6 +100,12 @@ class Driver:
         path.with_suffix(".next").write_text("".join(lines))
         path.with_suffix(".next").replace(path)
 
+    def info(self, gpu: int) -> str:
+        """`cuMemGetInfo`: free and total bytes."""
+        total = self.figure(gpu, "memory")
+        used = self.figure(gpu, "reserved") + sum(p.memory for p in self.gpus[gpu])
+        return f"ok {max(total - used, 0)} {total}"
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
         # struct ucred, unix(7): the PID is translated into our own PID namespace.
@@ -101,19 +113,25 @@ class Driver:
         gpu, process = -1, Process(pid, "C")
         try:
             while line := (await reader.readline()).decode().split():
-                error = 0
+                error, answer = 0, "ok"
                 match line:
-                    case ["open", number, kind]:
+                    case ["attach", number, kind]:
                         gpu, process.kind = int(number), kind
+                    case ["open"]:
                         error = self.open(gpu, process)
+                        answer = f"ok {process.memory}"
                     case ["use", memory, sm]:
                         error = self.use(gpu, process, int(memory), int(sm))
+                    case ["info"]:
+                        answer = self.info(gpu)
+                    case ["close"]:
+                        self.close(gpu, process)
                     case ["xid", number]:
                         with (self.folder / f"gpu-{gpu}.xids").open("a") as file:
                             file.write(f"{number}\n")
                     case _:
                         error = INVALID_VALUE
-                writer.write(f"{error}\n".encode() if error else f"ok {pid}\n".encode())
+                writer.write(f"{error or answer}\n".encode())
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:

@@ -43,6 +43,10 @@ class Built:
         return self.folder / "libnvidia-ml.so.1"
 
     @property
+    def cuda(self) -> Path:
+        return self.folder / "libcuda.so.1"
+
+    @property
     def control(self) -> Path:
         return self.folder / "nvidia-cuda-mps-control"
 
@@ -59,14 +63,17 @@ def build(folder: Path) -> Built:
     """Build it, or take what is there."""
     folder.mkdir(parents=True, exist_ok=True)
     gcc = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
-    soname = "-Wl,-soname,libnvidia-ml.so.1"
+    library = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
+    cuda = SOURCES / "cuda"
     made: dict[str, list[str | Path]] = {
-        "libnvidia-ml.so.1": ["-shared", "-fPIC", soname, SOURCES / "nvml" / "nvml.c"],
+        "libnvidia-ml.so.1": [*library, SOURCES / "nvml" / "nvml.c"],
+        "libcuda.so.1": [*library, cuda / "libcuda.c", cuda / "client.c"],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
-        "fake-cuda": [SOURCES / "cuda" / "cuda.c"],
+        "fake-cuda": [cuda / "cuda.c", cuda / "client.c"],
     }
     for name, arguments in made.items():
-        subprocess.run([*gcc, "-o", folder / name, *arguments], check=True)
+        named = [f"-Wl,-soname,{name}"] if "-shared" in arguments else []
+        subprocess.run([*gcc, "-o", folder / name, *named, *arguments], check=True)
     shutil.copy(folder / "fake-cuda", folder / "nvidia-cuda-mps-server")
     with ZipFile(folder / "nvidia-cuda-mps-control.py", "w") as daemon:  # Python runs it as it is
         for source in (SOURCES / "mps").glob("*.py"):

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from acceptance.bench import WORKER
+from acceptance.bench import PROGRAM, WORKER
 from acceptance.checks import CHECKS
 from acceptance.children import Stopped, stop_on_signals
 from acceptance.preflight import MissingError
@@ -25,10 +25,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--gpu", default="", help="index or UUID, where there are several")
     made.add_argument("--out", type=Path, default=DOCS, help="folder for the report")
     made.add_argument(
-        "--budget", type=float, default=540, help="seconds for all of it; what does not fit is told"
+        "--budget",
+        type=float,
+        default=1500,
+        help="seconds for all of it; what does not fit is told",
     )
     made.add_argument(
         "--only", action="append", default=[], choices=[c.name for c in CHECKS], help="this check"
+    )
+    made.add_argument(
+        "--image", default="", help="container image of this machine with `sleep`, for the hook"
     )
     made.add_argument(
         "--absent", metavar="REASON", help="write a report that says that there was no GPU, and why"
@@ -62,7 +68,7 @@ def absent(report: Report, reasons: list[str]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0 if all was run and passed, 1 if not, 2 if nothing could be run."""
+    """Return 0 if all that applies passed, 1 if not, 2 if nothing could be run."""
     given = parser().parse_args(arguments)
     report = Report(date=datetime.now(UTC).strftime("%Y-%m-%d"))
     if given.absent:
@@ -72,7 +78,16 @@ def main(arguments: list[str] | None = None) -> int:
     stop_on_signals()
     checks = [check for check in CHECKS if not given.only or check.name in given.only]
     try:
-        run(report, checks, gpu=given.gpu, budget=given.budget, worker=WORKER, say=say)
+        run(
+            report,
+            checks,
+            gpu=given.gpu,
+            budget=given.budget,
+            worker=WORKER,
+            program=PROGRAM,
+            image=given.image,
+            say=say,
+        )
     except MissingError as error:
         # An earlier report is not overwritten by one that says nothing.
         say("The acceptance on a GPU was not run, for it cannot be run here:")

@@ -6,23 +6,26 @@ import contextlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceptance.clients import Client
 from acceptance.mps import Daemon, client_environment, plain_environment
+from acceptance.mps_v3 import DaemonV3
+from acceptance.place import placed
 from acceptance.results import CannotRunError
 
 if TYPE_CHECKING:
     # pynvml may be what is missing.
     from partita.agent.nvml import GPUIdentity, NVMLDevice
 
-__all__ = ["MIB", "WORKER", "Bench", "Sharing"]
+__all__ = ["MIB", "PROGRAM", "WORKER", "Bench", "Sharing"]
 
 MIB = 1 << 20
 WORKER = (sys.executable, "-m", "acceptance.worker")
+PROGRAM = (sys.executable, "-m", "acceptance.program")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class Bench:
         A directory for this run alone.
     no_mps
         Why there is no MPS; empty if there is.
+    worker, program
+        Commands of the programs that use the GPU, with torch and without it.
     """
 
     gpu: NVMLDevice
@@ -74,6 +79,15 @@ class Bench:
     """How long programs run to be measured."""
     deadline: float = field(default_factory=lambda: time.monotonic() + 3600)
     """When all is to be over, of `time.monotonic`."""
+    driver: str = ""
+    """Version of the driver, such as `615.71.09`."""
+    cuda: int | None = None
+    """The newest CUDA that it supports, such as 13040."""
+    no_torch: str = ""
+    """Why torch cannot be used; empty if it can."""
+    program: Sequence[str] = PROGRAM
+    image: str = ""
+    """A container image of this machine; empty where none was named."""
     _files: int = 0
 
     @property
@@ -92,8 +106,38 @@ class Bench:
         """Make a directory."""
         return Path(tempfile.mkdtemp(dir=self.folder))
 
+    def start(
+        self,
+        pipes: Path | None = None,
+        *,
+        cgroup: Path | None = None,
+        uid: int | None = None,
+        without_shm: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> Client:
+        """Start a program that needs only the driver; `ready` waits until it has its context.
+
+        Parameters
+        ----------
+        pipes
+            CUDA_MPS_PIPE_DIRECTORY; None for no MPS.
+        cgroup
+            Where it runs; None where we do.
+        uid
+            Who it is; None for who we are.
+        without_shm
+            Whether /dev/shm is empty and read-only for it.
+        variables
+            More of its variables.
+        """
+        command = self.program
+        if cgroup is not None or uid is not None or without_shm:
+            command = placed(command, cgroup=cgroup, uid=uid, without_shm=without_shm)
+        environment = plain_environment(self.identity.uuid, pipes or self.nowhere)
+        return Client(command, {**environment, **(variables or {})}, self.new_file())
+
     @contextlib.contextmanager
-    def daemon(self) -> Iterator[Daemon]:
+    def daemon(self, protocol: int = 2, *options: str) -> Iterator[Daemon]:
         """Run an MPS daemon until the end of the block.
 
         Raises
@@ -101,10 +145,13 @@ class Bench:
         CannotRunError
             If it does not come up; then no other is tried either.
         """
-        daemon = Daemon(self.new_folder(), self.identity.uuid)
+        kind = DaemonV3 if protocol == DaemonV3.protocol else Daemon
+        daemon = kind(self.new_folder(), self.identity.uuid, options)
         try:
             daemon.start()
         except CannotRunError as error:
+            if kind is not Daemon or options:
+                raise
             self.no_mps = f"MPS does not start here: {error}"
             raise CannotRunError(self.no_mps) from None
         try:

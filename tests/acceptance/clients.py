@@ -62,9 +62,9 @@ class Client:
         """Its PID, in our namespace."""
         return self._process.pid
 
-    def ready(self) -> Self:
-        """Wait until it has its context."""
-        self.facts = self.receive(_START_DEADLINE)
+    def ready(self, deadline: float = _START_DEADLINE) -> Self:
+        """Wait until it has its context, for `deadline` seconds at most."""
+        self.facts = self.receive(deadline)
         return self
 
     def send(self, do: str, **more: Any) -> None:

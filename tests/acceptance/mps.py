@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -17,10 +17,11 @@ from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
 from partita.agent.mps_control import CONTROL, MPSControl, ServerState
 
-__all__ = ["SERVER", "Daemon", "client_environment", "plain_environment"]
+__all__ = ["ROOT", "SERVER", "Daemon", "client_environment", "plain_environment"]
 
 SERVER = "nvidia-cuda-mps-server"
-_ROOT = 0
+ROOT = 0
+"""UID of root."""
 _START_DEADLINE = 60.0
 """Seconds until a server must be ACTIVE, as in `partita.agent.mps_daemon`."""
 _END_DEADLINE = 10.0
@@ -77,12 +78,18 @@ class Daemon:
         An empty directory, of a short path: sockets are in it, 107 bytes at most (unix(7)).
     uuid
         The GPU.
+    options
+        Further options of the daemon.
     """
 
-    def __init__(self, folder: Path, uuid: str) -> None:
+    protocol = 2
+    """Interface of the daemon."""
+
+    def __init__(self, folder: Path, uuid: str, options: Sequence[str] = ()) -> None:
         self.pipes = folder / "pipe"
         self.logs = folder / "log"
         self._uuid = uuid
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self.pids: set[int] = set()
         """Servers that it has had."""
@@ -116,6 +123,13 @@ class Daemon:
         """Whether the control daemon lives."""
         return self._process is not None and self._process.poll() is None
 
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the control daemon to end; tell whether it did."""
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            time.sleep(_POLL)
+        return not self.running
+
     @property
     def server(self) -> int:
         """PID of its server."""
@@ -123,19 +137,47 @@ class Daemon:
         self.pids.add(server)
         return server
 
+    @property
+    def client_pipes(self) -> Path:
+        """CUDA_MPS_PIPE_DIRECTORY of its clients."""
+        return self.pipes
+
+    def clients(self) -> list[int]:
+        """Return the PIDs of its clients."""
+        server = self.server
+        return self.ask(lambda control: control.clients(server))
+
+    def terminate(self, pid: int, deadline: float) -> str:
+        """Terminate a client; return the error, empty on success.
+
+        Raises
+        ------
+        MPSError
+            The daemon did not answer within `deadline` seconds.
+        """
+        server = self.server
+
+        async def asking() -> str:
+            control = MPSControl(str(self.pipes), asyncio.Lock(), deadline)
+            return await control.terminate(server, pid)
+
+        return asyncio.run(asking())
+
+    def _command(self) -> list[str]:
+        # As `partita.agent.mps_daemon` does; only root may serve several users.
+        several = ["-multiuser-server"] if os.getuid() == ROOT else []
+        return [CONTROL, "-f", *several, *self._options]
+
     def _start(self) -> None:
         for directory in (self.pipes, self.logs):
             directory.mkdir(parents=True)
             directory.chmod(0o755)
         environment = plain_environment(self._uuid, self.pipes)
         environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.logs)
-        uid = os.getuid()
-        # As `partita.agent.mps_daemon` does; only root may serve several users.
-        several = ["-multiuser-server"] if uid == _ROOT else []
         began = time.monotonic()
-        command = [sys.executable, "-c", _WITH_US, CONTROL, "-f", *several]
+        command = [sys.executable, "-c", _WITH_US, *self._command()]
         self._process = start(command, environment, self.logs / "stderr", talks=False)
-        while not self._active(uid):
+        while not self._active():
             if not self.running:
                 code = self._process.poll()
                 raise CannotRunError(f"the MPS control daemon ended with code {code}{self.said()}")
@@ -146,14 +188,17 @@ class Daemon:
             time.sleep(_START_POLL)
         self.started_in = time.monotonic() - began
 
-    def _active(self, uid: int) -> bool:
+    def _active(self) -> bool:
         with suppress(MPSError):
             servers = self.ask(lambda control: control.servers())
             self.pids.update(servers)
             if servers:
                 return self.ask(lambda control: control.state(servers[0])) is ServerState.ACTIVE
-            self.ask(lambda control: control.start_server(uid))
+            self.ask(lambda control: control.start_server(os.getuid()))
         return False
+
+    def _quit(self) -> None:
+        self.ask(lambda control: control.quit())
 
     def said(self) -> str:
         """Return the end of its logs, for a message."""
@@ -172,7 +217,7 @@ class Daemon:
             return True
         if process.poll() is None:
             with suppress(MPSError):
-                self.ask(lambda control: control.quit())
+                self._quit()
 
         def over() -> bool:
             return process.poll() is not None and not any(alive(p, SERVER) for p in self.pids)

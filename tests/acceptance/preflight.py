@@ -19,7 +19,7 @@ from partita.agent.mps_control import CONTROL
 if TYPE_CHECKING:
     from partita.agent.nvml import GPUIdentity, NVMLDevice
 
-__all__ = ["Found", "MissingError", "find_gpu", "find_mps", "probe", "settings"]
+__all__ = ["Found", "MissingError", "find_gpu", "find_mps", "probe", "probe_torch", "settings"]
 
 _DRIVER_FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin")
 """Where container runtimes put the driver's programs."""
@@ -47,6 +47,8 @@ class Found:
     gpu: NVMLDevice
     identity: GPUIdentity
     driver: str
+    cuda: int | None
+    """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,25 +65,22 @@ def find_gpu(wanted: str) -> Found:
     MissingError
         If it cannot.
     """
-    missing = [
-        f"{what} is missing: `{module}` cannot be imported by this Python"
-        for module, what in (("pynvml", "pynvml (nvidia-ml-py)"), ("torch", "torch"))
-        if importlib.util.find_spec(module) is None
-    ]
     if importlib.util.find_spec("pynvml") is None:
-        raise MissingError(missing)
-    from partita.agent.nvml import driver_version, gpus, open_library
+        raise MissingError(
+            ["pynvml (nvidia-ml-py) is missing: `pynvml` cannot be imported by this Python"]
+        )
+    from partita.agent.nvml import cuda_version, driver_version, gpus, open_library
 
     try:
         open_library()
         found = gpus()
-        driver = driver_version()
+        driver, cuda = driver_version(), cuda_version()
     except NoDriverError as error:
-        raise MissingError([f"no NVIDIA driver is loaded here ({error})", *missing]) from None
+        raise MissingError([f"no NVIDIA driver is loaded here ({error})"]) from None
     except NotPermittedError as error:
-        raise MissingError([f"NVML may not be used by this user ({error})", *missing]) from None
+        raise MissingError([f"NVML may not be used by this user ({error})"]) from None
     except NVMLError as error:
-        raise MissingError([f"the NVIDIA driver does not answer ({error})", *missing]) from None
+        raise MissingError([f"the NVIDIA driver does not answer ({error})"]) from None
     chosen = [
         gpu
         for index, gpu in enumerate(found)
@@ -89,18 +88,18 @@ def find_gpu(wanted: str) -> Found:
     ]
     if not chosen:
         what = f"GPU {wanted}" if found else "GPU"
-        raise MissingError([f"no {what}: the driver shows {len(found)}", *missing])
+        raise MissingError([f"no {what}: the driver shows {len(found)}"])
     if len(chosen) > 1:
-        raise MissingError([f"the driver shows {len(found)} GPUs: say which (--gpu)", *missing])
+        raise MissingError([f"the driver shows {len(found)} GPUs: say which (--gpu)"])
     gpu = chosen[0]
     try:
         identity = gpu.identity()
-        missing += _unfit(gpu, identity)
+        missing = _unfit(gpu, identity)
     except (GPULostError, NVMLError) as error:
-        raise MissingError([f"the GPU does not answer ({error})", *missing]) from None
+        raise MissingError([f"the GPU does not answer ({error})"]) from None
     if missing:
         raise MissingError(missing)
-    return Found(gpu, identity, driver)
+    return Found(gpu, identity, driver, cuda)
 
 
 def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
@@ -142,24 +141,39 @@ def find_mps(found: Found) -> str:
     return ""
 
 
-def probe(found: Found, worker: Sequence[str], folder: Path) -> None:
-    """Make sure that torch can use the GPU, and note what it says of it.
+def probe(found: Found, program: Sequence[str], folder: Path) -> None:
+    """Make sure that programs can use the GPU, and note what one of them says of it.
 
     Raises
     ------
     MissingError
         If it cannot.
     """
-    nowhere = folder / "nowhere"
-    nowhere.mkdir(exist_ok=True)
-    environment = plain_environment(found.identity.uuid, nowhere)
     try:
-        with Client(worker, environment, folder / "probe") as client:
+        with _without_mps(found, program, folder) as client:
             found.facts.update(client.ready().facts)
             client.ask("alloc", mib=64)
             found.facts["named by NVML"] = client.pid in {p.pid for p in found.gpu.processes()}
     except ClientError as error:
-        raise MissingError([f"torch cannot use the GPU: {error}"]) from None
+        raise MissingError([f"CUDA cannot use the GPU: {error}"]) from None
+
+
+def probe_torch(found: Found, worker: Sequence[str], folder: Path) -> str:
+    """Tell why torch cannot be used; empty if it can, and note what it says of the GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is missing: it cannot be imported by this Python"
+    try:
+        with _without_mps(found, worker, folder) as client:
+            found.facts.update(client.ready().facts)
+    except ClientError as error:
+        return f"torch cannot use the GPU: {error}"
+    return ""
+
+
+def _without_mps(found: Found, command: Sequence[str], folder: Path) -> Client:
+    nowhere = folder / "nowhere"
+    nowhere.mkdir(exist_ok=True)
+    return Client(command, plain_environment(found.identity.uuid, nowhere), folder / "probe")
 
 
 def settings(gpu: NVMLDevice) -> dict[str, Any]:

@@ -14,19 +14,26 @@ COMMAND = "make test-gpu"
 _WIDTH = 100
 _HOW = (
     f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, and `python3` with pynvml "
-    "(nvidia-ml-py) and torch. Without make, run "
-    "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to ten minutes and "
+    "(nvidia-ml-py). Some checks need torch, root, cgroup v2 or a container runtime as well; the "
+    "report says which checks did not run, and why. Without make, run "
+    "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to 25 minutes and "
     "replaces this page."
 )
 _MADE = (
     f"Written by `{COMMAND}`, which uses the Python, pynvml and torch of the machine, changes no "
     "setting of the GPU and leaves nothing behind. `gpu-acceptance.json` has the same data."
 )
+_EXCEPTIONS = {
+    Outcome.NOT_RUN: "Not run, or only in part",
+    Outcome.FAILED: "Failed",
+    Outcome.NOT_APPLICABLE: "Not applicable to this GPU and driver",
+}
 
 
 def render(report: Report) -> str:
     """Write the report."""
-    lines = ["# Acceptance on a real GPU", ""]
+    absent = ": not run, because no GPU was available" if report.absent else ""
+    lines = [f"# Acceptance on a real GPU{absent}", ""]
     lines += _not_run(report)
     lines += [
         "| GPU | driver | date |",
@@ -65,21 +72,20 @@ def _not_run(report: Report) -> list[str]:
             fill(_HOW, _WIDTH),
             "",
         ]
-    missed = [r for r in report.results if r.outcome is Outcome.NOT_RUN]
-    failed = [r for r in report.results if r.outcome is Outcome.FAILED]
-    if not missed and not failed:
-        return ["All checks ran, and all of them passed.", ""]
+    good = {Outcome.PASSED, Outcome.NOT_APPLICABLE}
     lines = []
-    if missed:
-        lines += ["**Not run, or only in part:**", ""]
-        lines += [f"- {r.check}: {r.reason}" for r in missed]
-    if failed:
-        lines += ["", "**Failed:**", "", *(f"- {r.check}: {r.reason}" for r in failed)]
-    return [*lines, ""]
+    if all(result.outcome in good for result in report.results):
+        lines = ["All checks that apply ran, and all of them passed.", ""]
+    for outcome, title in _EXCEPTIONS.items():
+        found = [f"- {r.check}: {r.reason}" for r in report.results if r.outcome is outcome]
+        if found:
+            lines += [f"**{title}:**", "", *found, ""]
+    return lines
 
 
 def _outcome(result: Result) -> str:
-    return result.outcome if result.outcome is Outcome.PASSED else f"**{result.outcome}**"
+    plain = result.outcome in {Outcome.PASSED, Outcome.NOT_APPLICABLE}
+    return result.outcome if plain else f"**{result.outcome}**"
 
 
 def _section(result: Result, *, ran: bool) -> Iterable[str]:

@@ -6,12 +6,22 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from acceptance.bench import Bench
 
-__all__ = ["CannotRunError", "Check", "Findings", "Outcome", "Report", "Result", "Table"]
+__all__ = [
+    "CannotRunError",
+    "Check",
+    "Findings",
+    "Outcome",
+    "Report",
+    "Requirement",
+    "Result",
+    "Table",
+    "Unmet",
+]
 
 
 class Outcome(StrEnum):
@@ -20,10 +30,23 @@ class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_RUN = "not run"
+    NOT_APPLICABLE = "not applicable"
+    """This driver or GPU does not have what the check is about."""
 
 
 class CannotRunError(Exception):
     """Something that a check needs is not there; says what."""
+
+
+class Unmet(NamedTuple):
+    """A requirement that the machine does not meet."""
+
+    outcome: Outcome
+    reason: str
+
+
+Requirement = Callable[["Bench"], Unmet | None]
+"""Returns None if the machine meets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +89,7 @@ class Check:
     run: Callable[[Bench, Findings], None]
     seconds: float
     """How long it takes at most, about: an assumption, by which the time budget is kept."""
-    needs_mps: bool = False
+    requires: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +121,11 @@ class Report:
 
     @property
     def code(self) -> int:
-        """Exit code: 0 only if every check was run and passed; 2 if nothing could be run."""
+        """Exit code: 0 only if every check that applies passed; 2 if nothing could be run."""
         if self.absent:
             return 2
-        return int(not self.results or any(r.outcome is not Outcome.PASSED for r in self.results))
+        good = {Outcome.PASSED, Outcome.NOT_APPLICABLE}
+        return int(not self.results or any(r.outcome not in good for r in self.results))
 
     def json(self) -> str:
         """Return it for programs."""

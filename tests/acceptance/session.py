@@ -12,7 +12,7 @@ from pathlib import Path
 from acceptance.bench import Bench
 from acceptance.children import Stopped, undisturbed
 from acceptance.clients import ClientError
-from acceptance.preflight import find_gpu, find_mps, probe, settings
+from acceptance.preflight import find_gpu, find_mps, probe, probe_torch, settings
 from acceptance.results import CannotRunError, Check, Findings, Outcome, Report, Result
 from partita.agent.errors import AgentError
 
@@ -38,6 +38,8 @@ def run(
     gpu: str,
     budget: float,
     worker: tuple[str, ...],
+    program: tuple[str, ...],
+    image: str,
     say: Callable[[str], None],
 ) -> None:
     """Find the GPU, run the checks and fill the report, as far as it comes.
@@ -48,6 +50,10 @@ def run(
         Index or UUID; empty for the only one.
     budget
         Seconds for all of it.
+    worker, program
+        Commands of the programs that use the GPU, with torch and without it.
+    image
+        A container image of this machine; empty for none.
 
     Raises
     ------
@@ -63,7 +69,8 @@ def run(
         folder.chmod(0o755)
         before = settings(found.gpu)
         report.gpu, report.driver = found.identity.product, found.driver
-        probe(found, worker, folder)
+        probe(found, program, folder)
+        no_torch = probe_torch(found, worker, folder)
         report.facts = {
             "UUID": found.identity.uuid,
             "memory, MiB": found.identity.memory >> 20,
@@ -71,7 +78,19 @@ def run(
             **{f"{key}, untouched": value for key, value in before.items()},
         }
         no_mps = find_mps(found)
-        bench = Bench(found.gpu, found.identity, folder, no_mps, worker, deadline=deadline)
+        bench = Bench(
+            found.gpu,
+            found.identity,
+            folder,
+            no_mps,
+            worker,
+            deadline=deadline,
+            driver=found.driver,
+            cuda=found.cuda,
+            no_torch=no_torch,
+            program=program,
+            image=image,
+        )
         stopped: Stopped | None = None
         for check in checks:
             if stopped is not None:
@@ -100,8 +119,9 @@ def run(
 
 def run_check(check: Check, bench: Bench) -> Result:
     """Run one check; whatever goes wrong in it is its result, and no other's."""
-    if check.needs_mps and bench.no_mps:
-        return _result(check, Outcome.NOT_RUN, bench.no_mps)
+    for requirement in check.requires:
+        if unmet := requirement(bench):
+            return _result(check, unmet.outcome, unmet.reason)
     left = bench.deadline - time.monotonic()
     if left < check.seconds:
         reason = f"{left:.0f} s of the time budget were left, and it may take {check.seconds:g} s"

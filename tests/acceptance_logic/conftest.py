@@ -30,5 +30,5 @@ def bench(fake_gpus: FakeGPUs, worker: tuple[str, ...]) -> Iterator[Bench]:
     gpu = gpus()[0]
     folder = fake_gpus.folder / "acceptance"
     folder.mkdir()
-    yield Bench(gpu, gpu.identity(), folder, worker=worker, seconds=0.05)
+    yield Bench(gpu, gpu.identity(), folder, worker=worker, program=worker, seconds=0.05)
     close_library()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -15,8 +16,9 @@ import pytest
 from acceptance.__main__ import main, write
 from acceptance.bench import Bench
 from acceptance.checks import CHECKS
+from acceptance.checks.lifecycle import LIFECYCLE
 from acceptance.checks.limit import LIMIT
-from acceptance.preflight import MissingError, find_gpu, find_mps, probe
+from acceptance.preflight import MissingError, find_gpu, find_mps, probe, probe_torch
 from acceptance.report import render
 from acceptance.results import Check, Findings, Outcome, Report, Result
 from acceptance.session import run
@@ -61,18 +63,38 @@ def test_all_that_stands_in_the_way_is_said_at_once(fake_gpus: FakeGPUs) -> None
     assert len(caught.value.reasons) == 2
 
 
-def test_a_missing_torch_is_said(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else name)
-    with pytest.raises(MissingError, match="torch is missing"):
-        find_gpu("")
+def test_a_missing_torch_leaves_out_only_the_checks_that_need_it(
+    bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "torch" else real(name)
+    )
+    report = tried([LIFECYCLE, LIMIT], worker)
+    assert [(r.check, r.outcome, r.reason) for r in report.results[:2]] == [
+        ("mps-start-stop", Outcome.PASSED, ""),
+        (
+            "memory-limit",
+            Outcome.NOT_RUN,
+            "torch is missing: it cannot be imported by this Python",
+        ),
+    ]
 
 
 def test_a_torch_that_cannot_use_the_gpu_is_said(
     bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_TORCH", "broken")
-    with pytest.raises(MissingError, match=r"torch cannot use the GPU: .*no CUDA-capable device"):
+    said = probe_torch(find_gpu(""), worker, bench.folder)
+    assert said.startswith("torch cannot use the GPU: ")
+    assert "no CUDA-capable device" in said
+
+
+def test_a_gpu_that_cuda_cannot_use_is_said(
+    bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_TORCH", "broken")
+    with pytest.raises(MissingError, match=r"CUDA cannot use the GPU: .*no CUDA-capable device"):
         probe(find_gpu(""), worker, bench.folder)
 
 
@@ -95,7 +117,16 @@ def test_a_driver_without_memory_limits_is_said(fake_gpus: FakeGPUs) -> None:
 
 def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
     report = Report("2026-01-01")
-    run(report, checks, gpu="", budget=600, worker=worker, say=lambda _: None)
+    run(
+        report,
+        checks,
+        gpu="",
+        budget=600,
+        worker=worker,
+        program=worker,
+        image="",
+        say=lambda _: None,
+    )
     return report
 
 
@@ -133,7 +164,7 @@ from pathlib import Path
 from acceptance import __main__ as program
 from acceptance import session
 session.PARENT = sys.argv[2]
-program.WORKER = tuple(sys.argv[3:])
+program.WORKER = program.PROGRAM = tuple(sys.argv[3:])
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 
@@ -197,13 +228,15 @@ def test_a_python_with_nothing_installed_gets_a_clear_sentence() -> None:
     assert (ran.returncode, ran.stderr) == (2, "")
     assert ran.stdout.splitlines()[1:] == [
         "- pynvml (nvidia-ml-py) is missing: `pynvml` cannot be imported by this Python",
-        "- torch is missing: `torch` cannot be imported by this Python",
     ]
 
 
 def test_a_report_of_absence_opens_with_the_reason(tmp_path: Path) -> None:
     assert main(["--absent", "no GPU machine was lent", "--out", str(tmp_path)]) == 2
     text = (tmp_path / "gpu-acceptance.md").read_text()
+    assert text.splitlines()[0] == (
+        "# Acceptance on a real GPU: not run, because no GPU was available"
+    )
     assert text.splitlines()[2:5] == [
         "**Not run: none of these checks has run on a real GPU.** The reason:",
         "",
@@ -218,10 +251,11 @@ def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:
         Result("one", "did", "hoped", Outcome.PASSED),
         Result("two", "did", "hoped", Outcome.NOT_RUN, "the MPS program is missing"),
         Result("three", "did", "hoped", Outcome.FAILED, "it fell"),
+        Result("four", "did", "hoped", Outcome.NOT_APPLICABLE, "driver 580 is too old"),
     ]
     write(report, tmp_path)
     lines = render(report).splitlines()
-    assert lines[2:9] == [
+    assert lines[2:13] == [
         "**Not run, or only in part:**",
         "",
         "- two: the MPS program is missing",
@@ -229,6 +263,10 @@ def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:
         "**Failed:**",
         "",
         "- three: it fell",
+        "",
+        "**Not applicable to this GPU and driver:**",
+        "",
+        "- four: driver 580 is too old",
     ]
     assert "| NVIDIA H200 | 580.1 | 2026-01-01 |" in lines
     assert report.code == 1

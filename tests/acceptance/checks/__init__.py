@@ -2,11 +2,34 @@
 
 from acceptance.checks.cache import CACHE
 from acceptance.checks.clients import CLIENTS
+from acceptance.checks.containers import HOOKS
+from acceptance.checks.driver_limits import DRIVER_LIMITS
+from acceptance.checks.kills import KILLS, TERMINATE
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
+from acceptance.checks.many_clients import CLIENT_LIMIT, UTILIZATION
 from acceptance.checks.pairs import PAIRS
+from acceptance.checks.pipe import NO_SHM, QUIT
 from acceptance.checks.profile import PROFILE
+from acceptance.checks.sm_fault import SM_FAULTS
 
 __all__ = ["CHECKS"]
 
-CHECKS = (LIFECYCLE, STATUS, LIMIT, CLIENTS, PROFILE, CACHE, PAIRS)
+CHECKS = (
+    LIFECYCLE,
+    STATUS,
+    LIMIT,
+    *DRIVER_LIMITS,
+    *HOOKS,
+    NO_SHM,
+    UTILIZATION,
+    TERMINATE,
+    CLIENT_LIMIT,
+    *QUIT,
+    *SM_FAULTS,
+    *KILLS,
+    CLIENTS,
+    PROFILE,
+    CACHE,
+    PAIRS,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acceptance.bench import Bench
 from acceptance.clients import Client, run_together
+from acceptance.requirements import needs_torch
 from acceptance.results import CannotRunError, Check, Findings
 
 __all__ = ["CACHE", "PUBLISHED", "SIZES", "judge"]
@@ -134,7 +135,8 @@ CACHE = Check(
     "computes much for each number, with MPS and time-sliced.",
     expected="The kernels differ in their sensitivity to the cache as their names say. Next to the "
     "insensitive kernel MPS is faster at every size. Next to the sensitive kernel the gain is "
-    "smaller, at least at the largest size (published: 3.63 and 0.80 of the time without MPS).",
+    "smaller, at least at the largest size (published: 3.63 and 0.80 of the time without needs_mps).",
     run=_cache,
     seconds=130,
+    requires=(needs_torch,),
 )

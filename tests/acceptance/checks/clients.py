@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acceptance.bench import Bench
 from acceptance.clients import run_together
+from acceptance.requirements import needs_torch
 from acceptance.results import CannotRunError, Check, Findings
 
 __all__ = ["CLIENTS", "PUBLISHED", "judge"]
@@ -83,4 +84,5 @@ CLIENTS = Check(
     "to a single client is comparable.",
     run=_clients,
     seconds=110,
+    requires=(needs_torch,),
 )

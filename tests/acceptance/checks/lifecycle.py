@@ -9,6 +9,7 @@ from typing import Any
 from acceptance.bench import Bench
 from acceptance.children import alive
 from acceptance.mps import SERVER
+from acceptance.requirements import needs_mps, needs_torch
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
 from partita.agent.mps_control import MPSControl, ServerState
@@ -107,7 +108,7 @@ LIFECYCLE = Check(
     "is left, and the agent reports that none is running.",
     run=_lifecycle,
     seconds=20,
-    needs_mps=True,
+    requires=(needs_mps,),
 )
 STATUS = Check(
     name="mps-status",
@@ -118,5 +119,5 @@ STATUS = Check(
     "in a state. A client that ended is not listed.",
     run=_status,
     seconds=40,
-    needs_mps=True,
+    requires=(needs_torch, needs_mps),
 )

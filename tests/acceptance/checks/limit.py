@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from acceptance.bench import MIB, Bench
 from acceptance.clients import Client
+from acceptance.requirements import needs_mps, needs_torch
 from acceptance.results import Check, Findings
 
 __all__ = ["LIMIT"]
@@ -85,5 +86,5 @@ LIMIT = Check(
     "its allocations fails.",
     run=_limit,
     seconds=45,
-    needs_mps=True,
+    requires=(needs_torch, needs_mps),
 )

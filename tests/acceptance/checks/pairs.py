@@ -8,6 +8,7 @@ from itertools import combinations
 from acceptance.bench import Bench
 from acceptance.clients import Client, run_together
 from acceptance.model import predicted
+from acceptance.requirements import needs_torch
 from acceptance.results import CannotRunError, Check, Findings
 from acceptance.sampler import Sampler
 
@@ -127,4 +128,5 @@ PAIRS = Check(
     "model were fitted to a table of older GPUs, and a typical cache sensitivity is assumed.",
     run=_pairs,
     seconds=150,
+    requires=(needs_torch,),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from acceptance.bench import MIB, Bench
+from acceptance.requirements import needs_torch
 from acceptance.results import Check, Findings
 from acceptance.sampler import Sampler
 
@@ -107,4 +108,5 @@ PROFILE = Check(
     "bound. Values that the GPU does not report are omitted.",
     run=_profile,
     seconds=35,
+    requires=(needs_torch,),
 )

@@ -1,0 +1,152 @@
+"""What becomes of the other clients when one is killed while it computes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+
+from acceptance.bench import Bench
+from acceptance.clients import Client, ClientError
+from acceptance.mps import Daemon
+from acceptance.requirements import needs_driver, needs_mps
+from acceptance.results import Check, Findings
+from partita.agent.errors import MPSError
+
+__all__ = ["KILLS", "TERMINATE", "canary"]
+
+_KERNEL = 5.0
+"""Seconds of the kernel that runs when its program is killed."""
+_NEIGHBOUR = 4.0
+"""Seconds that the neighbour computes, from before the kill on."""
+_CANARY_DEADLINE = 30.0
+"""Seconds after which a new client that has no context counts as hung: the limit within which
+Partita has to detect a wedge."""
+_TERMINATE_DEADLINE = 30.0
+"""Seconds that kai-scheduler/gpu-fractioning gives a terminate command
+(fractioning-manager/mpsd/internal/drain/drain.go of its pull request 147)."""
+_LENGTHS = (1.0, 5.0, 20.0)
+"""Seconds of the kernels of `terminate-duration`."""
+
+
+def canary(bench: Bench, daemon: Daemon) -> tuple[str, float]:
+    """Start a client that allocates; return the error, empty on success, and the seconds."""
+    began = time.monotonic()
+    try:
+        with bench.start(daemon.client_pipes) as client:
+            client.ready(_CANARY_DEADLINE)
+            said = client.ask("alloc", mib=1)["said"]
+    except ClientError as error:
+        said = str(error)
+    return said, round(time.monotonic() - began, 2)
+
+
+def _kill(protocol: int, bench: Bench, findings: Findings, *, terminate: bool) -> None:
+    with bench.daemon(protocol) as daemon:
+        with (
+            bench.start(daemon.client_pipes) as neighbour,
+            bench.start(daemon.client_pipes) as victim,
+        ):
+            neighbour.ready()
+            victim.ready()
+            neighbour.ask("run", seconds=0.2)
+            victim.ask("launch", seconds=_KERNEL)
+            neighbour.send("run", seconds=_NEIGHBOUR, blocks=1)
+            if terminate:
+                _terminate(daemon, victim, findings)
+            os.kill(victim.pid, signal.SIGKILL)
+            ended = _fate(neighbour)
+        findings.figures["the neighbour's next call"] = ended or "succeeded"
+        said, seconds = canary(bench, daemon)
+        findings.figures["a new client"] = said or "succeeded"
+        findings.figures["seconds of the new client"] = seconds
+    with bench.daemon(protocol) as restarted:
+        after, seconds = canary(bench, restarted)
+    findings.figures["seconds of a client after a restart of MPS"] = seconds
+    findings.expect(not after, f"a restart of MPS does not help: {after}")
+    if terminate:
+        findings.expect(not ended, f"the neighbour lost its work: {ended}")
+        findings.expect(not said, f"a new client cannot use the GPU: {said}")
+
+
+def _fate(client: Client) -> str:
+    try:
+        return str(client.receive()["ended"])
+    except ClientError as error:
+        return str(error)
+
+
+def _terminate(daemon: Daemon, client: Client, findings: Findings) -> float:
+    """Terminate a client; return the seconds that it took."""
+    began = time.monotonic()
+    try:
+        error = daemon.terminate(client.pid, _TERMINATE_DEADLINE)
+    except MPSError as unanswered:
+        error = str(unanswered)
+    seconds = round(time.monotonic() - began, 2)
+    findings.figures[f"seconds of terminate, protocol {daemon.protocol}"] = seconds
+    findings.expect(not error, f"terminate was refused: {error}")
+    return seconds
+
+
+def _durations(bench: Bench, findings: Findings) -> None:
+    rows = []
+    for length in _LENGTHS:
+        with bench.daemon() as daemon, bench.start(daemon.client_pipes) as client:
+            client.ready()
+            client.ask("launch", seconds=length)
+            took = _terminate(daemon, client, findings)
+            began = time.monotonic()
+            ended = _call_after(client)
+            rows.append((length, took, round(time.monotonic() - began, 2), ended))
+    findings.table(
+        "Terminating a client whose kernel runs",
+        ("kernel, s", "terminate, s", "its next call after, s", "answered"),
+        rows,
+    )
+    findings.expect(
+        all(took < _TERMINATE_DEADLINE for _, took, _, _ in rows),
+        f"terminate takes longer than {_TERMINATE_DEADLINE:g} s",
+    )
+
+
+def _call_after(client: Client) -> str:
+    try:
+        return str(client.ask("wait")["ended"]) or "succeeded"
+    except ClientError as error:
+        return str(error)
+
+
+def _check(protocol: int, *, terminate: bool) -> Check:
+    first = "terminated by the MPS control daemon and then killed" if terminate else "killed"
+    then = (
+        "The neighbour computes on, and a new client gets memory."
+        if terminate
+        else "The report says what becomes of the neighbour and of a new client: NVIDIA's driver is "
+        "known to fail both before r625."
+    )
+    return Check(
+        name=f"{'terminate-and-kill' if terminate else 'kill'}-v{protocol}",
+        done=f"Two clients of an MPS daemon of protocol {protocol} compute. One is {first} "
+        f"(SIGKILL) during a kernel of {_KERNEL:g} s. Then a new client allocates memory, with a "
+        f"deadline of {_CANARY_DEADLINE:g} s; and once more after MPS was restarted.",
+        expected=f"{then} After the restart a client gets memory.",
+        run=partial(_kill, protocol, terminate=terminate),
+        seconds=100,
+        requires=(needs_mps,)
+        if protocol == 2
+        else (needs_driver(615, "MPS protocol 3"), needs_mps),
+    )
+
+
+KILLS = tuple(_check(protocol, terminate=t) for protocol in (2, 3) for t in (False, True))
+TERMINATE = Check(
+    name="terminate-duration",
+    done="A client is terminated by the MPS control daemon while a kernel of "
+    f"{', '.join(f'{length:g}' for length in _LENGTHS)} s runs.",
+    expected=f"The command succeeds within {_TERMINATE_DEADLINE:g} s, however long the kernel is.",
+    run=_durations,
+    seconds=120,
+    requires=(needs_mps,),
+)

@@ -1,0 +1,88 @@
+"""How many clients one GPU has, and what NVML says of each."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from acceptance.bench import Bench
+from acceptance.clients import ClientError
+from acceptance.requirements import needs_mps
+from acceptance.results import Check, Findings
+from partita.agent.mps_control import max_clients
+
+__all__ = ["CLIENT_LIMIT", "UTILIZATION"]
+
+_START = 30.0
+"""Seconds for one client to have its context. An assumption."""
+_SECONDS = 4.0
+"""Seconds that the clients compute."""
+
+
+def _limit(bench: Bench, findings: Findings) -> None:
+    expected = max_clients(bench.cuda)
+    refused, count = "", 0
+    with bench.daemon() as daemon, ExitStack() as stack:
+        while not refused and count <= expected:
+            client = stack.enter_context(bench.start(daemon.client_pipes))
+            try:
+                client.ready(_START)
+                count += 1
+            except ClientError as error:
+                refused = str(error)
+    findings.figures |= {
+        "CUDA of the driver": bench.cuda,
+        "clients at the same time": count,
+        "clients that Partita counts on": expected,
+        "the refusal of one more": refused or "none",
+    }
+    findings.expect(count >= expected, f"only {count} of {expected} clients were accepted")
+    findings.expect(count <= expected, f"more than {expected} clients are accepted")
+
+
+def _utilization(bench: Bench, findings: Findings) -> None:
+    with bench.daemon() as daemon, ExitStack() as stack:
+        busy, light = (stack.enter_context(bench.start(daemon.client_pipes)) for _ in range(2))
+        sms = busy.ready().facts["sms"]
+        light.ready()
+        busy.send("run", seconds=_SECONDS)
+        light.send("run", seconds=_SECONDS, blocks=max(1, sms // 8))
+        for client in (busy, light):
+            client.receive()
+        read = bench.gpu.process_utilization(0)
+        named = {process.pid: process.memory for process in bench.gpu.processes()}
+    found = {} if read is None else read[0]
+    findings.table(
+        "What NVML says of each client",
+        ("client", "SM utilisation, percent", "memory, MiB"),
+        [
+            (name, found.get(pid), None if named.get(pid) is None else (named[pid] or 0) >> 20)
+            for name, pid in (("all SMs", busy.pid), ("an eighth of them", light.pid))
+        ],
+    )
+    findings.expect(read is not None, "this driver reports no utilisation of processes")
+    findings.expect(
+        busy.pid in found, "the utilisation of the busy client is not reported under its PID"
+    )
+    findings.expect(
+        found.get(light.pid, 0) <= found.get(busy.pid, 0), "the light client counts as the busier"
+    )
+
+
+CLIENT_LIMIT = Check(
+    name="client-limit",
+    done="MPS clients are started until one is refused.",
+    expected="60 clients run at the same time from CUDA 13.1 on, 48 before, and no more.",
+    run=_limit,
+    seconds=150,
+    requires=(needs_mps,),
+)
+UTILIZATION = Check(
+    name="sm-utilization",
+    done="Two MPS clients compute, on all SMs and on an eighth of them; NVML is asked for the SM "
+    "utilisation of each process.",
+    expected="NVML names both clients by their own PIDs, and the utilisation of the first one is "
+    "not the lower one.",
+    run=_utilization,
+    seconds=40,
+    requires=(needs_mps,),
+)

@@ -1,0 +1,114 @@
+"""An MPS control daemon of protocol 3, with one server and one namespace for the clients.
+
+Commands: https://docs.nvidia.com/deploy/mps/mpsv3-interface.html, "CLI Command Structure".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from acceptance.mps import ROOT, Daemon
+from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.agent.mps_control import COMMAND_DEADLINE, CONTROL
+
+__all__ = ["DaemonV3"]
+
+_SERVER = "acceptance"
+_NAMESPACE = "clients"
+_START_DEADLINE = 30.0
+"""Seconds for a command that may start a server. An assumption."""
+
+
+class DaemonV3(Daemon):
+    """One control daemon of protocol 3, from its start to its end."""
+
+    protocol = 3
+    _client_pipes = Path()
+
+    @property
+    def client_pipes(self) -> Path:
+        """The directory of the clients' namespace."""
+        return self._client_pipes
+
+    @property
+    def server(self) -> int:
+        """PID of its server."""
+        text = self.run("server", "get", _SERVER, "pid").strip()
+        if not text.isdigit():
+            raise MPSGarbledError(f"not a PID of a server: {text!r}")
+        self.pids.add(int(text))
+        return int(text)
+
+    def clients(self) -> list[int]:
+        """Return the PIDs of its clients."""
+        command = ("client", "list", f"--server={_SERVER}", "--format=csv,noheader")
+        rows = [line.partition(",")[0].strip() for line in self.run(*command).splitlines() if line]
+        if not all(row.isdigit() for row in rows):
+            raise MPSGarbledError(f"not a list of clients: {rows}")
+        return [int(row) for row in rows]
+
+    def terminate(self, pid: int, deadline: float) -> str:
+        """Terminate a client; return the error, empty on success."""
+        try:
+            self.run("client", "terminate", str(pid), deadline=deadline)
+        except MPSGarbledError as error:
+            return str(error)
+        return ""
+
+    def run(self, *words: str, deadline: float = COMMAND_DEADLINE, uid: int | None = None) -> str:
+        """Run a command and return its output.
+
+        Parameters
+        ----------
+        deadline
+            Seconds.
+        uid
+            The user who runs it; None for our own.
+
+        Raises
+        ------
+        MPSError
+            No daemon runs, it refuses, or it does not answer in time.
+        """
+        environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(self.pipes)}
+        command = [CONTROL, *words]
+        try:
+            ran = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=deadline,
+                check=False,
+                user=uid,
+            )
+        except subprocess.TimeoutExpired:
+            raise MPSUnansweredError(f"no answer to {words} in {deadline:g} s") from None
+        said = f"{ran.stderr}{ran.stdout}".strip()
+        if ran.returncode != 0:
+            missing = "Cannot find MPS control daemon" in said
+            raise (MPSGoneError if missing else MPSGarbledError)(f"{' '.join(words)}: {said[:200]}")
+        return ran.stdout
+
+    def _command(self) -> list[str]:
+        several = ["-m"] if os.getuid() == ROOT else []
+        return [CONTROL, "-f", "-p", "3", *several, *self._options]
+
+    def _active(self) -> bool:
+        """Create server and namespace once the daemon answers."""
+        with suppress(MPSError):
+            self.run("server", "create", _SERVER, f"--allowed-devices={self._uuid}")
+        where = f"--server={_SERVER}"
+        with suppress(MPSError):
+            self.run("namespace", "create", _NAMESPACE, where, deadline=_START_DEADLINE)
+            # Without limits of its own a namespace gives the whole GPU, which these checks need.
+            text = self.run("namespace", "get", _NAMESPACE, _SERVER, "pipe-directory").strip()
+            self._client_pipes = Path(text)
+            return bool(text)
+        return False
+
+    def _quit(self) -> None:
+        self.run("-q")

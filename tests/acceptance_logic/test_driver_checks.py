@@ -1,0 +1,125 @@
+"""The checks that need only the driver, on a fake GPU that behaves well, or on purpose does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceptance import checks
+from acceptance.bench import Bench
+from acceptance.checks.kills import KILLS, TERMINATE
+from acceptance.checks.many_clients import CLIENT_LIMIT
+from acceptance.checks.sm_fault import SM_FAULTS
+from acceptance.requirements import needs_container_runtime
+from acceptance.results import Check, Outcome, Result
+from acceptance.session import run_check
+from gpu.fake import FakeGPUs
+from support.polling import poll
+
+KILL_V2, TERMINATE_V2, KILL_V3, TERMINATE_V3 = KILLS
+WITHOUT, WITH = SM_FAULTS
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake GPU needs no seconds to show what it does."""
+    for name, value in (("_KERNEL", 0.5), ("_NEIGHBOUR", 0.5), ("_LENGTHS", (0.1, 0.2))):
+        monkeypatch.setattr(f"acceptance.checks.kills.{name}", value)
+    monkeypatch.setattr("acceptance.checks.sm_fault._SECONDS", 0.5)
+    monkeypatch.setenv("FAKE_REST", "1")
+
+
+def outcome(result: Result) -> tuple[Outcome, str]:
+    return result.outcome, result.reason
+
+
+def test_a_terminated_client_leaves_its_neighbour_and_the_server_alone(bench: Bench) -> None:
+    result = run_check(TERMINATE_V2, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    assert result.figures["the neighbour's next call"] == "succeeded"
+    assert result.figures["a new client"] == "succeeded"
+
+
+def test_a_terminate_that_hangs_fails_the_check(
+    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceptance.checks.kills._TERMINATE_DEADLINE", 0.5)
+    fake_gpus.mps(terminate_hang=1)
+    result = run_check(TERMINATE_V2, bench)
+    assert result.outcome is Outcome.FAILED
+    assert "terminate was refused: no answer to" in result.reason
+
+
+def test_a_kill_is_reported_with_what_became_of_the_others(bench: Bench) -> None:
+    result = run_check(KILL_V2, bench)
+    assert result.outcome is Outcome.PASSED
+    assert {"the neighbour's next call", "a new client"} <= set(result.figures)
+
+
+def test_the_duration_of_terminate_is_measured_by_the_length_of_the_kernel(bench: Bench) -> None:
+    result = run_check(TERMINATE, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    assert [(row[0], row[3]) for row in result.tables[0].rows] == [
+        (0.1, "CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+        (0.2, "CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+    ]
+
+
+@pytest.mark.parametrize("check", [KILL_V3, TERMINATE_V3], ids=lambda check: check.name)
+def test_protocol_3_does_not_apply_to_an_older_driver(check: Check, bench: Bench) -> None:
+    bench.driver = "580.95.05"
+    assert outcome(run_check(check, bench)) == (
+        Outcome.NOT_APPLICABLE,
+        "driver 580.95.05 is older than r615, the first with MPS protocol 3",
+    )
+
+
+def test_a_fault_ends_every_client_without_partitions(bench: Bench) -> None:
+    result = run_check(WITHOUT, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    assert {row[3] for row in result.tables[0].rows} == {"CUDA_ERROR_LAUNCH_FAILED"}
+
+
+def test_static_partitions_apply_only_where_gpu_and_driver_have_them(bench: Bench) -> None:
+    bench.driver = "580.95.05"
+    assert outcome(run_check(WITH, bench)) == (
+        Outcome.NOT_APPLICABLE,
+        "driver 580.95.05 is older than r610, the first with isolation between SM partitions",
+    )
+
+
+def test_the_number_of_clients_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acceptance.checks.many_clients.max_clients", lambda _cuda: 3)
+    result = run_check(CLIENT_LIMIT, bench)
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "more than 3 clients are accepted"
+
+
+def test_a_server_that_refuses_early_fails_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    fake_gpus.mps(max_clients=2)
+    result = run_check(CLIENT_LIMIT, bench)
+    assert result.reason == "only 2 of 48 clients were accepted"
+    assert result.figures["the refusal of one more"] == "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
+
+
+def test_a_missing_container_runtime_is_said(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require = needs_container_runtime("docker", "podman")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    unmet = require(bench)
+    assert unmet == (Outcome.NOT_RUN, "there is no container runtime (docker, podman)")
+    program = tmp_path / "podman"
+    program.touch(mode=0o755)
+    assert require(bench) is None
+
+
+def test_checks_have_names_of_their_own() -> None:
+    names = [check.name for check in checks.CHECKS]
+    assert len(set(names)) == len(names)
+
+
+def test_no_process_of_the_checks_is_left(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    run_check(KILL_V2, bench)
+    poll(lambda: not fake_gpus.pids())

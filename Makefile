@@ -73,7 +73,7 @@ test-browser: $(DEV) ## Run the tests of the console's page in Chromium (needs D
 
 GPU_PYTHON ?= python3
 
-test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its driver and pynvml in python3; no .venv)
+test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its driver, pynvml and, for some, torch in python3; no .venv)
 	@PYTHONPATH=operator:policies:tests $(GPU_PYTHON) -m acceptance $(ARGS)
 
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory

@@ -17,12 +17,15 @@ from support.builders import (
     a_state,
     allocation,
     an_allocation,
+    at,
     server_body,
 )
 from support.fake_kube import DOWN, FakeKube
 
 CHANGE = ServerChange(release={"uid-old"}, allocate={"uid-train": an_allocation()})
 OLD = {"uid-old": allocation("old", memory=GIB)}
+
+UNMARKED = {"releasing_since": None, "release_deadline": None}
 
 
 def always(*_: Any) -> bool:
@@ -73,6 +76,34 @@ class TestLedger:
         assert await self.write(kube, state)
         assert state.allocated("uid-old")["shared-0"].attempt == 2
         assert state.allocated("uid-train")
+
+    async def test_a_mark_is_written_beside_what_others_change(self):
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"allocations": {"uid-new": allocation("new")}}})
+        assert await write_ledger(kube, state, "shared-0", self.mark(state), always)  # type: ignore[arg-type]
+        marked = state.allocated("uid-old")["shared-0"]
+        assert marked.model_copy(update=UNMARKED) == an_allocation("old", memory=GIB)
+        assert (marked.releasing_since, marked.release_deadline) == (at(5), at(35))
+        assert state.allocated("uid-new")["shared-0"].releasing_since is None
+
+    @pytest.mark.parametrize("now", [None, allocation(attempt=2)])
+    async def test_a_mark_does_not_bring_back_an_allocation(self, now: Any):
+        kube, state = self.world()
+        kube.bump("shared-0", {"status": {"allocations": {"uid-old": now}}})
+        assert await write_ledger(kube, state, "shared-0", self.mark(state), always)  # type: ignore[arg-type]
+        there = state.allocated("uid-old")
+        assert [a.releasing_since for a in there.values()] == [None] * (now is not None)
+
+    async def test_an_allocation_that_was_marked_in_between_is_released(self):
+        kube, state = self.world()
+        kube.bump("shared-0", self.mark(state).patch())
+        assert await self.write(kube, state)
+        assert not state.allocated("uid-old")
+
+    def mark(self, state: State) -> ServerChange:
+        allocated = state.servers["shared-0"].status.allocations["uid-old"]
+        times = {"releasing_since": at(5), "release_deadline": at(35)}
+        return ServerChange(mark={"uid-old": allocated.model_copy(update=times)})
 
     async def test_what_took_effect_before_the_answer_was_lost_counts(self):
         kube, state = self.world()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partita.pods.termination import ADDED_GRACE
 from support.operator import System
 from support.queues import LONG, blocked
 
@@ -42,7 +43,7 @@ async def test_a_victim_cannot_delay_preemption_by_its_grace_period(system: Syst
         assert victim.outcomes == ["Preempted"]
         versions = system.history.versions("pods", "victim-1", system.namespace)
         given = [pod["metadata"].get("deletionGracePeriodSeconds") for pod in versions]
-        assert next(seconds for seconds in given if seconds is not None) == 5
+        assert next(seconds for seconds in given if seconds is not None) == 5 + ADDED_GRACE
 
 
 async def test_several_jobs_are_preempted_for_several_at_the_same_time(system: System) -> None:

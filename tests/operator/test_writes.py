@@ -144,6 +144,35 @@ async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
         assert record(proxy.counts(for_jobs), 40, record_property) <= 5.5
 
 
+async def test_a_job_that_is_ended_costs_one_write_more(
+    system: System,
+    api_server: ApiServer,
+    tmp_path: Path,
+    record_property: Record,
+) -> None:
+    """Its allocation is marked as releasing. Marks of one GPU at one time are one write."""
+    async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
+        jobs = [
+            await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"duration": "20h"})
+            for i in range(20)
+        ]
+        for job in jobs:
+            await job.runs()
+        running = proxy.counts(for_jobs)
+        for job in jobs:
+            (await job.change(suspend=True)).ok()
+        await system.history.until(lambda: not system.history.all("pods", system.namespace))
+        await system.history.until(lambda: all(job.status["phase"] == "Suspended" for job in jobs))
+
+        def marks() -> int:
+            return sum(b"releasingSince" in w.request.body for w in proxy.writes if w.took_effect)
+
+        ends = proxy.counts(for_jobs) - running
+        record_property("marks", marks())
+        record(ends, 20, record_property)
+        assert 1 <= marks() <= 20
+
+
 async def test_a_job_that_waits_long_is_not_written_about_all_the_time(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:

@@ -143,6 +143,17 @@ class Cluster:
         job = self.objects.get(uid)
         assert job is None or len(attempts) == job["spec"].get("gpus", 1)
 
+    def check_marked(self, pod_uid: str) -> None:
+        """The agent is told of the end of a Pod's MPS clients before the operator deletes it."""
+        pod = self.objects.get(pod_uid)
+        if pod is None:
+            return
+        attempt = int(pod["metadata"]["name"].rpartition("-")[2])
+        for server in self.servers():
+            allocation = server.status.allocations.get(owner_of(pod))
+            if server.spec.mode is SharingMode.MPS and allocation and allocation.attempt == attempt:
+                assert allocation.releasing_since is not None
+
     def check_release(self, uid: str) -> None:
         """The end of an attempt is written down before its allocation goes."""
         job = self.objects.get(uid)
@@ -215,10 +226,16 @@ class Operator:
 
     def _look_at(self, uid: str) -> Writes:
         made = self._jobs.reconcile(uid, self._now)
+        for server, marks in self._jobs.marks.items():
+            if uid in marks:
+                yield
+                self._write_ledger(server, ServerChange(mark={uid: marks[uid]}))
         if made is None:
             return
         for pod in made.delete_pods:
             yield
+            if not made.delete_now:
+                self._cluster.check_marked(pod.uid)
             self._cluster.delete_pod(pod.uid, now=made.delete_now)
         if made.create_pod is not None:
             yield from self._make_pod(uid, made.create_pod)

@@ -4,6 +4,7 @@ from typing import Any
 
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
+from partita.reconcile.gpu_state import drain_deadline
 from partita.reconcile.job_reconciler import JobReconciler
 from reconcile.jobs import ALLOCATED, UID, status, world, write
 from support.builders import (
@@ -60,8 +61,8 @@ class TestEnds:
         assert jobs.requeue_at(UID, START) == at(600)
         assert self.outcome(jobs, 600) is Outcome.EVICTED
         take(state, partition_body(drainTimeout="5s"))
-        assert jobs.drain_deadline("shared-0") == at(5)
-        assert jobs.drain_deadline("no-such-server") is None
+        assert drain_deadline("shared-0", state) == at(5)
+        assert drain_deadline("no-such-server", state) is None
 
     def test_a_gpu_that_is_drained_waits_for_it_for_a_while(self):
         server = server_body(drainSince=format_time(START), allocations=ALLOCATED)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import structlog
 
-from partita.decide.ledger import ServerChange, allocations_after
+from partita.decide.ledger import ServerChange, allocations_after, is_same
 from partita.informer.state import State
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import ConflictError, NotFoundError
@@ -72,7 +72,14 @@ async def write_ledger(
 
 
 def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:
-    """Drop the releases of allocations that another leader has replaced meanwhile."""
+    """Drop what concerns allocations that another leader has released or replaced meanwhile."""
+    old = before.status.allocations
     there = now.status.allocations if now is not None else {}
-    same = {uid for uid in change.release if there.get(uid) == before.status.allocations.get(uid)}
-    return ServerChange(release=same, allocate=change.allocate)
+    same = {
+        uid for uid in change.release | change.mark.keys() if is_same(there.get(uid), old.get(uid))
+    }
+    return ServerChange(
+        release=change.release & same,
+        allocate=change.allocate,
+        mark={uid: marked for uid, marked in change.mark.items() if uid in same},
+    )

@@ -17,6 +17,7 @@ __all__ = [
     "LedgerChanges",
     "ServerChange",
     "allocations_after",
+    "is_same",
     "keeps",
     "overcommitted",
     "totals",
@@ -31,11 +32,15 @@ class ServerChange:
     """UIDs of jobs whose allocations are released."""
     allocate: dict[str, Allocation] = field(default_factory=dict)
     """New allocations of jobs, by UID."""
+    mark: dict[str, Allocation] = field(default_factory=dict)
+    """Allocations that are being released, with the times of their release, by UID. They keep their
+    memory."""
 
     def patch(self) -> dict[str, Any]:
         """Return the changes as a merge patch."""
         entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
-        entries |= {uid: allocation.dump() for uid, allocation in self.allocate.items()}
+        written = self.mark | self.allocate
+        entries |= {uid: allocation.dump() for uid, allocation in written.items()}
         return {"status": {"allocations": entries}}
 
 
@@ -58,11 +63,20 @@ class LedgerChanges:
 def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:
     """Return the allocations of a GPU after a change."""
     kept = {
-        uid: allocation
+        uid: change.mark.get(uid, allocation)
         for uid, allocation in server.status.allocations.items()
         if uid not in change.release
     }
     return kept | change.allocate
+
+
+def is_same(one: Allocation | None, other: Allocation | None) -> bool:
+    """Return whether two versions of an entry are the same allocation, marked or not."""
+    return (one is None and other is None) or (
+        one is not None
+        and other is not None
+        and (one.attempt, one.since) == (other.attempt, other.since)
+    )
 
 
 def overcommitted(

@@ -13,6 +13,7 @@ import structlog
 
 from partita.commit.committer import Committer
 from partita.commit.job_statuses import StatusWriter
+from partita.commit.release_marks import ReleaseMarks
 from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner
 from partita.decide.snapshot import gpus_of
@@ -74,6 +75,7 @@ class Loop:
         self._committer = Committer(
             kube, state, self.jobs, events, now=now, spawn=self._tasks.create_task
         )
+        self._marks = ReleaseMarks(kube, state, self.jobs, spawn=self._spawn)
         self._statuses = StatusWriter(kube, state, self.jobs, events, on_written=on_status, now=now)
         self._cycles = Cycles(
             state, self.jobs, self._committer, events, self._tasks, on_decision=on_decision, now=now
@@ -100,6 +102,7 @@ class Loop:
                 await self._reconcile(uids)
                 partitions |= (more := queues.partitions.take())
                 await self._reconcile(refitted := self._resized(more))
+                self._marks.start()
                 for name in partitions:
                     self._cycles.start(name)
                 queues.job_statuses.add(*uids, *refitted)

@@ -69,6 +69,8 @@ class JobContext:
     """Its first measured use of the GPU, by the node's clock."""
     enforced: bool = True
     """Whether the agent ends programs that exceed their allocation."""
+    uses_mps: bool = False
+    """Whether its programs are MPS clients."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the operator first observed that a Pod has finished, by attempt."""
     beside: Sequence[str] = ()

@@ -1,14 +1,17 @@
-"""Whether jobs can be placed on a GPU, and the largest capacity of a partition's GPUs."""
+"""Whether and until when jobs can be on a GPU, and the largest capacity of a partition's GPUs."""
 
+from datetime import datetime
 from typing import Literal
 
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
+from partita.models.partition import GPUPartitionSpec
+from partita.models.quantities import later
 from partita.reconcile.agent_reports import max_clients
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.node_fit import Host, Largest
 
-__all__ = ["ServerState", "largest_of", "server_state"]
+__all__ = ["ServerState", "drain_deadline", "largest_of", "server_state", "times_of"]
 
 ServerState = Literal[
     "Ready",
@@ -21,6 +24,28 @@ ServerState = Literal[
     "Mismatched",
 ]
 """`Draining` GPUs are being released. On `Drained` GPUs temporarily no jobs are placed."""
+
+
+_DEFAULTS = GPUPartitionSpec(gpus=0)
+"""Times for jobs whose partition is missing."""
+
+
+def times_of(partition: str, state: State) -> GPUPartitionSpec:
+    """Return the spec that contains a partition's times; the defaults if it is missing."""
+    found = state.partitions.get(partition)
+    return found.spec if found else _DEFAULTS
+
+
+def drain_deadline(server: str, state: State) -> datetime | None:
+    """Return when the jobs on a drained or released GPU are ended; None if it is neither."""
+    found = state.servers.get(server)
+    since = found.out_of_service_since if found else None
+    if found is None or since is None:
+        return None
+    name = found.spec.partition
+    if name not in state.partitions and state.unknown_of(name):
+        return None  # the drain timeout is unknown
+    return later(since, times_of(name, state).drain_timeout)
 
 
 def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:

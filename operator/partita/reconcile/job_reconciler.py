@@ -4,13 +4,14 @@ It only reads `State` and adds to its queues; the loop carries out the plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
 from partita.informer.state import State
 from partita.models import (
+    Allocation,
     GPUPartition,
     GPUServer,
     Outcome,
@@ -19,19 +20,18 @@ from partita.models import (
     SharedGPUJobStatus,
     SharingMode,
 )
-from partita.models.partition import GPUPartitionSpec
-from partita.models.quantities import later
 from partita.pods.termination import preemption_grace
 from partita.reconcile.agent_reports import excess_of, fault_of, use_of
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
-from partita.reconcile.gpu_state import largest_of
+from partita.reconcile.gpu_state import drain_deadline, largest_of, times_of
 from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.job_status import AssignedPlace, job_status
 from partita.reconcile.lifecycle import Plan, plan_job
 from partita.reconcile.pod_creation import PodCreations
+from partita.reconcile.pod_endings import release_marks
 from partita.reconcile.pod_rejections import PodRejections
 from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.status_urgency import within
@@ -40,9 +40,6 @@ from partita.reconcile.unreadable_references import depends_on_unreadable
 from partita_policies.types import Job
 
 __all__ = ["JobReconciler"]
-
-_DEFAULTS = GPUPartitionSpec(gpus=0)
-"""Times for jobs whose partition is missing."""
 
 
 class JobReconciler:
@@ -63,6 +60,8 @@ class JobReconciler:
         """The jobs that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
         """UIDs of jobs whose allocations must be released, by GPUServer."""
+        self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
+        """Allocations that must be marked as releasing, by GPUServer and the job's UID."""
         self.largest: dict[str, Largest] = {}
         """The largest capacity of a GPU and a node of each partition."""
 
@@ -162,6 +161,7 @@ class JobReconciler:
         self.waiting[self.partition_of(uid)].pop(uid, None)
         for server in self._state.allocated(uid):
             self.releases[server].discard(uid)
+            self.marks[server].pop(uid, None)
         plan = self._plan(uid, now)
         after = self._demand(uid)
         if before != after:
@@ -181,7 +181,7 @@ class JobReconciler:
     def _plan(self, uid: str, now: datetime) -> Plan | None:
         job = self._state.jobs.get(uid)
         if job is None and not self._state.unknown(uid):
-            self._forget(uid)
+            self._forget(uid, now)
         if job is None or depends_on_unreadable(job, self._state):
             return None
         record = self._records[uid]
@@ -194,6 +194,7 @@ class JobReconciler:
         if plan.release:
             for server in self._state.allocated(uid):
                 self.releases[server].add(uid)
+        self._mark(uid, plan.marks)
         if plan.wants_gpu:
             self._enqueue(job, record, plan, now)
         else:
@@ -205,13 +206,24 @@ class JobReconciler:
             record.ending = None
         return plan
 
-    def _forget(self, uid: str) -> None:
-        if not any(p.alive for p in self._state.pods_of(uid)):
-            for server in self._state.allocated(uid):
+    def _forget(self, uid: str, now: datetime) -> None:
+        allocated = self._state.allocated(uid)
+        alive = [p for p in self._state.pods_of(uid) if p.alive]
+        if not alive:
+            for server in allocated:
                 self.releases[server].add(uid)
+        elif self._uses_mps(allocated):
+            self._mark(uid, release_marks(alive, allocated, now))
         self._records.pop(uid, None)
         self._refusals.forget(uid)
         self.creations.forget(uid)
+
+    def _mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
+        for server, allocation in marks.items():
+            self.marks[server][uid] = allocation
+
+    def _uses_mps(self, servers: Iterable[str]) -> bool:
+        return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
 
     def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
         found = self._request(job, plan, now)
@@ -274,7 +286,7 @@ class JobReconciler:
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
         peak, first_use = use_of(uid, servers.values())
-        times = self._times(job.spec.partition)
+        times = times_of(job.spec.partition, state)
         return JobContext(
             pods=pods,
             allocated=allocated,
@@ -290,6 +302,7 @@ class JobReconciler:
             first_use=first_use,
             ended_since=record.ended_since,
             enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
+            uses_mps=self._uses_mps(allocated),
             status_refused=record.status_refused,
             beside=record.beside,
             known=record.plan.attempts if record.plan else (),
@@ -299,10 +312,6 @@ class JobReconciler:
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
         )
-
-    def _times(self, partition: str) -> GPUPartitionSpec:
-        found = self._state.partitions.get(partition)
-        return found.spec if found else _DEFAULTS
 
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
         partition = self._state.partitions.get(job.spec.partition)
@@ -319,28 +328,17 @@ class JobReconciler:
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
             if fault is not None:
                 return ending_of(name, fault, allocation)
-            deadline = self.drain_deadline(name)
+            deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
         if any(a.attempt < record.first_attempt for a in allocated.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return record.ending
 
-    def drain_deadline(self, server: str) -> datetime | None:
-        """Return when the jobs on a drained or released GPU are ended; None if it is neither."""
-        found = self._state.servers.get(server)
-        since = found.out_of_service_since if found else None
-        if found is None or since is None:
-            return None
-        name = found.spec.partition
-        if name not in self._state.partitions and self._state.unknown_of(name):
-            return None  # the drain timeout is unknown
-        return later(since, self._times(name).drain_timeout)
-
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the job must be reconciled again even if nothing changes."""
         record = self._records[uid]
-        times = [self.drain_deadline(server) for server in self._state.allocated(uid)]
+        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
         if record.plan:
             times += record.plan.wake, avoided_until(record.plan.attempts, now)
         job = self._state.jobs.get(uid)

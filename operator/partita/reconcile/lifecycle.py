@@ -6,7 +6,8 @@ between any two writes, work continues from there. The order of the writes makes
 1. the allocation, with the number of the attempt, before the attempt's Pod, which is created only
    by the process that made the allocation (`pod_creation`);
 2. the end of an attempt, in the job's status, before its allocation is released, and before its
-   Pod is deleted if it is ended on purpose.
+   Pod is deleted if it is ended on purpose;
+3. the mark that an allocation is being released, before its Pod is deleted (`pod_endings`).
 
 A finished job stays finished, whatever is edited afterwards. The exception is a failed job that
 gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits count
@@ -14,12 +15,12 @@ from there.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from partita.constants import ANNOTATION_RETRY
 from partita.informer.views import PodView
-from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models import Allocation, Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import later, seconds_since
 from partita.reconcile.attempts import (
     Ending,
@@ -32,6 +33,7 @@ from partita.reconcile.attempts import (
     why_ended,
 )
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
+from partita.reconcile.pod_endings import end_pods
 from partita.reconcile.start_timeout import (
     attempt_state,
     create_deadline,
@@ -69,6 +71,8 @@ class Plan:
     """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
     grace: int | None = None
     """Grace period of these Pods in seconds; None for their own."""
+    marks: Mapping[str, Allocation] = field(default_factory=dict)
+    """Allocations to mark as releasing, by GPUServer, before their Pods are deleted."""
     release: bool = False
     """Whether its allocations are no longer needed."""
     wake: datetime | None = None
@@ -98,7 +102,7 @@ def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
     ordered = tuple(attempts[n] for n in sorted(attempts))
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
-        _tidy_up(attempts if context.status_refused else saved, context),
+        _tidy_up(attempts if context.status_refused else saved, context, now),
         attempts=trim(ordered, after),
         next_attempt=max([*attempts, _allocated_attempt(context)]) + 1,
         start_time=start_time,
@@ -134,7 +138,7 @@ def _allocated_attempt(context: JobContext) -> int:
     return max((a.attempt for a in context.allocated.values()), default=0)
 
 
-def _tidy_up(written: Mapping[int, Attempt], context: JobContext) -> Plan:
+def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime) -> Plan:
     """Find the Pods to delete, and whether the allocations can be released.
 
     Parameters
@@ -144,24 +148,16 @@ def _tidy_up(written: Mapping[int, Attempt], context: JobContext) -> Plan:
         its allocation.
     """
     over = {n for n, a in written.items() if a.outcome is not None}
-    alive = [p for p in context.pods if p.alive]
     number = _allocated_attempt(context)
-    needed = number and (number not in over or any(p.attempt == number for p in alive))
-
-    def stranded(pod: PodView) -> bool:
-        return bool(pod.node) and not context.node_exists(pod.node)
-
-    def too_slow(pod: PodView) -> bool:
-        preempted = written[pod.attempt].outcome is Outcome.PREEMPTED
-        return preempted and pod.grace > context.preemption_grace
-
-    doomed = [
-        p for p in alive if p.attempt in over and (not p.deleting or stranded(p) or too_slow(p))
-    ]
+    needed = number and (
+        number not in over or any(p.alive and p.attempt == number for p in context.pods)
+    )
+    endings = end_pods(written, over, context, now)
     return Plan(
-        delete_pods=tuple(doomed),
-        delete_now=any(stranded(p) for p in doomed),
-        grace=context.preemption_grace if any(too_slow(p) for p in doomed) else None,
+        delete_pods=endings.delete,
+        delete_now=endings.now,
+        grace=endings.grace,
+        marks=endings.marks,
         release=bool(context.allocated) and not needed,
     )
 

@@ -1,0 +1,179 @@
+"""The agent is told that MPS must terminate a Pod's clients before kubelet is told to end the Pod.
+
+The simulated kubelet ends a Pod at once, without its grace period. A finalizer keeps the Pod where
+a test needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partita.commit import release_marks
+from support.clusters import ApiServer
+from support.operator import Job, System
+from support.operator_process import Forge
+from support.polling import until
+from support.proxy import FaultProxy, When, unavailable
+from support.requests import Request
+
+LONG = {"duration": "20h"}
+HELD = {"metadata": {"finalizers": ["example.org/hold"]}}
+FREE: dict[str, Any] = {"metadata": {"finalizers": None}}
+
+
+def is_mark(request: Request) -> bool:
+    return request.kind == "PATCH gpuservers/status" and b"releasingSince" in request.body
+
+
+def is_end(request: Request) -> bool:
+    return request.kind == "DELETE pods"
+
+
+def mark_of(system: System, job: Job, partition: str) -> dict[str, Any]:
+    """What the ledger says of the end of a job's Pod."""
+    (server,) = system.servers(partition)
+    uid = job.body["metadata"]["uid"] if job.body else ""
+    entries = server["status"].get("allocations") or {}
+    found = entries.get(uid) or next(iter(entries.values()), {})
+    return {k: v for k, v in found.items() if k in {"releasingSince", "releaseDeadline", "memory"}}
+
+
+async def hold(system: System, name: str) -> str:
+    """Keep a Pod from going; return its path."""
+    path = f"/api/v1/namespaces/{system.namespace}/pods/{name}"
+    (await system.api.patch(path, HELD)).ok()
+    return path
+
+
+async def suspend(_: System, job: Job) -> None:
+    (await job.change(suspend=True)).ok()
+
+
+async def exceed_the_deadline(_: System, job: Job) -> None:
+    (await job.change(activeDeadlineSeconds=1)).ok()
+
+
+async def preempt(system: System, job: Job) -> None:
+    await system.job("higher", job.body["spec"]["partition"], gpuMemory="36Gi", priority=10)
+
+
+async def drain(system: System, job: Job) -> None:
+    await system.change_partition(job.body["spec"]["partition"], drainTimeout="1s")
+    (server,) = system.servers(job.body["spec"]["partition"])
+    path = f"/apis/partita.dev/v1alpha1/gpuservers/{server['metadata']['name']}"
+    patch = {"spec": {"drainSince": "2026-01-01T00:00:00Z"}}
+    (await system.api.patch(path, patch)).ok()
+
+
+@pytest.mark.parametrize("end", [suspend, exceed_the_deadline, preempt, drain])
+async def test_the_operator_marks_the_ledger_before_it_deletes_a_pod(
+    system: System, api_server: ApiServer, tmp_path: Path, end: Callable[[System, Job], Any]
+) -> None:
+    async with (
+        FaultProxy(api_server) as proxy,
+        system.nodes(1),
+        system.operator(proxy.write_kubeconfig(tmp_path)),
+    ):
+        partition = await system.partition(preemption="LowerPriority", maxPriority=10)
+        job = await system.job("train", partition, gpuMemory="30Gi", sim=LONG)
+        await job.runs()
+        await end(system, job)
+
+        def ends() -> list[Request]:
+            return [w.request for w in proxy.writes if is_mark(w.request) or is_end(w.request)]
+
+        await until(lambda: any(map(is_end, ends())))
+        assert [is_mark(request) for request in ends()[:2]] == [True, False]
+        await system.settle()
+
+
+async def delete_the_pod(system: System, _: Job) -> None:
+    path = f"/api/v1/namespaces/{system.namespace}/pods/train-1"
+    (await system.api.delete(path)).ok()
+
+
+async def delete_the_job(_: System, job: Job) -> None:
+    await job.delete()
+
+
+@pytest.mark.parametrize("delete", [delete_the_pod, delete_the_job])
+async def test_a_pod_that_somebody_deletes_is_marked_until_kubelet_kills_it(
+    system: System, delete: Callable[[System, Job], Any]
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="30Gi", sim=LONG)
+        await job.runs()
+        path = await hold(system, "train-1")
+        await delete(system, job)
+        await system.history.until(lambda: mark_of(system, job, partition).get("releaseDeadline"))
+        mark = mark_of(system, job, partition)
+        pod = (await system.api.get(path)).ok().body
+        kill = datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
+        assert datetime.fromisoformat(mark["releaseDeadline"]) == kill
+        assert mark["releasingSince"]
+        other = await system.job("other", partition, gpuMemory="30Gi")
+        await other.waits("InsufficientMemory")  # the memory is not given away before
+        (await system.api.patch(path, FREE)).ok()
+        await other.runs()
+
+
+async def test_a_mark_that_cannot_be_written_delays_the_end_and_is_tried_again(
+    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_marks, "RETRY_AFTER", 0.1)
+    async with (
+        FaultProxy(api_server) as proxy,
+        system.nodes(1),
+        system.operator(proxy.write_kubeconfig(tmp_path)),
+    ):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+        fault = proxy.inject(is_mark, times=None, answer=unavailable())
+        (await job.change(suspend=True)).ok()
+        await until(lambda: fault.happened)
+        assert not any(is_end(w.request) for w in proxy.writes)
+        proxy.remove(fault)
+        await job.phase("Suspended")
+        await system.history.until(lambda: job.pod() is None)
+
+
+@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
+@pytest.mark.parametrize("write", [is_mark, is_end])
+async def test_the_operator_killed_at_a_write_of_the_end_continues_after_its_restart(
+    system: System,
+    api_server: ApiServer,
+    forge: Forge,
+    tmp_path: Path,
+    write: Callable[[Request], bool],
+    when: When,
+) -> None:
+    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
+        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
+        first = await forge.start(kubeconfig, log, identity="crash")
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+        fault = proxy.inject(write, when=when, hook=proxy.killing(first.pid))
+        (await job.change(suspend=True)).ok()
+        await asyncio.wait_for(asyncio.shield(first.ended), 60)
+        assert fault.happened
+        proxy.remove(fault)
+        second = await forge.start(kubeconfig, log, identity="crash")
+        await job.phase("Suspended")
+        await system.history.until(lambda: job.pod() is None)
+        await system.history.until(lambda: not mark_of(system, job, partition))
+        taken = [w.request for w in proxy.writes if w.took_effect]
+        ends = [is_mark(request) for request in taken if is_mark(request) or is_end(request)]
+        assert ends[0]
+        assert not ends[-1]
+        assert ends.count(True) == 1
+        assert job.outcomes == ["Suspended"]
+        await second.stop()

@@ -41,6 +41,18 @@ async def test_the_agent_loads_only_what_it_uses():
     assert {"requests", "oauthlib", "rich"} <= await loaded(""), "the list is out of date"
 
 
+async def test_the_systems_certificates_are_read_only_for_a_connection_that_needs_them():
+    program = (
+        "from partita.agent.import_trim import import_aiohttp\n"
+        "import os; before = dict(os.environ)\n"
+        "import_aiohttp()\n"
+        "import aiohttp.connector, ssl\n"
+        "assert aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509'] == 0\n"
+        "assert os.environ == before"
+    )
+    await loaded(program)
+
+
 async def test_what_others_use_of_the_packages_is_still_to_be_had():
     await loaded(
         "from partita.agent.import_trim import leave_out_unused; leave_out_unused()\n"

@@ -1,13 +1,16 @@
-"""Prevents imports of modules by the agent's packages that the agent does not use.
+"""Prevents imports by the agent's packages that the agent does not use.
 
-Imported modules need memory on each node with a GPU. Resident memory after importing the agent
-(`make bench-agent`): 83 MB without this module, 70 MB with it.
+They need memory on each node with a GPU (docs/performance.md, "The agent").
 """
 
+import os
 import sys
 from importlib.util import find_spec, module_from_spec
 
-__all__ = ["leave_out_unused"]
+__all__ = ["import_aiohttp", "leave_out_unused"]
+
+_CERTIFICATES = "SSL_CERT_FILE"
+"""Variable of the file with the system's certificates (openssl-env(7))."""
 
 
 def leave_out_unused() -> None:
@@ -21,9 +24,25 @@ def leave_out_unused() -> None:
     for package in ("kubernetes", "kubernetes.aio"):
         if package not in sys.modules and (spec := find_spec(package)) is not None:
             sys.modules[package] = module_from_spec(spec)
-    # structlog imports rich for coloured tracebacks if it is installed. The agent's logs are JSON.
-    if "rich" not in sys.modules:
-        sys.modules["rich"] = None  # type: ignore[assignment]
-        import structlog  # noqa: F401, PLC0415
+    # structlog imports rich for coloured tracebacks, and greenlet, if they are installed.
+    absent = {"rich", "greenlet"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    import structlog  # noqa: F401, PLC0415
 
-        del sys.modules["rich"]
+    for package in absent:
+        del sys.modules[package]
+
+
+def import_aiohttp() -> None:
+    """Import aiohttp without the system's certificates, which it reads while it is imported.
+
+    The client of Kubernetes reads the certificates of its own connection later.
+    """
+    before = os.environ.get(_CERTIFICATES)
+    os.environ[_CERTIFICATES] = os.devnull
+    import aiohttp  # noqa: F401, PLC0415
+
+    if before is None:
+        del os.environ[_CERTIFICATES]
+    else:
+        os.environ[_CERTIFICATES] = before

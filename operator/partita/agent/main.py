@@ -1,11 +1,7 @@
 """`partita agent`: acquires one GPU, serves it and reports its status until it is stopped."""
 
 import asyncio
-import ctypes
-import gc
-import linecache
 import time
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -26,6 +22,7 @@ from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
 from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
+from partita.agent.start_memory import free_start_memory
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.unknown_processes import summary
 from partita.kube.client import PODS, SERVERS, Kube
@@ -145,7 +142,7 @@ class Agent:
             report_now=self._report_now,
         )
         self._log.info("serving", gpu=self._gpu.identity.uuid, mode=self._settings.mode)
-        _free_start_memory()
+        free_start_memory()
         await self._served.run()
 
     def _mps_servers(self) -> set[int]:
@@ -251,16 +248,3 @@ class Agent:
         except (KubernetesError, TimeoutError):
             return True
         return any("deletionTimestamp" in body["metadata"] for body in (pod, server))
-
-
-def _free_start_memory() -> None:
-    """Free the memory that only the start needed: a tenth of the agent's memory.
-
-    Objects that exist now are never freed, so the garbage collector can skip them. linecache is
-    full because pydantic has read the docstrings in the models' sources.
-    """
-    linecache.clearcache()
-    gc.collect()
-    gc.freeze()
-    with suppress(AttributeError):  # only glibc has malloc_trim(3)
-        ctypes.CDLL(None).malloc_trim(0)

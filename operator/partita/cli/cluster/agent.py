@@ -129,9 +129,10 @@ def command(
         return
     if server is None:
         raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
-    from partita.agent.import_trim import leave_out_unused
+    from partita.agent.import_trim import import_aiohttp, leave_out_unused
 
     leave_out_unused()
+    import_aiohttp()
     import asyncio
     from typing import cast
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent.mps_container import mps
 from gpu.fake import FakeGPUs, fake_gpu_build, fake_gpus
 from partita.agent.nvml import NVMLDevice, close_library, gpus, open_library
 
-__all__ = ["fake_gpu_build", "fake_gpus", "gpu"]
+__all__ = ["fake_gpu_build", "fake_gpus", "gpu", "mps"]
 
 
 @pytest.fixture

@@ -5,112 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
-from gpu.fake import FakeGPUs, uuid_of
+from agent.mps_container import UUID, MPSDaemonRun
 from partita.agent import mps_daemon as daemon_module
-from partita.agent.errors import MPSError, SetupError
+from partita.agent import mps_protocol
+from partita.agent.errors import SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.mps_config import MPSConfig
-from partita.agent.mps_control import MPSControl, ServerState
-from partita.agent.mps_daemon import MPSDaemon, clear_directory
-from partita.agent.paths import Paths
+from partita.agent.mps_control import MPSControl
+from partita.agent.mps_daemon import clear_directory
 from support.polling import until
-
-UUID = uuid_of(0)
-
-
-class MPSDaemonRun:
-    """`partita agent mps` with the test in the place of the agent."""
-
-    def __init__(self, gpus: FakeGPUs, logs: list[Any]) -> None:
-        self.logs = logs
-        self.reads = 0
-        """How often the configuration was read."""
-        self.gpus = gpus
-        self.paths = Paths("gpus-0", gpus.folder / "run")
-        self.lock = FileLock(self.paths.agent_lock)
-        self.stop = asyncio.Event()
-        self.daemon = MPSDaemon(self.paths, self.stop)
-        self.task: asyncio.Task[None] | None = None
-        self.pipes = self.paths.pipes(UUID)
-        self.control = MPSControl(str(self.pipes), asyncio.Lock())
-
-    def start(self) -> None:
-        self.task = asyncio.create_task(self.daemon.run())
-
-    def configure(self, *, restarts: int = 0, memory: int = 40960, agent: int = 0) -> None:
-        """Write the configuration as the agent does."""
-        config = MPSConfig(UUID, memory, agent or os.getpid(), restarts)
-        config.write(self.paths.mps_config)
-
-    async def read_again(self) -> None:
-        """Wait until the configuration was read, and what follows from it was begun."""
-        before = self.reads
-        await until(lambda: self.reads >= before + 2)
-
-    async def logged(self, event: str) -> Any:
-        """Wait for an entry of the log."""
-        return await until(
-            lambda: next((e for e in self.logs if e["event"] == event), None), what=self.logs
-        )
-
-    async def active(self, not_server: int = 0) -> int:
-        """Wait for an ACTIVE server other than this one; return its PID."""
-
-        async def found() -> int:
-            with suppress(MPSError):
-                for server in await self.control.servers():
-                    state = await self.control.state(server)
-                    if server != not_server and state is ServerState.ACTIVE:
-                        return server
-            return 0
-
-        return int(await until(found))
-
-    def pid(self) -> int:
-        """PID of the control daemon."""
-        return int(self._pid_file.read_text())
-
-    def has_pid(self) -> bool:
-        """Whether a control daemon has written its PID."""
-        return self._pid_file.exists() and self._pid_file.read_text() != ""
-
-    @property
-    def _pid_file(self) -> Path:
-        return self.pipes / "nvidia-cuda-mps-control.pid"
-
-    def run(self, *steps: str):
-        return self.gpus.run(*steps, CUDA_MPS_PIPE_DIRECTORY=str(self.pipes))
-
-
-@pytest.fixture
-async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MPSDaemonRun]:
-    monkeypatch.setattr(daemon_module, "_POLL", 0.02)
-    monkeypatch.setattr(daemon_module, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(daemon_module, "_END_DEADLINE", 1.0)
-    fake_gpus.start_driver()
-    with structlog.testing.capture_logs() as logs:
-        made = MPSDaemonRun(fake_gpus, logs)
-        read = MPSConfig.read
-
-        def counted(path: Path) -> MPSConfig | None:
-            made.reads += 1
-            return read(path)
-
-        monkeypatch.setattr(MPSConfig, "read", counted)
-        yield made
-        made.stop.set()
-        if made.task is not None:
-            await asyncio.wait_for(made.task, 20)
-        made.lock.release()
 
 
 def alive(pid: int) -> bool:
@@ -331,7 +239,7 @@ async def test_a_missing_program_is_reported_and_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as missing:
-        missing.setattr(daemon_module, "CONTROL", "no-such-program")
+        missing.setattr(mps_protocol, "CONTROL", "no-such-program")
         assert mps.lock.acquire()
         mps.configure()
         mps.start()

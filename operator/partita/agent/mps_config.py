@@ -21,6 +21,12 @@ class MPSConfig:
     """The agent's PID. A file with another PID was left by an earlier agent and is ignored."""
     restarts: int = 0
     """Number of restarts that the agent has requested; an increase restarts MPS."""
+    slots: int = 1
+    """Number of slots of the device plugin."""
+    protocol: int = 2
+    """Newest protocol that the daemon may have: 2 or 3."""
+    static_sm: bool = False
+    """Whether each slot gets static SM partitions."""
 
     @classmethod
     def read(cls, path: Path) -> "MPSConfig | None":

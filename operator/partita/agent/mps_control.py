@@ -19,6 +19,7 @@ from partita.agent.errors import (
     MPSRefusedError,
     MPSUnansweredError,
 )
+from partita.agent.sm_partitions import equal_chunks, no_partitions, parse_partitions
 from partita.constants import MPS_MAX_CLIENTS
 
 __all__ = [
@@ -140,17 +141,52 @@ class MPSControl:
         """Return the PIDs of a server's clients."""
         return parse_pids(await self.command(f"get_client_list {server}"))
 
-    async def prepare(self, memory: int) -> None:
-        """Set the limits of all clients and start their server, before the first one connects.
+    async def prepare(self, uuid: str, memory: int, sm_partitions: int) -> tuple[str, ...]:
+        """Partition the SMs, set the limits of all clients and start their server.
+
+        It is called until the server is ACTIVE, and before the first client connects.
 
         Parameters
         ----------
+        uuid
+            The GPU.
         memory
-            Memory limit of a client on the GPU, in MiB.
+            Memory limit of a client, in MiB.
+        sm_partitions
+            Number of equal static SM partitions; 0 for none.
+
+        Returns
+        -------
+        tuple of str
+            CUDA_MPS_SM_PARTITION of the partitions.
+
+        Raises
+        ------
+        SetupError
+            The SMs cannot be partitioned.
         """
+        partitions = await self._partition_sms(uuid, sm_partitions) if sm_partitions else ()
         await self.limit_memory(0, memory)
         await self.limit_threads(_ALL_THREADS)
         await self.start_server(_ROOT)
+        return partitions
+
+    async def _partition_sms(self, uuid: str, count: int) -> tuple[str, ...]:
+        """Create the missing partitions; return all.
+
+        A partition takes exclusive SMs from the server's start on
+        (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM
+        Partitioning"), so this is done before the server is started.
+        """
+        table = parse_partitions(await self.command("lspart"))
+        made = [f"{uuid}/{name}" for name in table.names]
+        while len(made) < count:
+            chunks = equal_chunks(table.chunks, count)
+            answer = (await self.command(f"sm_partition add {uuid} {chunks}")).strip()
+            if not answer.startswith(f"{uuid}/") or len(answer.split()) != 1:
+                raise no_partitions(answer)
+            made.append(answer)
+        return tuple(made)
 
     async def start_server(self, uid: int) -> None:
         """Start a server before the first client connects."""

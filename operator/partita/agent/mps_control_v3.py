@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from partita.agent.errors import MPSGarbledError, MPSRefusedError
 from partita.agent.mps_control import MPSControl, ServerState, parse_pids
-from partita.agent.mps_namespaces import SERVER, NamespaceLimits
+from partita.agent.mps_namespaces import SERVER, NamespaceLimits, slot_namespace
+from partita.agent.sm_partitions import equal_chunks, no_partitions
 
 __all__ = ["MPSControlV3", "parse_rows"]
 
@@ -25,6 +26,11 @@ _CLIENT_COLUMNS: Final = 5
 _NAMESPACE_COLUMNS: Final = 7
 """name, server, server-status, pinned-memory-limit, active-thread-percentage, client-priority,
 pipe-directory."""
+_PARTITION_COLUMNS: Final = 8
+"""server, device, name, chunks, sm-count, include-remainder, status, visible-uuid."""
+_DEVICE_COLUMNS: Final = 8
+"""Ordinal, Server, PCI ID, Device UUID, Name, Total SMs, Total Chunks, Attributes."""
+_PARTITION: Final = "CUDA_MPS_SM_PARTITION="
 _STATES: Final = {
     "ready": ServerState.ACTIVE,
     "initializing": ServerState.INITIALIZING,
@@ -80,8 +86,41 @@ class MPSControlV3(MPSControl):
         return parse_pids("\n".join(row[0] for row in parse_rows(answer, _CLIENT_COLUMNS)))
 
     @override
-    async def prepare(self, memory: int) -> None:
-        """Do nothing: the configuration contains server and limits (`daemon_configuration`)."""
+    async def prepare(self, uuid: str, memory: int, sm_partitions: int) -> tuple[str, ...]:
+        """Partition the SMs once the server runs.
+
+        The daemon's configuration contains the server and all limits (`daemon_configuration`).
+        """
+        if not await self.servers():
+            raise MPSRefusedError(f"the server {SERVER} does not run")
+        return await self._partition_sms(uuid, sm_partitions) if sm_partitions else ()
+
+    @override
+    async def _partition_sms(self, uuid: str, count: int) -> tuple[str, ...]:
+        device = f"--device={uuid}"
+        answer = await self.run("sm-partition", "list", _OF_SERVER, device, _CSV)
+        rows = parse_rows(answer, _PARTITION_COLUMNS)
+        made = [f"{uuid}/{row[7]}" for row in rows if row[6] == "created"]
+        for number in range(len(made), count):
+            chunks = equal_chunks(await self._chunks(uuid), count)
+            create = ("sm-partition", "create", slot_namespace(number), _OF_SERVER, device)
+            try:
+                answer = await self.run(*create, f"--chunks={chunks}")
+            except MPSRefusedError as error:
+                raise no_partitions(str(error)) from error
+            found = [line for line in answer.splitlines() if line.startswith(_PARTITION)]
+            if len(found) != 1:
+                raise no_partitions(answer)
+            made.append(found[0].removeprefix(_PARTITION))
+        return tuple(made)
+
+    async def _chunks(self, uuid: str) -> int:
+        """Return the number of chunks of SMs of the GPU."""
+        rows = parse_rows(await self.run("device", "list", _OF_SERVER, _CSV), _DEVICE_COLUMNS)
+        for row in rows:
+            if row[3] == uuid and row[6].isascii() and row[6].isdigit():
+                return int(row[6])
+        raise MPSGarbledError(f"no chunks of {uuid} in {rows!r}")
 
     @override
     async def terminate(self, server: int, client: int) -> str:

@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,14 @@ import structlog
 from partita.agent.errors import AgentError, MPSError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.mps_config import MPSConfig
-from partita.agent.mps_control import CONTROL, MPSControl, ServerState
+from partita.agent.mps_control import COMMAND_DEADLINE, CONTROL, MPSControl, ServerState
+from partita.agent.mps_protocol import (
+    control_client,
+    daemon_arguments,
+    protocol_3_problem,
+    start_daemon,
+)
+from partita.agent.mps_report import MPSReport
 from partita.agent.paths import Paths
 from partita.agent.terminate import send_signal
 
@@ -60,6 +68,9 @@ class MPSDaemon:
         self._log = log.bind(server=paths.server)
         self._process: asyncio.subprocess.Process | None = None
         self._pause = _FIRST_PAUSE
+        self._protocol = 2
+        self._no_protocol_3: str | None = None
+        """Why protocol 3 does not work; empty if it works, None until it was tried."""
 
     async def run(self) -> None:
         """Run daemons until stopped."""
@@ -97,25 +108,20 @@ class MPSDaemon:
         await self._stop_old(pipes)
         for directory in (pipes, logs):
             clear_directory(directory)
-        environment = {
-            **os.environ,
-            "CUDA_VISIBLE_DEVICES": uuid,
-            "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
-            "CUDA_MPS_LOG_DIRECTORY": str(logs),
-        }
+        problem = await self._protocol_3_problem(uuid)
+        protocol = 2 if problem else config.protocol
+        arguments = daemon_arguments(protocol, config, self._paths.mps_toml)
+        self._process = await start_daemon(arguments, uuid, pipes, logs)
+        report = MPSReport(self._process.pid, protocol, problem)
+        self._protocol = protocol
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                CONTROL, "-f", "-multiuser-server", env=environment, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise SetupError(
-                "NoMPS",
-                f"{CONTROL} is not on PATH: NVIDIA's runtime installs it with the driver "
-                "capability `compute`",
-            ) from None
-        await self._start(MPSControl(str(pipes), asyncio.Lock()), config)
+            partitions = await self._start(self._control(pipes), config)
+        except SetupError as error:
+            replace(report, daemon=0, no_sm_partitions=str(error)).write(self._paths.mps_report)
+            raise
+        replace(report, sm_partitions=partitions).write(self._paths.mps_report)
         self._pause = _FIRST_PAUSE
-        self._log.info("MPS runs", gpu=uuid, pid=self._process.pid)
+        self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
         exited = asyncio.ensure_future(self._process.wait())
         try:
             while not exited.done() and not self._stop.is_set():
@@ -128,20 +134,33 @@ class MPSDaemon:
         if self._process.returncode is not None:
             self._log.warning("MPS has exited", code=self._process.returncode)
 
+    def _is_restart(self, config: MPSConfig) -> bool:
+        """Return whether another daemon for the same GPU is to follow."""
+        now = MPSConfig.read(self._paths.mps_config)
+        return now is not None and now.uuid == config.uuid
+
     def _is_outdated(self, config: MPSConfig) -> bool:
         """Return whether the agent requests another daemon or none."""
         now = MPSConfig.read(self._paths.mps_config)
         return now is not None and (now.uuid, now.restarts) != (config.uuid, config.restarts)
 
-    async def _start(self, control: MPSControl, config: MPSConfig) -> None:
-        """Set the limits of clients, start their server and wait until it is ACTIVE."""
+    async def _protocol_3_problem(self, uuid: str) -> str:
+        """Return why protocol 3 does not work; empty if it works."""
+        if self._no_protocol_3 is None:
+            self._no_protocol_3 = await protocol_3_problem(self._paths.gpu(uuid) / "probe", uuid)
+            self._log.info("MPS protocol 3", problem=self._no_protocol_3)
+        return self._no_protocol_3
+
+    async def _start(self, control: MPSControl, config: MPSConfig) -> tuple[str, ...]:
+        """Prepare the server and wait until it is ACTIVE; return its static SM partitions."""
         deadline = asyncio.get_running_loop().time() + _START_DEADLINE
         while True:
             try:
-                await control.prepare(config.memory)
+                sm_partitions = config.slots if config.static_sm else 0
+                partitions = await control.prepare(config.uuid, config.memory, sm_partitions)
                 for server in await control.servers():
                     if await control.state(server) is ServerState.ACTIVE:
-                        return
+                        return partitions
             except MPSError as error:
                 # Usually the daemon has not created its socket yet.
                 self._log.debug("not started yet", error=str(error))
@@ -155,11 +174,13 @@ class MPSDaemon:
 
     async def _stop_old(self, pipes: Path) -> None:
         """Stop a daemon of an earlier container, because its limits may differ."""
-        old = MPSControl(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE)
+        report = MPSReport.read(self._paths.mps_report)
+        self._paths.mps_report.unlink(missing_ok=True)
         if not (pipes / "control").exists():
             return
+        self._protocol = report.protocol if report is not None else 2
         with suppress(MPSError):
-            await old.quit()
+            await self._control(pipes, _END_DEADLINE).quit()
             self._log.info("an old control daemon was asked to exit", pipes=str(pipes))
         with suppress(FileNotFoundError, ValueError, ProcessLookupError, PermissionError):
             pid = int((pipes / "nvidia-cuda-mps-control.pid").read_text())
@@ -177,7 +198,7 @@ class MPSDaemon:
         pipes = self._paths.pipes(config.uuid)
         if process.returncode is None:
             with suppress(MPSError):
-                await MPSControl(str(pipes), asyncio.Lock(), deadline=_END_DEADLINE).quit()
+                await self._control(pipes, _END_DEADLINE).quit()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_DEADLINE):
                     await process.wait()
@@ -188,7 +209,12 @@ class MPSDaemon:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_DEADLINE):
                     await process.wait()
-        shutil.rmtree(pipes, ignore_errors=True)
+        self._paths.mps_report.unlink(missing_ok=True)
+        if self._stop.is_set() or not self._is_restart(config):
+            shutil.rmtree(pipes, ignore_errors=True)
+
+    def _control(self, pipes: Path, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+        return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -199,7 +225,8 @@ class MPSDaemon:
 def clear_directory(directory: Path) -> None:
     """Create a directory that all users may enter, and remove files of an earlier daemon from it.
 
-    The logs of the last daemon are kept under another name.
+    The logs of the last daemon are kept under another name. Directories are kept, because the
+    containers of jobs have mounted them.
 
     Raises
     ------
@@ -207,11 +234,12 @@ def clear_directory(directory: Path) -> None:
         The directory cannot be written.
     """
     try:
-        if directory.name == "log" and directory.is_dir():
-            for file in directory.glob("*.log"):
+        for file in directory.rglob("*"):
+            if directory.name != "log":
+                if not file.is_dir():
+                    file.unlink()
+            elif file.suffix == ".log":
                 file.replace(file.with_suffix(".log.old"))
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o755)
         directory.parent.chmod(0o755)

@@ -31,6 +31,16 @@ class Paths:
         return self.run / "servers" / f"{self.server}.json"
 
     @property
+    def mps_report(self) -> Path:
+        """What the MPS container has started (`MPSReport`)."""
+        return self.run / "servers" / f"{self.server}.mps.json"
+
+    @property
+    def mps_toml(self) -> Path:
+        """Configuration of a control daemon with protocol 3, written by the MPS container."""
+        return self.run / "servers" / f"{self.server}.toml"
+
+    @property
     def agent_lock(self) -> Path:
         """Locked by the agent while it runs."""
         return self.run / "servers" / f"{self.server}.lock"

@@ -110,9 +110,10 @@ class DaemonV3(Daemon):
         server.namespaces[namespace.name] = namespace
 
     def close(self, namespace: Namespace) -> None:
+        """Close its sockets. Its directory stays: `kai`, mpsns/manager.go: it is used again."""
         for socket in namespace.sockets:
             socket.close()
-        shutil.rmtree(namespace.directory, ignore_errors=True)
+        (namespace.directory / "control").unlink(missing_ok=True)
 
     async def serve(
         self,
@@ -344,6 +345,7 @@ class DaemonV3(Daemon):
             self.limit(namespace, options)
         elif verb == "delete":
             self.close(server.namespaces.pop(name))
+            shutil.rmtree(server.directory / name)
         return ""
 
     def namespace(self, server: NamedServer, name: str) -> Namespace:

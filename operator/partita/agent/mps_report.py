@@ -1,0 +1,38 @@
+"""The file with which `partita agent mps` tells the agent which control daemon runs."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from partita.agent.paths import write_file
+
+__all__ = ["MPSReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class MPSReport:
+    """The control daemon that was started last."""
+
+    daemon: int
+    """Its PID; 0 if it could not be started."""
+    protocol: int
+    """Its protocol: 2 or 3."""
+    no_protocol_3: str = ""
+    """Why protocol 3 does not work; empty if it works."""
+    sm_partitions: tuple[str, ...] = ()
+    """CUDA_MPS_SM_PARTITION of each slot; empty without static SM partitions."""
+    no_sm_partitions: str = ""
+    """Why the SMs could not be partitioned; empty if they were, or need not be."""
+
+    @classmethod
+    def read(cls, path: Path) -> "MPSReport | None":
+        """Read the file; None if it is missing or not valid."""
+        try:
+            values = json.loads(path.read_text())
+            return cls(**{**values, "sm_partitions": tuple(values["sm_partitions"])})
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically."""
+        write_file(path, json.dumps(asdict(self)))

@@ -1,0 +1,144 @@
+"""`partita agent mps` with protocol 3 and with static SM partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from agent.mps_container import UUID, MPSDaemonRun
+from gpu.fake import MIB
+from partita.agent.mps_control_v3 import MPSControlV3
+from partita.agent.mps_namespaces import (
+    CANARY,
+    NamespaceLimits,
+    namespace_directory,
+    slot_namespace,
+)
+from partita.agent.mps_report import MPSReport
+from support.polling import until
+
+SLOT = slot_namespace(0)
+LIMITS = NamespaceLimits(memory=100, threads=25)
+
+
+async def start(mps: MPSDaemonRun, driver: str, **config: object) -> MPSReport:
+    """Start a daemon as the agent asks for it; return what is reported."""
+    mps.gpus.install_driver(driver)
+    assert mps.lock.acquire()
+    mps.configure(**config)
+    mps.start()
+    report = await mps.report()
+    mps.protocol = report.protocol
+    return report
+
+
+def control(mps: MPSDaemonRun) -> MPSControlV3:
+    return MPSControlV3(str(mps.pipes), asyncio.Lock())
+
+
+async def test_an_older_driver_gets_protocol_2_and_the_report_says_why(mps: MPSDaemonRun):
+    report = await start(mps, "610.10", protocol=3)
+    assert (report.protocol, report.daemon) == (2, mps.pid())
+    assert "invalid option" in report.no_protocol_3
+    await mps.active()
+
+
+async def test_protocol_3_is_shown_to_work_although_protocol_2_is_asked_for(mps: MPSDaemonRun):
+    report = await start(mps, "615.71.09", protocol=2)
+    assert (report.protocol, report.no_protocol_3) == (2, "")
+    await mps.active()
+    assert not (mps.paths.gpu(UUID) / "probe").exists()
+
+
+async def test_protocol_3_is_used_where_it_works(mps: MPSDaemonRun):
+    report = await start(mps, "615.71.09", protocol=3, slots=2)
+    assert (report.protocol, report.no_protocol_3) == (3, "")
+    await mps.active()
+    limits = await control(mps).limits()
+    assert limits.keys() == {"default", CANARY, SLOT, slot_namespace(1)}
+    canary = namespace_directory(mps.pipes, CANARY)
+    assert mps.run("alloc:10", pipes=canary).wait(10) == 0
+
+
+async def test_a_restart_closes_all_namespaces_and_keeps_their_directories(mps: MPSDaemonRun):
+    await start(mps, "615.71.09", protocol=3, slots=1)
+    server = await mps.active()
+    await control(mps).limit(SLOT, LIMITS)
+    directory = namespace_directory(mps.pipes, SLOT)
+    inode = directory.stat().st_ino
+    mps.configure(protocol=3, slots=1, restarts=1)
+    await mps.active(not_server=server)
+    limits = await control(mps).limits()
+    assert limits[SLOT] == limits["default"]
+    # A container has mounted it, not its name.
+    assert directory.stat().st_ino == inode
+
+
+async def test_a_daemon_with_protocol_3_that_was_left_behind_is_replaced(mps: MPSDaemonRun):
+    await start(mps, "615.71.09", protocol=3, slots=1)
+    old = mps.pid()
+    mps.stop.set()
+    await asyncio.wait_for(mps.task, 20)
+    assert not mps.paths.mps_report.exists()
+    assert not mps.pipes.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(old, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("driver", "protocol"), [("610.10", 2), ("615.71.09", 3)])
+async def test_each_slot_has_its_share_of_the_sms(mps: MPSDaemonRun, driver: str, protocol: int):
+    report = await start(mps, driver, protocol=protocol, slots=4, static_sm=True)
+    assert (report.protocol, len(set(report.sm_partitions))) == (protocol, 4)
+    assert report.no_sm_partitions == ""
+    await mps.active()
+    pipes = mps.pipes
+    if protocol == 3:
+        pipes = namespace_directory(mps.pipes, SLOT)
+        await control(mps).limit(SLOT, LIMITS)
+    inside = {"CUDA_MPS_SM_PARTITION": report.sm_partitions[0]}
+    program = mps.run("compute:60000:90", pipes=pipes, **inside)
+    processes = mps.gpus.folder / "gpu-0.processes"
+    # 27 chunks of 4 SMs on an A100: 6 of them, of 108 SMs.
+    await until(lambda: f"{program.pid} 0 22 M" in processes.read_text())
+    outside = mps.run("alloc:1", pipes=pipes)
+    assert "invalid resource configuration" in outside.communicate(timeout=10)[1]
+
+
+@pytest.mark.parametrize(("driver", "protocol"), [("610.10", 2), ("615.71.09", 3)])
+async def test_an_sm_fault_ends_only_the_clients_of_its_partition(
+    mps: MPSDaemonRun, driver: str, protocol: int
+):
+    report = await start(mps, driver, protocol=protocol, slots=2, static_sm=True)
+    server = await mps.active()
+    pipes = [mps.pipes, mps.pipes]
+    if protocol == 3:
+        pipes = [namespace_directory(mps.pipes, slot_namespace(n)) for n in range(2)]
+        for number in range(2):
+            await control(mps).limit(slot_namespace(number), LIMITS)
+    partitions = [{"CUDA_MPS_SM_PARTITION": p} for p in report.sm_partitions]
+    neighbour = mps.run("alloc:10", "forever", pipes=pipes[1], **partitions[1])
+
+    async def connected() -> bool:
+        return await mps.control.clients(server) == [neighbour.pid]
+
+    await until(connected)
+    faulting = mps.run("alloc:10", "fault:sm", pipes=pipes[0], **partitions[0])
+    assert "launch failure" in faulting.communicate(timeout=10)[1]
+    assert (await mps.control.status(server))[1] == [neighbour.pid]
+    assert neighbour.poll() is None
+
+
+async def test_too_many_slots_for_the_sms_are_reported_with_a_remedy(mps: MPSDaemonRun):
+    mps.gpus.add(0, sms=40, memory=40960 * MIB)
+    report = await start(mps, "610.10", slots=11, static_sm=True)
+    assert report.daemon == 0
+    assert "set sharing.maxJobsPerGPU to 10 or less" in report.no_sm_partitions
+
+
+async def test_a_gpu_without_partitions_is_reported(mps: MPSDaemonRun):
+    mps.gpus.add(0, capability_major=7)
+    report = await start(mps, "615.71.09", protocol=3, slots=2, static_sm=True)
+    assert "not supported" in report.no_sm_partitions

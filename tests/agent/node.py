@@ -9,7 +9,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -237,11 +237,26 @@ class Job:
         }
         # Its cgroup is there before it reaches the GPU, as kubelet has it.
         program = self.node.gpus.run("wait:50", *steps, **(environment | more))
+        self.place(program)
+        return program
+
+    def place(self, program: subprocess.Popen[str]) -> None:
+        """Put a process into the Pod."""
         folder = self.node.proc / str(program.pid)
         folder.mkdir(parents=True, exist_ok=True)
         uid = self.pod["metadata"]["uid"]
         (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/main\n")
-        return program
+        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
+
+    async def is_ended(self, grace: float) -> None:
+        """Play the operator: the Pod is being ended, and killed after so many seconds."""
+        now = datetime.now(UTC)
+        mark = {
+            "releasingSince": now.isoformat(),
+            "releaseDeadline": (now + timedelta(seconds=grace)).isoformat(),
+        }
+        patch = {"status": {"allocations": {self.uid: mark}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 
     async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
         """Play kubelet: the Pod is over."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from partita.agent.processes import PodsOfProcesses, pod_uid
+from partita.agent.processes import PodsOfProcesses, caught_signals, pod_uid
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
 SLICE = UID.replace("-", "_")
@@ -79,3 +82,36 @@ def test_a_pid_that_was_used_anew_is_another_process(tmp_path: Path):
     write(101)
     assert not pods.is_same(7)
     assert not pods.is_same(8)
+
+
+def test_the_caught_signals_of_a_process_are_read_from_its_mask():
+    def caught(program: str) -> bool:
+        child = subprocess.Popen(
+            [sys.executable, "-c", f"import signal\n{program}\nprint(flush=True)\nsignal.pause()"],
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            return PodsOfProcesses().catches(child.pid, signal.SIGTERM)
+        finally:
+            child.kill()
+            child.communicate()
+
+    assert caught("signal.signal(signal.SIGTERM, lambda *_: None)")
+    assert not caught("")
+    assert not caught("signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    assert not caught("signal.signal(signal.SIGINT, lambda *_: None)")
+
+
+@pytest.mark.parametrize(
+    ("status", "signals"),
+    [
+        ("Name:\ttrain\nSigIgn:\t0000000000004000\nSigCgt:\t0000000000004002\n", {2, 15}),
+        ("SigCgt:\t8000000000000000\n", {64}),
+        ("Name:\ttrain\n", set()),
+        ("", set()),
+    ],
+)
+def test_bit_0_of_the_mask_is_signal_1(status: str, signals: set[int]):
+    assert caught_signals(status) == signals

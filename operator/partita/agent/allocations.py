@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -21,10 +22,26 @@ from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
 
-__all__ = ["AllocatedPod", "AllocationReader", "AttemptAllocation", "Key", "allocated_pod"]
+__all__ = [
+    "AllocatedPod",
+    "AllocationReader",
+    "AttemptAllocation",
+    "Key",
+    "Release",
+    "allocated_pod",
+]
 
 Key = tuple[str, int]
 """UID of a job and number of an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The end of an allocation's Pod, by the operator's clock."""
+
+    since: datetime
+    deadline: datetime
+    """When kubelet kills the programs that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,8 @@ class AttemptAllocation:
     """Bytes."""
     clients: int = 1
     """MPS client processes."""
+    release: Release | None = None
+    """The end of its Pod; None if the Pod is not being ended."""
 
     @property
     def key(self) -> Key:
@@ -55,7 +74,10 @@ class AttemptAllocation:
     def of(cls, job: str, allocation: Allocation) -> "AttemptAllocation":
         """Read an entry of the ledger."""
         a = allocation
-        return cls(job, a.namespace, a.name, a.attempt, a.memory, a.clients)
+        release = None
+        if a.releasing_since is not None and a.release_deadline is not None:
+            release = Release(a.releasing_since, a.release_deadline)
+        return cls(job, a.namespace, a.name, a.attempt, a.memory, a.clients, release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,8 @@ class AllocationReader:
         self.pods: dict[Key, AllocatedPod] = {}
         self.loaded = asyncio.Event()
         """Is set once the ledger was read."""
+        self.changed = asyncio.Event()
+        """Is set when a version of the ledger was read."""
         self.complete_at: float | None = None
         """Time of the last read of the ledger and all its Pods, from `time.time`."""
         self.problem: str = ""
@@ -149,6 +173,7 @@ class AllocationReader:
         new = [a for a in self.allocations.values() if a.key not in self.pods]
         if all([await self._read_pod(allocation) for allocation in new]):
             self.complete_at = at
+        self.changed.set()
         return removed
 
     async def _read_pod(self, allocation: AttemptAllocation) -> bool:

@@ -1,11 +1,12 @@
 """Finds the Pod of a process by its cgroup."""
 
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PodsOfProcesses", "ProcessIdentity", "pod_uid", "started"]
+__all__ = ["PodsOfProcesses", "ProcessIdentity", "caught_signals", "pod_uid", "started"]
 
 _POD: Final = re.compile(
     # cgroupfs: .../kubepods/burstable/pod<uid>/..., systemd: ...-pod<uid with _>.slice/...
@@ -43,6 +44,19 @@ def started(stat: str) -> int | None:
     """
     fields = stat.rpartition(")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
+
+
+def caught_signals(status: str) -> set[int]:
+    """Parse from `/proc/<pid>/status` which signals a process handles: the mask SigCgt (proc(5)).
+
+    Bit 0 is signal 1.
+    """
+    for line in status.splitlines():
+        name, _, mask = line.partition(":")
+        if name == "SigCgt":
+            bits = int(mask, 16)
+            return {number for number in range(1, 65) if bits >> (number - 1) & 1}
+    return set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,10 @@ class PodsOfProcesses:
     def identity(self, pid: int) -> ProcessIdentity:
         """Return the identity of the process that has this PID now."""
         return ProcessIdentity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
+
+    def catches(self, pid: int, number: signal.Signals) -> bool:
+        """Return whether a process has a handler for a signal."""
+        return number in caught_signals(self._read(pid, "status"))
 
     def _read(self, pid: int, file: str) -> str:
         try:

@@ -79,7 +79,7 @@ class RunningJobs:
         self._events = events
         self._mode = mode
         self._enforcer = enforcer
-        self._processes = processes
+        self.processes = processes
         self._mps_servers = mps_servers
         self._traces: dict[Key, UsageTrace] = {}
         self._clients = ClientLimit()
@@ -92,7 +92,7 @@ class RunningJobs:
     @cached_property
     def _server_pod(self) -> str | None:
         """UID of the Pod of the agent and of MPS."""
-        return self._processes.identity(os.getpid()).pod
+        return self.processes.identity(os.getpid()).pod
 
     async def read_ledger(self) -> None:
         """Read the ledger; attempts that were removed from it are finished.
@@ -127,7 +127,7 @@ class RunningJobs:
     def without_allocation(self, pids: set[int]) -> set[int]:
         """Return the processes that belong to no job of this GPU."""
         known = {pod.uid for pod in self.ledger.pods.values()}
-        return {pid for pid, pod in self._processes.of(pids).items() if pod not in known}
+        return {pid for pid, pod in self.processes.of(pids).items() if pod not in known}
 
     def add_samples(self, samples: list[GPUSample]) -> None:
         """Add samples, the oldest first, and enforce the limits."""
@@ -156,7 +156,7 @@ class RunningJobs:
         """Return the allocation of each process that has one."""
         by_pod = self.ledger.by_pod()
         found: dict[int, AttemptAllocation] = {}
-        for pid, pod in self._processes.of(set(sample.memory)).items():
+        for pid, pod in self.processes.of(set(sample.memory)).items():
             if pod is None or pod == self._server_pod:
                 continue
             if pod in by_pod:
@@ -176,7 +176,7 @@ class RunningJobs:
             self._traces[key].add(sample.at, TracePoint())
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
-        pods = self._processes.of(set(sample.memory))
+        pods = self.processes.of(set(sample.memory))
         own = {pid for pid, pod in pods.items() if pod is not None and pod == self._server_pod}
         known = allocated | own | self._mps_servers()
         self.unknown.update(sample.at, sample.memory, pods, known, self.ledger.complete_at)

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 
 import structlog
 
+from partita.agent.client_termination import ClientTermination
 from partita.agent.device_plugin import DevicePlugin, Slots
 from partita.agent.errors import GPULostError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
@@ -84,6 +85,7 @@ class ServedGPU:
         self._profiles = ProfileStore(kube, where, slots.resource, time.time())
         self._gpu_health = GPUHealth(health, jobs.ledger.released)
         self.mps: MPSHealth | None = None
+        self._termination: ClientTermination | None = None
         if settings.mode is SharingMode.MPS:
             self.mps = MPSHealth(
                 setup.control(),
@@ -94,6 +96,13 @@ class ServedGPU:
                 MPSServerLog(settings.paths.logs(identity.uuid)).faults,
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
+            self._termination = ClientTermination(
+                control=setup.control,
+                ledger=jobs.ledger,
+                processes=jobs.processes,
+                read_ledger=jobs.read_now.set,
+                wedged=self._on_wedge,
+            )
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
@@ -102,6 +111,8 @@ class ServedGPU:
             tasks.create_task(self._profiles.run(self._jobs.finished))
             tasks.create_task(self._check())
             tasks.create_task(self._sample())
+            if self._termination is not None:
+                tasks.create_task(self._termination.run())
         raise AssertionError  # the tasks never end
 
     # Sampling
@@ -143,6 +154,11 @@ class ServedGPU:
         if self.mps is not None and event.xid in FATAL_TO_CLIENTS:
             self.mps.report_fault(f"Xid {event.xid}")
         self._check_and_report()
+
+    def _on_wedge(self, message: str) -> None:
+        if self.mps is not None:
+            self.mps.report_wedge(message)
+            self._check_and_report()
 
     def _on_error(self, error: NVMLError) -> None:
         if isinstance(error, GPULostError) and self._gpu_health.lost(str(error), time.monotonic()):

@@ -1,0 +1,125 @@
+"""MPS terminates the clients of a Pod that is being ended, beside the whole agent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+
+import pytest
+
+from agent.node import Job, Node, condition, ended, serve
+from partita.agent import client_termination
+from support.polling import until
+
+NEVER = 3600.0
+"""A grace period that does not end during a test, in seconds."""
+HANDLER = dedent("""
+    import signal, sys, time
+    from partita.agent.cuda_driver import CUDADriver
+
+    signal.signal(signal.SIGTERM, lambda *_: print("saving", flush=True))
+    driver = CUDADriver()
+    driver.initialize()
+    with driver.context(driver.device(sys.argv[1])):
+        while True:
+            driver.free(driver.allocate(1 << 20))
+            time.sleep(0.05)
+""")
+"""A program that handles SIGTERM and uses the GPU until it cannot."""
+
+
+@pytest.fixture(autouse=True)
+def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_termination, "CHECK_EVERY", 0.1)
+
+
+def start_handler(job: Job) -> subprocess.Popen[str]:
+    """Start a program that handles SIGTERM."""
+    node = job.node
+    program = node.gpus.start(
+        sys.executable,
+        "-c",
+        HANDLER,
+        node.uuid,
+        NVIDIA_VISIBLE_DEVICES=node.uuid,
+        CUDA_MPS_PIPE_DIRECTORY=str(node.pipes),
+    )
+    job.place(program)
+    return program
+
+
+async def on_gpu(node: Node, *programs: subprocess.Popen[str]) -> None:
+    await until(lambda: all(program.pid in node.gpus.pids() for program in programs))
+
+
+async def terminated(program: subprocess.Popen[str]) -> None:
+    """Wait until a program has ended because MPS terminated it."""
+    _, said, _ = await ended(program)
+    assert "terminated by the server" in said or "MPS_CLIENT_TERMINATED" in said
+
+
+async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Node):
+    await serve(node)
+    job, neighbour = await node.allocate("job", 1000), await node.allocate("neighbour", 1000)
+    programs = [job.run("alloc:100", "forever") for _ in range(2)]
+    other = neighbour.run("alloc:100", "forever")
+    await on_gpu(node, *programs, other)
+    await job.is_ended(NEVER)
+    for program in programs:
+        await terminated(program)
+    assert other.poll() is None
+    body = await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
+    assert condition(body, "Ready")[0] == "True"
+
+
+async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(node: Node):
+    await serve(node)
+    job = await node.allocate("job", 1000)
+    handler, other = start_handler(job), job.run("alloc:100", "forever")
+    await on_gpu(node, handler, other)
+    await job.is_ended(NEVER)
+    await terminated(other)
+    handler.terminate()
+    assert handler.stdout is not None
+    assert handler.stdout.readline() == "saving\n"
+    assert handler.poll() is None, "it uses the GPU in its grace period"
+    await job.is_ended(client_termination.TERMINATE_BEFORE_KILL)
+    await terminated(handler)
+
+
+async def test_programs_that_start_meanwhile_are_terminated_too(node: Node):
+    """Such as those of `kubectl exec`."""
+    await serve(node)
+    job = await node.allocate("job", 1000)
+    await job.is_ended(NEVER)
+    await terminated(job.run("alloc:100", "forever"))
+    await terminated(job.run("alloc:100", "forever"))
+
+
+async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
+    await serve(node)
+    job = await node.allocate("job", 1000)
+    program = job.run("alloc:100", "forever")
+    await on_gpu(node, program)
+    await node.kill_agent()
+    await job.is_ended(NEVER)
+    node.start_agent()
+    await terminated(program)
+
+
+async def test_mps_that_does_not_terminate_a_client_is_wedged(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(client_termination, "TERMINATE_WITHIN", 0.5)
+    await serve(node)
+    job = await node.allocate("job", 1000)
+    program = job.run("alloc:100", "forever")
+    await on_gpu(node, program)
+    node.gpus.mps(terminate_hang=1)
+    await job.is_ended(NEVER)
+    await node.says("MPSWedged", "Faulted", "True")
+    node.gpus.mps()
+    await ended(program)
+    await job.release()
+    await node.is_ready()

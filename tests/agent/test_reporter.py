@@ -18,7 +18,8 @@ from partita.agent.reporter import (
     status_patch,
 )
 from partita.kube.errors import UnavailableError
-from partita.models.gpu_server import GPUServerStatus
+from partita.models import Condition
+from partita.models.gpu_server import GPUServerStatus, LimitMismatch
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -125,6 +126,35 @@ def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
     hotter = replace(LOST, reason="TooHot")
     again = status_patch(report(conditions=hotter), {"conditions": conditions}, NOW)["conditions"]
     assert {c["type"]: c for c in again}["Ready"]["lastTransitionTime"].startswith("2026-01-03")
+
+
+def test_what_a_gpu_supports_is_shown_and_a_field_that_is_gone_is_unset():
+    driver = Condition(type="DriverLimits", status="False", reason="CgroupV1", message="use v2")
+    facts = {"enforcement": "Driver", "capabilities": {"cgroupVersion": 2, "limitHook": "Applied"}}
+    status: dict[str, Any] = {}
+    merge(status, status_patch(report(facts=facts), {}, NOW))
+    facts = {"enforcement": None, "capabilities": {"cgroupVersion": 1}}
+    patch = status_patch(report(facts=facts, support=(driver,)), status, NOW)
+    merge(status, patch)
+    assert "enforcement" not in status
+    assert status["capabilities"] == {"cgroupVersion": 1}
+    assert [c["reason"] for c in status["conditions"] if c["type"] == "DriverLimits"] == [
+        "CgroupV1"
+    ]
+    assert status_patch(report(facts=facts, support=(driver,)), status, NOW) == {}
+
+
+async def test_a_wrong_limit_is_written_soon_and_taken_back(reporter: Reporter, kube: Kube):
+    await reporter.report(report(), 0.0)
+    wrong = LimitMismatch(attempt=1, expected=GIB, found=None)
+    job = JobReport(100 * MIB, 200 * MIB, 12.0, mismatch=wrong)
+    assert await reporter.report(report(jobs={"u1": job}), PEAKS_EVERY)
+    assert kube.status["usage"]["jobs"]["u1"]["limitMismatch"] == {
+        "attempt": 1,
+        "expected": "1Gi",
+    }
+    assert await reporter.report(report(), 2 * PEAKS_EVERY)
+    assert "limitMismatch" not in kube.status["usage"]["jobs"]["u1"]
 
 
 async def test_conditions_are_written_at_once(reporter: Reporter, kube: Kube):

@@ -148,6 +148,11 @@ class NVMLDevice:
         self._handle = handle
         self._occupancy: _Occupancy | None = None
 
+    @property
+    def handle(self) -> Any:
+        """NVML's handle of the GPU."""
+        return self._handle
+
     @classmethod
     def of(cls, uuid: str) -> "NVMLDevice":
         """Find a GPU by its UUID.

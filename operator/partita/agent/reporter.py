@@ -15,6 +15,7 @@ from partita.agent.health import ServerConditions
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Condition, set_condition
+from partita.models.gpu_server import LimitMismatch
 from partita.models.quantities import format_time, mebibytes, parse_memory
 
 __all__ = ["GPUReport", "JobReport", "Reporter", "status_patch"]
@@ -29,6 +30,8 @@ _UTILIZATION_STEP: Final = 5
 _MEMORY_STEP: Final = 0.01
 """Smallest change of the memory in use that is written, as a share of the GPU's memory."""
 
+_URGENT: Final = ("peakMemory", "excessProcesses", "limitMismatch")
+"""Fields of a job's usage that decide what happens to the job."""
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
 Json = dict[str, Any]
@@ -46,6 +49,8 @@ class JobReport:
     """Time of the job's first use of the GPU, from `time.time`."""
     excess: int = 0
     """Largest number of MPS clients if one was terminated because of too many clients, else 0."""
+    mismatch: LimitMismatch | None = None
+    """The wrong memory limit of one of its containers; None if no limit is known to be wrong."""
 
     def dump(self) -> Json:
         """Return the usage as in the GPUServer's status."""
@@ -55,6 +60,7 @@ class JobReport:
             "peakMemory": mebibytes(self.peak),
             **({"firstUse": format_time(datetime.fromtimestamp(first, UTC))} if first else {}),
             **({"excessProcesses": self.excess} if self.excess else {}),
+            **({"limitMismatch": self.mismatch.dump()} if self.mismatch else {}),
         }
 
 
@@ -63,7 +69,7 @@ class GPUReport:
     """The content of a status."""
 
     facts: Mapping[str, Any]
-    """Fields of the status that describe the GPU itself."""
+    """Fields of the status that describe the GPU itself; a field that is None is unset."""
     conditions: ServerConditions
     total: int
     """The GPU's total memory, bytes."""
@@ -77,6 +83,8 @@ class GPUReport:
     """State and number of clients; None in modes without MPS."""
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Processes without an allocation, as in the status; empty if none exist."""
+    support: tuple[Condition, ...] = ()
+    """Conditions about what the GPU supports, besides `Ready` and `Faulted`."""
 
 
 def status_patch(
@@ -91,7 +99,9 @@ def status_patch(
     known
         The current status.
     """
-    patch: Json = {k: v for k, v in report.facts.items() if known.get(k) != v}
+    patch: Json = {
+        k: _replaced(known.get(k), v) for k, v in report.facts.items() if known.get(k) != v
+    }
     if report.mps is not None and known.get("mps") != report.mps:
         patch["mps"] = dict(report.mps)
     jobs = {uid: use.dump() for uid, use in report.jobs.items()}
@@ -105,11 +115,19 @@ def status_patch(
         usage["unknownProcesses"] = dict(report.unknown) or None
     old_jobs = (known.get("usage") or {}).get("jobs") or {}
     if _compared(usage) != _compared(known.get("usage") or {}):
-        patch["usage"] = usage | {"jobs": {**jobs, **dict.fromkeys(old_jobs.keys() - jobs.keys())}}
-    conditions = _conditions(report.conditions, known, now)
+        changed = {uid: _replaced(old_jobs.get(uid), use) for uid, use in jobs.items()}
+        patch["usage"] = usage | {"jobs": _replaced(old_jobs, changed)}
+    conditions = _conditions(report, known, now)
     if conditions is not None:
         patch["conditions"] = conditions
     return patch
+
+
+def _replaced(old: Any, new: Any) -> Any:
+    """Return the merge patch that replaces a value: fields that are gone are null."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return {**new, **dict.fromkeys(old.keys() - new.keys())}
+    return new
 
 
 def _compared(usage: Mapping[str, Any]) -> Any:
@@ -121,10 +139,9 @@ def _compared(usage: Mapping[str, Any]) -> Any:
     return usage.get("memory"), usage.get("gpuUtilization"), jobs, usage.get("unknownProcesses")
 
 
-def _conditions(
-    current: ServerConditions, known: Mapping[str, Any], now: datetime
-) -> list[Json] | None:
+def _conditions(report: GPUReport, known: Mapping[str, Any], now: datetime) -> list[Json] | None:
     old = tuple(map(Condition.model_validate, known.get("conditions") or ()))
+    current = report.conditions
     fault = current.fault
     new = old
     for condition in (
@@ -140,6 +157,7 @@ def _conditions(
             reason=fault.reason if fault else "Healthy",
             message=fault.message if fault else "",
         ),
+        *report.support,
     ):
         new = set_condition(new, condition, now)
     return None if new == old else [condition.dump() for condition in new]
@@ -201,10 +219,9 @@ class Reporter:
         if "mps" in patch and patch["mps"]["state"] != state:
             return True
         shown = _compared(old)[2]
-        urgent = {
-            uid: (use.get("peakMemory"), use.get("excessProcesses", 0))
-            for uid, use in shown.items()
-        } != {uid: (mebibytes(use.peak), use.excess) for uid, use in report.jobs.items()}
+        urgent = {uid: [use.get(field) for field in _URGENT] for uid, use in shown.items()} != {
+            uid: [use.dump().get(field) for field in _URGENT] for uid, use in report.jobs.items()
+        }
         unknown = (old.get("unknownProcesses") or {}).get("count", 0)
         if urgent or unknown != report.unknown.get("count", 0):
             return since >= PEAKS_EVERY

@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from textwrap import dedent
 
 import pytest
 
-from agent.node import Job, Node, condition, ended, serve
+from agent.node import Node, condition, ended, serve
 from partita.agent import client_termination
 from support.polling import until
 
 NEVER = 3600.0
 """A grace period that does not end during a test, in seconds."""
-HANDLER = dedent("""
-    import signal, sys, time
-    from partita.agent.cuda_driver import CUDADriver
-
-    signal.signal(signal.SIGTERM, lambda *_: print("saving", flush=True))
-    driver = CUDADriver()
-    driver.initialize()
-    with driver.context(driver.device(sys.argv[1])):
-        while True:
-            driver.free(driver.allocate(1 << 20))
-            time.sleep(0.05)
-""")
-"""A program that handles SIGTERM and uses the GPU until it cannot."""
+LONG = "3600000"
+"""Milliseconds that a program which handles SIGTERM takes to save its state."""
 
 
 @pytest.fixture(autouse=True)
 def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_termination, "CHECK_EVERY", 0.1)
-
-
-def start_handler(job: Job) -> subprocess.Popen[str]:
-    """Start a program that handles SIGTERM."""
-    node = job.node
-    program = node.gpus.start(
-        sys.executable,
-        "-c",
-        HANDLER,
-        node.uuid,
-        NVIDIA_VISIBLE_DEVICES=node.uuid,
-        CUDA_MPS_PIPE_DIRECTORY=str(node.pipes),
-    )
-    job.place(program)
-    return program
 
 
 async def on_gpu(node: Node, *programs: subprocess.Popen[str]) -> None:
@@ -56,7 +28,7 @@ async def on_gpu(node: Node, *programs: subprocess.Popen[str]) -> None:
 async def terminated(program: subprocess.Popen[str]) -> None:
     """Wait until a program has ended because MPS terminated it."""
     _, said, _ = await ended(program)
-    assert "terminated by the server" in said or "MPS_CLIENT_TERMINATED" in said
+    assert "terminated by the server" in said
 
 
 async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Node):
@@ -76,16 +48,28 @@ async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Nod
 async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(node: Node):
     await serve(node)
     job = await node.allocate("job", 1000)
-    handler, other = start_handler(job), job.run("alloc:100", "forever")
+    handler = job.run(f"sigterm:{LONG}", "alloc:100", "forever")
+    other = job.run("alloc:100", "forever")
     await on_gpu(node, handler, other)
     await job.is_ended(NEVER)
     await terminated(other)
     handler.terminate()
     assert handler.stdout is not None
-    assert handler.stdout.readline() == "saving\n"
+    assert handler.stdout.readline() == "SIGTERM\n"
     assert handler.poll() is None, "it uses the GPU in its grace period"
     await job.is_ended(client_termination.TERMINATE_BEFORE_KILL)
     await terminated(handler)
+
+
+async def test_a_program_that_has_saved_its_state_ends_by_itself(node: Node):
+    await serve(node)
+    job = await node.allocate("job", 1000)
+    handler = job.run("sigterm:300", "alloc:100", "forever")
+    await on_gpu(node, handler)
+    await job.is_ended(NEVER)
+    handler.terminate()
+    code, said, _ = await ended(handler)
+    assert (code, said) == (0, "")
 
 
 async def test_programs_that_start_meanwhile_are_terminated_too(node: Node):

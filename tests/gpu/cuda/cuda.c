@@ -11,6 +11,7 @@
  *   fault            an illegal access: fatal for all that share the GPU
  *   fault:sm         an exception of an SM: fatal for all, or for those of its static partition
  *   forever          compute until it is ended
+ *   sigterm:<ms>     handle SIGTERM: use the GPU for so much longer, then exit with code 0
  *   expect:<NAME>=<value>      fail unless the variable is so
  *
  * Started as nvidia-cuda-mps-server it is that: it holds the GPU until its daemon goes.
@@ -32,13 +33,29 @@ static void require(int error) {
     if (error) die(error);
 }
 
+static volatile sig_atomic_t got_sigterm;
+static long saving; /* milliseconds from SIGTERM to the exit */
+
+static void on_sigterm(int number) { got_sigterm = number; }
+
+static long now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
 static void rest(long milliseconds) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    long end = now.tv_sec * 1000 + now.tv_nsec / 1000000 + milliseconds;
+    long end = now() + milliseconds, exit_at = 0;
     for (;;) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long left = end - (now.tv_sec * 1000 + now.tv_nsec / 1000000);
+        if (got_sigterm && !exit_at) {
+            puts("SIGTERM");
+            exit_at = now() + saving;
+        }
+        if (exit_at && now() >= exit_at) {
+            puts("saved");
+            exit(0);
+        }
+        long left = end - now();
         if (milliseconds >= 0 && left <= 0) return;
         require(listen_for(milliseconds < 0 || left > 100 ? 100 : (int)left));
     }
@@ -61,6 +78,12 @@ static void run(const char *step) {
             fprintf(stderr, "%s is %s\n", name, is ? is : "unset");
             exit(3);
         }
+        return;
+    }
+    if (IS("sigterm")) {
+        struct sigaction action = {.sa_handler = on_sigterm};
+        saving = atol(value);
+        sigaction(SIGTERM, &action, NULL);
         return;
     }
     if (IS("wait")) {

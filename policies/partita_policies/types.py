@@ -102,6 +102,9 @@ class Job:
     the least memory that the GPU must have (0 when the job's demand is unknown)."""
     memory_limit: Bytes = 0
     """Bytes that it may use on each GPU while other jobs do not need them; 0: `memory`."""
+    context_memory: Bytes = 0
+    """Bytes of `memory` for the CUDA contexts of its processes, which the driver counts where it
+    limits the job. They are not charged to its namespace."""
     application: str = ""
     thread_percent: Percent = 100
     gpus: Count = 1

@@ -19,7 +19,7 @@ from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.allocation import JobAllocation
-from partita.reconcile.agent_reports import max_clients
+from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
@@ -302,16 +302,18 @@ class Committer:
             memory=allocatable(server.status.memory, partition),
             max_jobs=max_jobs,
             max_clients=max_clients(server) or max_jobs,
+            context_memory=context_memory(server),
         )
         return not problems
 
     def _allocation(self, job: Job, whole: int, since: datetime) -> Allocation:
         _, _, name = job.name.partition("/")
+        memory = whole if job.alone and not job.alone_by_faults else job.memory
         return Allocation(
             namespace=job.namespace,
             name=name,
             attempt=self._jobs.attempt_of(job.id),
-            memory=whole if job.alone and not job.alone_by_faults else job.memory,
+            memory=memory - job.context_memory,
             thread_percent=job.thread_percent,
             slots=job.slots,
             clients=job.clients,
@@ -373,6 +375,8 @@ def _job_allocation(
         total_memory=min(s.status.memory for s in servers),
         mode=servers[0].spec.mode,
         thread_percent=first.thread_percent,
+        memory_limit=first.memory_limit,
+        driver_limits=all(s.status.enforcement == "Driver" for s in servers),
         oversubscription=partition.spec.sharing.oversubscription,
         device_injection=partition.spec.device_injection,
         tolerations=partition.spec.tolerations,

@@ -161,19 +161,23 @@ class Guard:
         return offered(left, gpus)
 
     def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Return the bytes that a job allocates in total: a job that is alone allocates whole GPUs.
+        """Return the bytes that a job allocates in total, without those of its contexts.
+
+        A job that is alone allocates whole GPUs.
 
         A job that is alone because its GPUs faulted allocates only its own memory. Otherwise a
         small quota could prevent a job from running again because of other jobs' faults.
         """
+        memory = job.memory * len(gpus)
         if job.alone and not job.alone_by_faults:
-            return sum(self.capacity[gpu].gpu.memory for gpu in gpus)
-        return job.memory * len(gpus)
+            memory = sum(self.capacity[gpu].gpu.memory for gpu in gpus)
+        return memory - job.context_memory * len(gpus)
 
     def least_memory(self, job: Job) -> int:
         """Return the minimum bytes that a job allocates, on the smallest available GPUs."""
         whole = job.alone and not job.alone_by_faults
-        return max(job.memory, self._smallest if whole else 0) * job.gpus
+        each = max(job.memory, self._smallest if whole else 0)
+        return (each - job.context_memory) * job.gpus
 
     def held_memory(self) -> dict[str, int]:
         """Return the bytes allocated by each namespace, including those of this cycle."""
@@ -198,7 +202,7 @@ class Guard:
         """Return a job as a running job on a GPU, with its allocation there."""
         return RunningJob(
             job=job.id,
-            memory=self.allocated_memory(job, (gpu,)),
+            memory=self.allocated_memory(job, (gpu,)) + job.context_memory,
             application=job.application,
             namespace=job.namespace,
             thread_percent=job.thread_percent,

@@ -80,7 +80,12 @@ def is_same(one: Allocation | None, other: Allocation | None) -> bool:
 
 
 def overcommitted(
-    allocations: Mapping[str, Allocation], *, memory: int, max_jobs: int, max_clients: int
+    allocations: Mapping[str, Allocation],
+    *,
+    memory: int,
+    max_jobs: int,
+    max_clients: int,
+    context_memory: int = 0,
 ) -> list[str]:
     """Return a message for each limit that a GPU's allocations exceed.
 
@@ -90,10 +95,12 @@ def overcommitted(
         Allocatable bytes.
     max_jobs, max_clients
         Maximum number of places and MPS clients of the GPU.
+    context_memory
+        Bytes that each MPS client takes in addition to the memory of its job.
     """
     jobs = allocations.values()
     problems = []
-    if (allocated := sum(a.memory for a in jobs)) > memory:
+    if (allocated := sum(a.memory + a.clients * context_memory for a in jobs)) > memory:
         problems.append(f"{allocated} bytes are allocated of {memory}")
     if (slots := sum(a.slots for a in jobs)) > max_jobs:
         problems.append(f"{slots} places are allocated of {max_jobs}")

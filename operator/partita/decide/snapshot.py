@@ -8,7 +8,7 @@ from partita.decide.node_resources import requested_by
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.models.quantities import seconds_since
-from partita.reconcile.agent_reports import max_clients
+from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import allocatable
 from partita_policies import types as policy
@@ -61,7 +61,7 @@ def _running_jobs(
         running.append(
             policy.RunningJob(
                 job=uid,
-                memory=allocation.memory,
+                memory=allocation.memory + allocation.clients * context_memory(server),
                 application=application,
                 namespace=allocation.namespace,
                 thread_percent=allocation.thread_percent,

@@ -30,7 +30,8 @@ _NAMED = 3
 def shape_of(job: Job) -> tuple[object, ...]:
     """Return the properties that determine on which GPUs a job fits."""
     return (
-        *(job.memory, job.gpus, job.slots, job.clients, job.alone, job.alone_by_faults),
+        *(job.memory, job.context_memory, job.gpus, job.slots, job.clients),
+        *(job.alone, job.alone_by_faults),
         *(job.cpu, job.host_memory, job.host_storage, job.nodes, job.products),
     )
 
@@ -141,9 +142,11 @@ class WaitingReasons:
             lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
             most = max(lacking, key=lambda gpu: self._capacity[gpu.id].memory)
             free = max(0, self._capacity[most.id].memory)
+            contexts = gib(job.context_memory) if job.context_memory else ""
             said = (
-                f"needs {gib(job.memory)} of GPU memory; the most that is free is {gib(free)} "
-                f"of {gib(most.memory)} on {most.id}"
+                f"needs {gib(job.memory)} of GPU memory"
+                f"{f' ({contexts} of it for CUDA contexts)' if contexts else ''}; "
+                f"the most that is free is {gib(free)} of {gib(most.memory)} on {most.id}"
             )
         elif main is CapacityShortage.JOBS:
             most_jobs = max(gpu.max_jobs for gpu in self._gpus)

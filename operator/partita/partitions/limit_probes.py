@@ -18,7 +18,7 @@ from partita.informer.views import PodView
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from partita.models import GPUPartition, GPUServer, Outcome
-from partita.pods.probe_pod import build_probe_pod
+from partita.pods.probe_pod import build_probe_pod, probe_name
 from partita.pods.server_pod import ServerPodSettings
 
 __all__ = ["LimitProbes", "ProbeChanges", "plan_probes"]
@@ -95,7 +95,9 @@ class LimitProbes:
         self._settings = settings
         self._queue = state.queues.gpu_servers
         self._created: dict[str, float] = {}
-        """Time of the last creation, by UID of the GPUServer."""
+        """Time of the last creation, by name of the probe Pod."""
+        self._deleted: dict[str, str] = {}
+        """UID of the Pod that was deleted last, by its name."""
         self._log = structlog.get_logger().bind(part="probes")
 
     async def reconcile(
@@ -124,24 +126,27 @@ class LimitProbes:
         probes = {name: probe for name, probe in found if probe is not None}
         todo = plan_probes(servers, pods, probes)
         for probe in todo.delete:
-            self._log.info("deleting probe", pod=probe.name)
-            gone = bool(probe.node) and probe.node not in self._state.nodes
-            with suppress(NotFoundError, ConflictError):  # gone already
-                # Its program has nothing to finish. A grace of 0 would not wait for kubelet.
-                await self._kube.delete(
-                    PODS, probe.name, probe.namespace, uid=probe.uid, grace=0 if gone else 1
-                )
+            await self._delete(probe)
         if partition is not None:
             for server in todo.create:
                 await self._create(server, partition)
 
+    async def _delete(self, probe: PodView) -> None:
+        if self._deleted.get(probe.name) == probe.uid:
+            return  # the watch will report it
+        self._log.info("deleting probe", pod=probe.name)
+        with suppress(NotFoundError, ConflictError):  # gone already
+            # Its program has nothing to finish. A grace of 0 would not wait for kubelet.
+            await self._kube.delete(PODS, probe.name, probe.namespace, uid=probe.uid, grace=1)
+        self._deleted[probe.name] = probe.uid
+
     async def _create(self, server: GPUServer, partition: GPUPartition) -> None:
-        uid, now = server.metadata.uid, asyncio.get_running_loop().time()
-        wait = self._created.get(uid, now - AGAIN_AFTER) + AGAIN_AFTER - now
+        name, now = probe_name(server.metadata.name), asyncio.get_running_loop().time()
+        wait = self._created.get(name, now - AGAIN_AFTER) + AGAIN_AFTER - now
         if wait > 0:
             self._queue.add_after(server.spec.partition, wait)
             return
-        self._created[uid] = now
+        self._created[name] = now
         self._log.info("creating probe", gpu=server.metadata.name)
         try:
             manifest = build_probe_pod(server, partition, self._settings)

@@ -6,9 +6,19 @@ from datetime import datetime
 from partita.constants import MPS_MAX_CLIENTS
 from partita.informer.views import PodView
 from partita.models import GPUServer, SharingMode
+from partita.models.sharing import Enforcement
+from partita.pods.allocation import CONTEXT_MEMORY
 from partita.reconcile.fault_policy import GPUFault
+from partita.reconcile.reasons import gib
 
-__all__ = ["excess_of", "fault_of", "max_clients", "use_of"]
+__all__ = [
+    "context_memory",
+    "excess_of",
+    "fault_of",
+    "max_clients",
+    "use_of",
+    "wrong_limit_of",
+]
 
 
 def max_clients(server: GPUServer) -> int:
@@ -16,6 +26,33 @@ def max_clients(server: GPUServer) -> int:
     if server.spec.mode is not SharingMode.MPS:
         return 0
     return server.status.max_clients or MPS_MAX_CLIENTS
+
+
+def context_memory(server: GPUServer) -> int:
+    """Return the bytes that each process of a job gets for its CUDA context on a GPU.
+
+    0 if the driver does not limit the jobs: then their limits do not include contexts.
+    """
+    return CONTEXT_MEMORY if server.status.enforcement == "Driver" else 0
+
+
+def wrong_limit_of(uid: str, server: GPUServer) -> str:
+    """Return a message if a job has not got the limit of the driver that its GPU requires.
+
+    Empty if the limit is right or was not read back, and for the limit of an earlier attempt.
+    """
+    usage, allocation = server.status.usage, server.status.allocations.get(uid)
+    used = usage.jobs.get(uid) if usage is not None else None
+    wrong = used.limit_mismatch if used is not None else None
+    required = server.spec.enforcement is Enforcement.DRIVER
+    if wrong is None or allocation is None or wrong.attempt != allocation.attempt or not required:
+        return ""
+    has = "no limit" if wrong.found is None else f"the limit {gib(wrong.found)}"
+    return (
+        f"its container has {has} of GPU memory instead of {gib(wrong.expected)}, and "
+        "sharing.enforcement is Driver: see the condition DriverLimits of "
+        f"{server.metadata.name}"
+    )
 
 
 def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:

@@ -7,7 +7,7 @@ from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.models.partition import GPUPartitionSpec
 from partita.models.quantities import later
-from partita.reconcile.agent_reports import max_clients
+from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.node_fit import Host, Largest
 
@@ -110,5 +110,6 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
             gpus=known.gpus + (not arriving),
             arriving=known.arriving or arriving,
             clients=max(known.clients, 0 if arriving else max_clients(server)),
+            context_memory=max(known.context_memory, context_memory(server)),
         )
     return Largest.of(hosts.values(), partition.spec.tolerations)

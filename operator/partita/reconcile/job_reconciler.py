@@ -21,7 +21,7 @@ from partita.models import (
     SharingMode,
 )
 from partita.pods.termination import preemption_grace
-from partita.reconcile.agent_reports import excess_of, fault_of, use_of
+from partita.reconcile.agent_reports import excess_of, fault_of, use_of, wrong_limit_of
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
@@ -328,6 +328,8 @@ class JobReconciler:
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
             if fault is not None:
                 return ending_of(name, fault, allocation)
+            if wrong := wrong_limit_of(job.metadata.uid, self._state.servers[name]):
+                return Ending(Outcome.SYSTEM_FAILURE, wrong)
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")

@@ -133,7 +133,10 @@ def resolve(
     found = fit(needs, largest, name)
     if isinstance(found, Why):
         return found
-    largest = found.largest
+    clients = spec.processes if mps else 1
+    contexts = found.largest.context_memory * clients
+    known = found.largest.memory
+    largest = replace(found.largest, memory=max(1, known - contexts) if known else 0)
     peak = profile.peak_memory if profile and takes_memory_from_history(job) else 0
     most = _most(job, partition, largest)
     asked = asked_memory(job, partition, peak, most)
@@ -150,7 +153,6 @@ def resolve(
             return Why(Reason.NEVER_FITS, _no_slice_holds(memory, job, partition))
         memory, threads = fixed.memory // MEBI * MEBI, fixed.thread_percent
     memory = _round_up(memory)
-    clients = spec.processes if mps else 1
     if problem := _too_large(name, memory, spec.gpus, clients, largest):
         return Why(Reason.NEVER_FITS, problem)
     created = job.metadata.creation_timestamp
@@ -159,7 +161,8 @@ def resolve(
         name=job.key,
         namespace=job.metadata.namespace,
         application=spec.application or "",
-        memory=memory,
+        memory=memory + contexts,
+        context_memory=contexts,
         thread_percent=threads,
         gpus=spec.gpus,
         slots=needs.slots,

@@ -37,6 +37,8 @@ class Host:
     """Whether it has a new GPU whose size is not reported yet."""
     clients: int = 0
     """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
+    context_memory: int = 0
+    """Bytes that each process of a job takes in addition to the memory of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Largest:
     """Whether there is a new GPU whose size is not reported yet. It may be the largest."""
     clients: int = 0
     """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
+    context_memory: int = 0
+    """Bytes that each process of a job takes in addition to the memory of the job."""
     hosts: tuple[Host, ...] = ()
     """The nodes, sorted by name."""
     tolerations: tuple[Toleration, ...] = ()
@@ -67,6 +71,7 @@ class Largest:
             gpus_on_node=max((host.gpus for host in hosts), default=0),
             arriving=any(host.arriving for host in hosts),
             clients=max((host.clients for host in hosts), default=0),
+            context_memory=max((host.context_memory for host in hosts), default=0),
             hosts=hosts,
             tolerations=tolerations,
         )

@@ -232,6 +232,11 @@ class Kubelets:
                 run.log.waiting = pod.not_starting
                 await self._write_status(pod, waiting_status(pod))
                 await asyncio.get_running_loop().create_future()  # until it is deleted
+            elif pod.probed_server:
+                self._allocate(run)
+                await self._write(pod, started)
+                self._probe(run)
+                await asyncio.get_running_loop().create_future()  # until it is deleted
             else:
                 self._allocate(run)
                 task = pod.task(run.devices[0].gpu.sharing, len(run.devices))
@@ -254,6 +259,12 @@ class Kubelets:
             run.ended = ended
         run.log.write(finish.message or f"exit code {finish.code}")
         return finish
+
+    def _probe(self, run: _PodRun) -> None:
+        """Let the agent of the GPU see that a probe Pod runs."""
+        agent = self._cluster.agents.get(run.pod.probed_server)
+        if agent is not None and agent.device in run.devices:
+            agent.probe()
 
     def _start(self, run: _PodRun, task: PodTask, started: datetime) -> list[asyncio.Future[Ended]]:
         """Start a job's work on its GPUs."""

@@ -57,6 +57,8 @@ class NodeSpec:
         Streaming multiprocessors of each GPU.
     allocatable
         CPU, memory and other resources that Pods may request, as quantities.
+    driver_version
+        Version of NVIDIA's driver.
     """
 
     name: str
@@ -65,6 +67,7 @@ class NodeSpec:
     product: str = "NVIDIA A100-SXM4-40GB"
     sm_count: int = 108
     allocatable: Mapping[str, str] = field(default_factory=PLENTY.copy)
+    driver_version: str = "580.95.05"
 
 
 def node_specs(

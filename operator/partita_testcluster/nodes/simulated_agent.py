@@ -11,11 +11,13 @@ import structlog
 
 from partita.constants import GROUP, VERSION
 from partita.models.base import Condition, set_condition
+from partita.models.gpu_server import GPUServerSpec
 from partita.models.profile import Environment
 from partita.models.quantities import mebibytes, parse_memory
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used
+from partita_testcluster.nodes.simulated_capabilities import SimulatedCapabilities, StatedCondition
 from partita_testcluster.nodes.simulated_pods import Server
 
 __all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "SimulatedAgent", "SimulatedCluster"]
@@ -26,7 +28,6 @@ GPU_SERVERS: Final = f"/apis/{GROUP}/{VERSION}/gpuservers"
 FAULT_ANNOTATION: Final = "sim.partita.dev/fault"
 """Annotation of a GPUServer that starts one of `FAULTS`; the agent removes it after recovery."""
 
-DRIVER_VERSION: Final = "580.95.05"
 PCIE_BANDWIDTH: Final = "31500M"
 """Bytes per second of PCIe 4.0 x16: 16 GT/s on 16 lanes, 128 of 130 bits."""
 USAGE_INTERVAL: Final = 1.0
@@ -92,8 +93,9 @@ class SimulatedAgent:
         self._log = log.bind(server=server.name, node=machine.spec.name, gpu=device.uuid)
         self._asked = ""
         self._fault: _Fault | None = None
+        self._probed = False
         self._faulted = asyncio.Event()
-        self._reported: Body = {}
+        self._reported: tuple[Body, Body, dict[str, StatedCondition]] = {}, {}, {}
         self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
         self._offer(server.max_jobs)
         cluster.agents[server.name] = self
@@ -124,6 +126,11 @@ class SimulatedAgent:
         self._forget_released()
         self.device.changed.set()
 
+    def probe(self) -> None:
+        """Read the limit of the probe Pod's container, which has just started."""
+        self._probed = True
+        self.device.changed.set()
+
     def _forget_released(self) -> None:
         """Drop the usage of ended jobs that are reported and released by the operator."""
         allocations, ended = self._status.get("allocations") or {}, self.device.ended
@@ -142,10 +149,9 @@ class SimulatedAgent:
                 "memory": mebibytes(spec.gpu_memory),
                 "smCount": spec.sm_count,
                 "pcieBandwidth": PCIE_BANDWIDTH,
-                "driverVersion": DRIVER_VERSION,
+                "driverVersion": spec.driver_version,
             },
-            Ready=(True, "AgentReporting"),
-            Faulted=(False, "Healthy"),
+            Faulted=(False, "Healthy", ""),
         )
         self._log.info("serving", mode=self._server.sharing, max_jobs=self._server.max_jobs)
         while True:
@@ -153,7 +159,7 @@ class SimulatedAgent:
             self.device.changed.clear()
             if self._fault is not None:
                 await self._handle_fault(self._fault)
-            elif self._usage() != self._reported:
+            elif self._state() != self._reported:
                 await self._report({})
                 pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
                 with suppress(TimeoutError):
@@ -190,14 +196,14 @@ class SimulatedAgent:
             if self._server.sharing is Sharing.MPS
             else {}
         )
-        await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped"))
+        await self._send({"usage": usage} | mps, Ready=(False, "AgentStopped", ""))
 
     async def _handle_fault(self, fault: _Fault) -> None:
         """Report a fault, end the clients, wait until they are released, and recover."""
         self._log.warning("faulted", reason=fault.reason)
         self._offer(0)
-        reason = fault.reason
-        await self._report({}, fault.message, Ready=(False, reason), Faulted=(True, reason))
+        why = fault.reason, fault.message
+        await self._report({}, Ready=(False, *why), Faulted=(True, *why))
         await self._machine.publish()
         await self._until(lambda: not self.device.tenants, JOBS_LEAVE)
         self.device.stop_all(f"CUDA error: {fault.error}")
@@ -211,7 +217,10 @@ class SimulatedAgent:
         self._faulted.clear()
         self._offer(self._server.max_jobs)
         await self._machine.publish()
-        await self._report({}, Ready=(True, "Recovered"), Faulted=(False, "Recovered"))
+        healthy = False, "Recovered", ""
+        _, _, stated = self._state()
+        ready = (True, "Recovered", "") if stated["Ready"][0] else stated["Ready"]
+        await self._report({}, Ready=ready, Faulted=healthy)
         self._log.info("recovered", reason=fault.reason)
 
     async def _until(self, holds: Callable[[], bool], seconds: float) -> None:
@@ -237,22 +246,37 @@ class SimulatedAgent:
         state = "Faulted" if self._fault is not None else "Ready"
         return {"usage": usage, "mps": {"state": state, "clients": clients}}
 
-    async def _report(
-        self, status: Body, message: str = "", **conditions: tuple[bool, str]
-    ) -> None:
-        """Write the usage and other fields of the status."""
-        self._reported = self._usage()
-        usage = self._reported["usage"]
+    def _capabilities(self) -> SimulatedCapabilities | None:
+        """Return what the GPU supports; None in modes other than MPS."""
+        if self._server.sharing is not Sharing.MPS or "spec" not in self._body:
+            return None
+        spec = GPUServerSpec.model_validate(self._body["spec"])
+        return SimulatedCapabilities(self.device.spec.driver_version, spec, self._probed)
+
+    def _state(self) -> tuple[Body, Body, dict[str, StatedCondition]]:
+        """Return the usage, and the fields and conditions that depend on the capabilities."""
+        found = self._capabilities()
+        if found is None:
+            return self._usage(), {}, {"Ready": (True, "AgentReporting", "")}
+        return self._usage(), found.status(), found.conditions()
+
+    async def _report(self, status: Body, **conditions: StatedCondition) -> None:
+        """Write the usage, other fields of the status, and the capabilities if they changed."""
+        old, self._reported = self._reported, self._state()
+        current, capabilities, stated = self._reported
+        if (capabilities, stated) != old[1:]:
+            status, conditions = status | capabilities, stated | conditions
+        usage = current["usage"]
         left = self._reported_jobs - usage["jobs"].keys()
         self._reported_jobs = set(usage["jobs"])
         self._forget_released()
         usage = usage | {"jobs": usage["jobs"] | dict.fromkeys(left)}
-        await self._send(status | self._reported | {"usage": usage}, message, **conditions)
+        await self._send(status | current | {"usage": usage}, **conditions)
 
-    async def _send(self, status: Body, message: str = "", **new: tuple[bool, str]) -> None:
+    async def _send(self, status: Body, **new: StatedCondition) -> None:
         """Write a part of the GPUServer's status; keep conditions of other writers."""
         conditions = tuple(map(Condition.model_validate, self._status.get("conditions") or ()))
-        for kind, (holds, reason) in new.items():
+        for kind, (holds, reason, message) in new.items():
             condition = Condition(type=kind, status=_STATUS[holds], reason=reason, message=message)
             conditions = set_condition(conditions, condition, datetime.now(UTC))
         if new:

@@ -27,6 +27,9 @@ from partita.constants import (
     GPU_RESOURCE,
 )
 from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
+from partita.pods.allocation import CONTEXT_MEMORY
+from partita.pods.environment import MEMORY_LIMIT
+from partita.pods.probe_pod import probe_name
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants
@@ -110,6 +113,8 @@ class SimulatedPod:
         Application under which its history is kept; empty if none is kept.
     server_name
         Its GPUServer if it is a server Pod, which runs until it is deleted; otherwise empty.
+    probed_server
+        Its GPUServer if it is a probe Pod, which runs until it is deleted; otherwise empty.
     wants
         Its requests to a node.
     gated
@@ -136,7 +141,9 @@ class SimulatedPod:
         self.containers: Sequence[Mapping[str, Any]] = spec["containers"]
         self.node: str = spec.get("nodeName") or ""
         self.for_default_scheduler = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER
-        self.server_name = owner_of(body, "GPUServer").get("name", "")
+        owner = owner_of(body, "GPUServer").get("name", "")
+        self.probed_server = owner if self.name == probe_name(owner) else ""
+        self.server_name = "" if self.probed_server else owner
         self.job_uid = owner_of(body, "SharedGPUJob").get("uid") or self.annotations.get(
             ANNOTATION_JOB_UID, self.uid
         )
@@ -226,6 +233,9 @@ class SimulatedPod:
         env: Mapping[str, str] = self._env if sharing is Sharing.MPS else {}
         limit = re.fullmatch(r"0=(\d+)M", env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         allowed = int(limit[1]) * MEBI * processes if limit else None
+        if whole := env.get(MEMORY_LIMIT):
+            # The driver's limit is for the container, and includes the contexts of its processes.
+            allowed = int(whole) * MEBI - CONTEXT_MEMORY * processes
         percent = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
         threads = int(percent) if percent.isdecimal() else 100
         each = tuple(amount // gpus for amount in memory)

@@ -1,0 +1,138 @@
+"""Memory limits of the driver, where a probe Pod shows that they work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partita_testcluster.nodes import NodeSpec
+from support.history import GROUP_PATH
+from support.operator import GIB, System, condition, env_of
+from support.queues import LONG
+
+R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
+R580 = NodeSpec("r580", 1, 40 * GIB)
+LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
+COMPONENT = "partita.dev/component"
+
+
+def probes(system: System) -> list[dict[str, Any]]:
+    """All probe Pods that ever were, as they were made."""
+    made = [versions[0].body for versions in system.history.lives("pods")]
+    return [p for p in made if p["metadata"].get("labels", {}).get(COMPONENT) == "probe"]
+
+
+async def no_probe_is_left(system: System) -> None:
+    await system.history.until(
+        lambda: all(
+            versions[-1].kind == "DELETED"
+            for versions in system.history.lives("pods")
+            if versions[0].body["metadata"].get("labels", {}).get(COMPONENT) == "probe"
+        )
+    )
+
+
+async def test_jobs_get_the_drivers_limits_once_a_probe_has_shown_that_they_work(
+    system: System,
+) -> None:
+    async with system.running(specs=[R615]):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+        assert {env_of(pod)[LIMIT] for pod in probes(system)} == {"513"}
+        assert env_of(job.made())[LIMIT] == str(4096 + 512)
+        (server,) = await system.ready(partition)
+        assert server["status"]["enforcement"] == "Driver"
+        await no_probe_is_left(system)
+
+
+async def test_no_job_is_placed_before_the_probe_has_run(system: System) -> None:
+    async with system.running(specs=[R615]):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        (server,) = system.servers(partition)
+        allocated = [
+            version.get("status", {}).get("enforcement")
+            for version in system.history.versions("gpuservers", server["metadata"]["name"])
+            if version.get("status", {}).get("allocations")
+        ]
+        assert set(allocated) == {"Driver"}
+
+
+async def test_an_older_driver_has_no_probe_and_its_jobs_the_limits_of_mps(system: System) -> None:
+    async with system.running(specs=[R580]):
+        partition = await system.partition()
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.succeeds()
+        assert LIMIT not in env_of(job.made())
+        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+        assert probes(system) == []
+
+
+async def test_a_gpu_that_cannot_do_what_is_required_takes_no_jobs_until_it_is_not(
+    system: System,
+) -> None:
+    async with system.running(specs=[R580]):
+        partition = await system.partition(sharing={"enforcement": "Driver"})
+        job = await system.job("train", partition, gpuMemory="4Gi")
+        await job.waits("NoGPUReady")
+        status = await system.partition_says(
+            partition,
+            lambda s: s.get("gpuSummary") and s["gpuSummary"][0]["state"] == "Unready",
+        )
+        assert "install driver 615 or later" in status["gpuSummary"][0]["message"]
+        before = system.servers(partition)[0]["metadata"]["uid"]
+        (await system.change_partition(partition, sharing={"enforcement": "Auto"})).ok()
+        await job.succeeds()
+        assert system.servers(partition)[0]["metadata"]["uid"] == before
+
+
+async def test_client_limits_need_no_probe_and_are_taken_up_while_jobs_run(
+    system: System,
+) -> None:
+    async with system.running(specs=[R615]):
+        partition = await system.partition(sharing={"enforcement": "Client"})
+        old = await system.job("old", partition, gpuMemory="4Gi", sim=LONG)
+        await old.runs()
+        assert probes(system) == []
+        assert LIMIT not in env_of(old.made())
+        (await system.change_partition(partition, sharing={"enforcement": "Auto"})).ok()
+        await system.history.until(
+            lambda: system.servers(partition)[0]["status"].get("enforcement") == "Driver"
+        )
+        new = await system.job("new", partition, gpuMemory="4Gi", sim=LONG)
+        await new.runs()
+        assert LIMIT in env_of(new.made())
+        assert old.outcomes == [""]
+
+
+async def test_the_contexts_of_all_jobs_fit_on_the_gpu_too(system: System) -> None:
+    """Of 40 GiB, 37.2 GiB may be allocated: room for four jobs of 9 GiB, but not their contexts."""
+    async with system.running(specs=[R615]):
+        partition = await system.partition()
+        jobs = [
+            await system.job(f"job-{i}", partition, gpuMemory="9Gi", sim=LONG) for i in range(4)
+        ]
+        for job in jobs[:3]:
+            await job.runs()
+        await jobs[3].waits("InsufficientMemory", "9.5 GiB", "512 MiB of it for CUDA contexts")
+
+
+async def test_an_attempt_with_a_wrong_limit_is_a_system_failure_where_the_driver_must_limit(
+    system: System,
+) -> None:
+    async with system.running(specs=[R615]):
+        partition = await system.partition(sharing={"enforcement": "Driver"})
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.runs()
+        (server,) = system.servers(partition)
+        mismatch = {"attempt": 1, "expected": "4608Mi", "found": "40Gi"}
+        usage = {"jobs": {job.uid: {"memory": "1Gi", "limitMismatch": mismatch}}}
+        path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
+        (await system.api.patch(path, {"status": {"usage": usage}})).ok()
+        await job.until(lambda s: s["attempts"][0].get("outcome"))
+        ended = job.status["attempts"][0]
+        assert ended["outcome"] == "SystemFailure"
+        assert "has the limit 40.0 GiB of GPU memory instead of 4.5 GiB" in ended["message"]
+        assert condition(server, "DriverLimits")[0] == "True"
+        await job.runs(attempt=2)

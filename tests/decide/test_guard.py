@@ -199,3 +199,26 @@ class TestQuotas:
         assert checked.held_memory() == {"team-a": 9 * GIB}
         (gpu,) = checked.remaining()
         assert [(b.job, b.memory, b.alone) for b in gpu.running] == [("small", 8 * GIB, False)]
+
+
+class TestContexts:
+    """Memory for CUDA contexts is taken from the GPU, but not charged."""
+
+    job = replace(SMALL, memory=9 * GIB, context_memory=GIB)
+
+    def test_a_quota_is_charged_without_them(self):
+        checked = guard(self.job, quotas={"team-a": Quota(namespace="team-a", memory=8 * GIB)})
+        verdict = checked.check([place("small", "gpu-1")], snapshot(self.job))
+        assert len(verdict.accepted) == 1
+        assert checked.held_memory() == {"team-a": 8 * GIB}
+        assert checked.capacity["gpu-1"].memory == 31 * GIB
+
+    def test_the_next_snapshot_has_them(self):
+        checked = guard(self.job)
+        checked.check([place("small", "gpu-1")], snapshot(self.job))
+        (gpu,) = checked.remaining()
+        assert [running.memory for running in gpu.running] == [9 * GIB]
+
+    def test_a_job_that_is_alone_is_charged_for_the_rest_of_its_gpu(self):
+        alone = replace(self.job, memory=GIB, alone=True)
+        assert guard(alone).allocated_memory(alone, ("gpu-1",)) == 39 * GIB

@@ -108,6 +108,13 @@ class TestOvercommited:
         assert overcommitted(ledger, **LIMITS) == []
         assert overcommitted({}, **LIMITS) == []
 
+    def test_a_context_for_each_client_must_fit_too(self):
+        ledger = {"a": an_allocation(memory=9 * GIB, clients=2)}
+        assert overcommitted(ledger, **LIMITS, context_memory=GIB // 2) == []
+        assert overcommitted(ledger, **LIMITS, context_memory=GIB) == [
+            f"{11 * GIB} bytes are allocated of {10 * GIB}"
+        ]
+
     def test_each_bound_is_named(self):
         ledger = {
             f"uid-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)

@@ -1,8 +1,11 @@
 """What the agents report that concerns a job."""
 
+from typing import Any
+
 import pytest
 
-from partita.reconcile.agent_reports import excess_of, max_clients
+from partita.models import GPUServer
+from partita.reconcile.agent_reports import excess_of, max_clients, wrong_limit_of
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Reason, Why
 from support.builders import GIB, a_job, a_partition, a_server, allocation
@@ -24,6 +27,36 @@ def test_a_client_that_was_ended_for_being_too_many_is_told():
         "it had 3 MPS clients with 2 allocated (spec.processes), so the newest was ended"
     )
     assert excess_of("v", [server]) == ""
+
+
+def a_server_with(mismatch: dict[str, Any], enforcement: str = "Driver") -> GPUServer:
+    usage = {"jobs": {"u": {"memory": "1Gi", "limitMismatch": mismatch}}}
+    return a_server(
+        enforcement=enforcement,
+        allocations={"u": allocation("u", attempt=2)},
+        status={"usage": usage},
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "words"), [("40Gi", "has the limit 40.0 GiB"), (None, "has no limit")]
+)
+def test_a_limit_of_the_driver_that_is_wrong_is_told(found: str | None, words: str):
+    mismatch = {"attempt": 2, "expected": "8704Mi"} | ({"found": found} if found else {})
+    told = wrong_limit_of("u", a_server_with(mismatch))
+    assert words in told
+    assert "instead of 8.5 GiB" in told
+    assert wrong_limit_of("v", a_server_with(mismatch)) == ""
+
+
+def test_a_wrong_limit_of_an_earlier_attempt_is_not_held_against_the_next():
+    assert wrong_limit_of("u", a_server_with({"attempt": 1, "expected": "8704Mi"})) == ""
+
+
+@pytest.mark.parametrize("enforcement", ["Auto", "Client"])
+def test_a_wrong_limit_ends_nothing_where_the_driver_need_not_limit(enforcement: str):
+    wrong = {"attempt": 2, "expected": "8704Mi"}
+    assert wrong_limit_of("u", a_server_with(wrong, enforcement)) == ""
 
 
 @pytest.mark.parametrize(("serves", "fits"), [(48, False), (60, True), (0, True)])

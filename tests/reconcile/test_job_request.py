@@ -108,6 +108,32 @@ class TestAmounts:
         assert allocatable(40 * GIB + 5, a_partition(**spec)) == 40 * GIB
 
 
+class TestContexts:
+    """Where the driver limits containers, it counts the contexts of their processes too."""
+
+    largest = Largest(memory=37 * GIB, gpus_on_node=4, clients=48, context_memory=512 * MEBI)
+
+    def test_each_process_needs_room_for_its_context(self):
+        found = request({"gpuMemory": "8Gi", "processes": 3}, largest=self.largest)
+        assert (found.memory, found.context_memory) == (8 * GIB + 1536 * MEBI, 1536 * MEBI)
+
+    def test_a_job_that_fills_a_gpu_leaves_no_room_for_it(self):
+        said = refusal({"gpuMemory": "37Gi"}, largest=self.largest)
+        assert said.reason is Reason.NEVER_FITS
+        assert "36.5 GiB allocatable" in said.message
+        assert request({"gpuMemory": "37Gi"}, largest=LARGEST).memory == 37 * GIB
+
+    def test_more_contexts_than_any_gpu_has_memory_never_fit(self):
+        said = refusal({"gpuMemory": "60Mi", "processes": 60}, largest=Largest(
+            memory=20 * GIB, gpus_on_node=1, clients=60, context_memory=512 * MEBI
+        ))  # fmt: skip
+        assert said.reason is Reason.NEVER_FITS
+
+    def test_growth_ends_where_there_is_no_room_for_contexts(self):
+        grown = request({"gpuMemory": "30Gi"}, out_of_memory=(30,), largest=self.largest)
+        assert grown.memory - grown.context_memory == 37 * GIB - 512 * MEBI
+
+
 class TestHistory:
     def test_it_stands_in_for_what_is_not_said(self):
         job = request({"gpuMemory": None, "application": "resnet"}, history=history())

@@ -13,12 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+from gpu.driver.cgroups import CgroupTree, value_of
 
 __all__ = ["MIB", "Built", "FakeGPUs", "build", "uuid_of"]
 
@@ -64,9 +66,9 @@ def build(folder: Path) -> Built:
     folder.mkdir(parents=True, exist_ok=True)
     gcc = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
     library = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
-    cuda = SOURCES / "cuda"
+    cuda, nvml = SOURCES / "cuda", SOURCES / "nvml"
     made: dict[str, list[str | Path]] = {
-        "libnvidia-ml.so.1": [*library, SOURCES / "nvml" / "nvml.c"],
+        "libnvidia-ml.so.1": [*library, nvml / "nvml.c", nvml / "limits.c"],
         "libcuda.so.1": [*library, cuda / "libcuda.c", cuda / "client.c"],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
         "fake-cuda": [cuda / "cuda.c", cuda / "client.c"],
@@ -75,12 +77,17 @@ def build(folder: Path) -> Built:
         named = [f"-Wl,-soname,{name}"] if "-shared" in arguments else []
         subprocess.run([*gcc, "-o", folder / name, *named, *arguments], check=True)
     shutil.copy(folder / "fake-cuda", folder / "nvidia-cuda-mps-server")
-    with ZipFile(folder / "nvidia-cuda-mps-control.py", "w") as daemon:  # Python runs it as it is
-        for source in (SOURCES / "mps").glob("*.py"):
-            name = "__main__.py" if source.name == "main.py" else source.name
-            daemon.write(source, name)
-    shutil.copy(SOURCES / "driver.py", folder)
+    pack(SOURCES / "mps", folder / "nvidia-cuda-mps-control.py")
+    pack(SOURCES / "driver", folder / "driver.py")
     return Built(folder)
+
+
+def pack(sources: Path, program: Path) -> None:
+    """Make one file of a program's modules; Python runs it as it is."""
+    with ZipFile(program, "w") as archive:
+        for source in sources.glob("*.py"):
+            name = "__main__.py" if source.name == "main.py" else source.name
+            archive.write(source, name)
 
 
 @dataclass
@@ -108,8 +115,27 @@ class FakeGPUs:
         self._write(path, "".join(f"{k} {v}\n" for k, v in merged.items()))
         return str(merged["uuid"])
 
-    def install_driver(self, version: str = "580.95.05") -> None:
-        self._write(self.folder / "driver", f"version {version}\n")
+    def install_driver(self, version: str = "580.95.05", **more: object) -> None:
+        """Install a driver; `cuda=13040` is its CUDA, `memacct="off"` leaves cgroups alone."""
+        lines = {"version": version, **more}
+        self._write(self.folder / "driver", "".join(f"{k} {v}\n" for k, v in lines.items()))
+
+    def install_toolkit(self, hook: str) -> None:
+        """Install a container toolkit whose hook is `present`, `missing` or `failing`."""
+        self._write(self.folder / "toolkit", f"hook {hook}\n")
+
+    @property
+    def cgroups(self) -> CgroupTree:
+        """The node's cgroups; none before `mount_cgroups`."""
+        return CgroupTree(self.folder / "cgroup")
+
+    def mount_cgroups(self, *, dmem: bool = True) -> CgroupTree:
+        """Give the node cgroup v2, with or without the controller dmem, once its GPUs are there."""
+        files = [path for path in self.folder.glob("gpu-*") if not path.suffix]
+        numbers = {int(path.name.removeprefix("gpu-")): path for path in files}
+        capacities = {gpu: int(value_of(path, "memory")) for gpu, path in numbers.items()}
+        self.cgroups.mount(capacities, dmem=dmem)
+        return self.cgroups
 
     def processes(self, *rows: tuple[int, int, int, str], gpu: int = 0) -> None:
         """Say which processes use a GPU: PID, bytes, percent of SMs, kind."""
@@ -153,8 +179,10 @@ class FakeGPUs:
         assert self.driver.stdout is not None
         assert self.driver.stdout.readline() == "ready\n"
 
-    def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
-        """Start a program that sees the GPUs."""
+    def start(
+        self, *command: object, before: Callable[[], None] | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a program that sees the GPUs; `before` runs in its process."""
         child = subprocess.Popen(
             [str(word) for word in command],
             env=self.environment(**environment),
@@ -162,6 +190,7 @@ class FakeGPUs:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=before,  # noqa: PLW1509 - it takes no lock
         )
         self.children.append(child)
         return child

@@ -1,12 +1,15 @@
 /* What the parts of the fake GPU share: files in the folder that FAKE_GPU_DIR names.
  *
- *   driver            "version 580.95.05", "cuda 13010" (optional); absent: no driver is loaded
+ *   driver            "version 580.95.05", "cuda 13010" (optional), "memacct off" (no limits of
+ *                     cgroups); absent: no driver is loaded
  *   gpu-<n>           one GPU: a "key value" a line, written by a test, read at every change
  *   gpu-<n>.processes "pid memory sm kind" a line; kind is C, M (an MPS client) or S (the server);
  *                     written by driver.py, or by a test that needs no programs
  *   gpu-<n>.mode      the compute mode, a number
  *   gpu-<n>.xids      an Xid a line, only ever added to
- *   driver.sock       where programs reach driver.py
+ *   driver.sock       where programs and NVML reach driver.py
+ *   cgroup/           stands for /sys/fs/cgroup: see driver/cgroups.py; absent: no cgroup v2
+ *   toolkit           which container toolkit there is: see toolkit.py
  */
 #ifndef PARTITA_FAKE_GPU_STATE_H
 #define PARTITA_FAKE_GPU_STATE_H

@@ -7,16 +7,9 @@
  * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
  * `denied 1` (setting the compute mode asks for root), `hang <seconds>`.
  */
-#include "../state.h"
+#include "nvml.h"
 
-enum {
-    SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4,
-    NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
-};
 enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2 };
-
-typedef int Return;
-typedef struct { int index; } *Device;
 
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -37,7 +30,7 @@ typedef struct { unsigned gpus; long seen[GPUS]; } EventSet;
 static struct { int index; } devices[GPUS];
 static int initialised;
 
-static Return text_of(Device device, const char *function, char *text, size_t size) {
+Return text_of(Device device, const char *function, char *text, size_t size) {
     char path[4096];
     if (!initialised) return UNINITIALIZED;
     if (!device) return INVALID_ARGUMENT;
@@ -55,11 +48,6 @@ static Return text_of(Device device, const char *function, char *text, size_t si
     }
     return SUCCESS;
 }
-
-#define GPU(device)                                                   \
-    char text[4096];                                                  \
-    Return checked = text_of(device, __func__, text, sizeof text);    \
-    if (checked != SUCCESS) return checked
 
 static Return copy(char *to, unsigned size, const char *from) {
     if (!from) return NOT_SUPPORTED;
@@ -95,6 +83,7 @@ const char *nvmlErrorString(Return result) {
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case TIMEOUT: return "Timeout";
+    case FUNCTION_NOT_FOUND: return "Function Not Found";
     case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }

@@ -1,0 +1,83 @@
+"""Containers without a container runtime: a cgroup of their own, and the toolkit's hook.
+
+A program of a container, and one that is run in it later as `kubectl exec` does, is in its cgroup
+from before it starts, and so are all that it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu import toolkit
+from gpu.fake import FakeGPUs
+
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2): orphans below the process become its children, as those of a container's first."""
+
+
+@dataclass
+class Container:
+    """A running container."""
+
+    gpus: FakeGPUs
+    cgroup: Path
+    environment: dict[str, str]
+
+    def run(self, *steps: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a CUDA program in it."""
+        return self.start(self.gpus.built.program, *steps, **environment)
+
+    def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
+        """Start any program in it."""
+        members = self.cgroup / "cgroup.procs"
+
+        def enter() -> None:
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            with members.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+
+        return self.gpus.start(*command, before=enter, **{**self.environment, **environment})
+
+    def remove(self) -> None:
+        """Kill all its processes and remove its cgroup, as a runtime does."""
+        for pid in self.gpus.cgroups.processes(self.cgroup):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.gpus.cgroups.remove(self.cgroup)
+
+
+def create_container(gpus: FakeGPUs, cgroup: str, **environment: str) -> Container:
+    """Create a container in a new cgroup, such as `kubepods/burstable/pod<uid>/<id>`.
+
+    Its GPUs are those of NVIDIA_VISIBLE_DEVICES. The node must have cgroup v2: see
+    `FakeGPUs.mount_cgroups`.
+
+    Raises
+    ------
+    toolkit.HookError
+        The toolkit's hook failed, and the cgroup is gone.
+    """
+    made = Container(gpus, gpus.cgroups.make(cgroup), environment)
+    bundle = gpus.folder / "bundle"
+    bundle.mkdir(exist_ok=True)
+    process = {"env": [f"{name}={value}" for name, value in environment.items()]}
+    (bundle / "config.json").write_text(json.dumps({"process": process}))
+    uuids = [u for u in environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if u[:4] == "GPU-"]
+    waiting = made.start("sleep", "infinity")
+    try:
+        state = {"pid": waiting.pid, "bundle": str(bundle)}
+        toolkit.create_runtime(state, uuids, gpus.environment())
+    except toolkit.HookError:
+        gpus.cgroups.remove(made.cgroup)
+        raise
+    finally:
+        waiting.kill()
+        waiting.wait()
+    return made

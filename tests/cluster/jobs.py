@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.images import JOB, ROOT
 from cluster.pods import restricted_pod
-from support.api import Api
+from support.api import Answer, Api
 from support.kubectl import Kubectl
 
 __all__ = [
@@ -199,6 +199,10 @@ class Jobs:
             ),
         )
         return str(pod["status"]["containerStatuses"][0]["containerID"])
+
+    async def change(self, name: str, **spec: Any) -> Answer:
+        """Change fields of a job's spec."""
+        return await self._api.patch(self.path(name), {"spec": spec})
 
     async def delete(self, *names: str) -> None:
         """Delete jobs, and wait until their Pods are gone."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from partita.informer.views import PodView
-from partita.models import Allocation, Outcome
+from partita.models import Allocation, Outcome, Phase
 from partita.models.quantities import format_time
 from partita.reconcile.lifecycle import Plan, plan_job
 from reconcile.jobs import ALLOCATED, UID, world
@@ -156,3 +156,14 @@ def test_the_pod_of_a_deleted_job_is_marked_once_it_is_deleted_too(mode: str, se
     assert set(marked) == servers
     assert all(a.release_deadline == at(32) for a in marked.values())
     assert not any(jobs.releases.values())
+
+
+@pytest.mark.parametrize("code", [1, 137, 143])
+def test_what_a_termination_on_purpose_causes_is_no_failure_of_the_program(code: int):
+    said = "RuntimeError: CUDA error: the MPS client has been terminated by the server"
+    status = pod_status("Failed", exit_code=code, message=said, started=at(2), finished=at(60))
+    pod = a_pod(status=status, metadata={"deletionTimestamp": format_time(at(90))})
+    made = plan(pod, outcome=None)
+    assert made.attempts[-1].outcome is Outcome.POD_DELETED
+    assert made.wants_gpu is False
+    assert (made.phase, made.reason) == (Phase.QUEUED, "Ending")

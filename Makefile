@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -52,6 +52,9 @@ test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with th
 test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
 	@$(BUILD) apiserver node
 	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
+
+test-terminations: $(DEV) ## End 1,000 jobs at random while they use a fake GPU (10 minutes; needs gcc)
+	@$(PY) -m pytest --capture no tests/agent/whole/test_terminations.py --terminations 1000 $(ARGS)
 
 test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
 	@$(BUILD) promtool

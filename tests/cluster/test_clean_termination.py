@@ -15,7 +15,7 @@ from support.kubectl import Kubectl
 from support.polling import until
 
 CLIENT_OF_A_LAUNCHER = (
-    "trap 'echo SIGTERM; exit 0' TERM; fake-cuda alloc:100 forever & wait $!; "
+    "trap 'echo SIGTERM; exit 143' TERM; fake-cuda alloc:100 forever & wait $!; "
     "echo client ended; while :; do sleep 0.1; done"
 )
 """Kubernetes sends SIGTERM to the shell. The client does not handle it."""

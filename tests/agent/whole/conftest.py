@@ -28,6 +28,15 @@ from support.crds import install_crds
 _INSTALLED: set[str] = set()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--terminations",
+        type=int,
+        default=12,
+        help="Number of jobs that are ended at random; only with this folder as argument.",
+    )
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for seconds waits for less."""

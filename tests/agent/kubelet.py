@@ -93,11 +93,22 @@ class Kubelet:
         sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
         return any(words[-1].startswith(endpoint) and words[5] == "03" for words in sockets)
 
-    def gives(self, pod: str, *devices: str, namespace: str = "partita-system") -> None:
+    def gives(
+        self,
+        pod: str,
+        *devices: str,
+        namespace: str = "partita-system",
+        container_name: str = "agent",
+        resource: str = "nvidia.com/gpu",
+    ) -> None:
         """Tell that a Pod got these devices."""
-        got = api.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=devices)
-        container = api.ContainerResources(name="agent", devices=[got])
+        got = api.ContainerDevices(resource_name=resource, device_ids=devices)
+        container = api.ContainerResources(name=container_name, devices=[got])
         self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
+
+    def takes_back(self, pod: str) -> None:
+        """Tell that a Pod is gone."""
+        self.pods = [found for found in self.pods if found.name != pod]
 
     async def _register(self, request: Any, context: Any) -> Any:
         if self.refuse:
@@ -137,6 +148,16 @@ class Kubelet:
         )
         requests = [api.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         return await call(api.AllocateRequest(container_requests=requests), timeout=DEADLINE)
+
+    async def pre_start(self, endpoint: str, *devices: str) -> None:
+        """Tell a plugin that a container with these devices is about to start."""
+        call = self._channel(endpoint).unary_unary(
+            "/v1beta1.DevicePlugin/PreStartContainer",
+            request_serializer=api.PreStartContainerRequest.SerializeToString,
+            response_deserializer=api.PreStartContainerResponse.FromString,
+        )
+        # 30 s: KubeletPreStartContainerRPCTimeoutInSecs in k8s.io/kubelet.
+        await call(api.PreStartContainerRequest(devices_ids=devices), timeout=30)
 
     async def options(self, endpoint: str) -> Any:
         call = self._channel(endpoint).unary_unary(

@@ -76,22 +76,28 @@ class Node:
     def pipes(self) -> Path:
         return self.paths.pipes(self.uuid)
 
-    async def create(self, mode: str = "MPS") -> None:
+    async def create(self, mode: str = "MPS", **spec: Any) -> None:
         """Make the GPUServer and its Pod, as the operator does."""
         self._mode = mode
         body = {
             "apiVersion": "partita.dev/v1alpha1",
             "kind": "GPUServer",
             "metadata": {"name": self.name},
-            "spec": {"partition": "gpus", "mode": mode, "maxJobs": 4},
+            "spec": {"partition": "gpus", "mode": mode, "maxJobs": 4, **spec},
         }
         (await self.api.post(f"{GROUP}/gpuservers", body)).ok()
         await self.make_pod(self.name)
         await self.kubelet.start()
         self.kubelet.gives(self.name, self.uuid, namespace=self.namespace)
 
-    async def make_pod(self, name: str, limits: Body | None = None, **annotations: str) -> Body:
-        """Make a Pod."""
+    async def make_pod(
+        self,
+        name: str,
+        limits: Body | None = None,
+        container: Body | None = None,
+        **annotations: str,
+    ) -> Body:
+        """Make a Pod; `container` has further fields of its container."""
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -108,6 +114,7 @@ class Node:
                         "name": "main",
                         "image": "example.org/image:1",
                         "resources": {"limits": limits or {}},
+                        **(container or {}),
                     }
                 ]
             },
@@ -198,7 +205,12 @@ class Node:
     # What the test plays
 
     async def allocate(
-        self, name: str, memory: int, application: str = "", attempt: int = 1
+        self,
+        name: str,
+        memory: int,
+        application: str = "",
+        attempt: int = 1,
+        container: Body | None = None,
     ) -> Job:
         """Allocate a job and create its Pod, as the operator does."""
         uid = f"uid-{name}"
@@ -213,7 +225,8 @@ class Node:
         (await self.api.patch(f"{self.path}/status", patch)).ok()
         annotations = {"job_uid": uid, **({"application": application} if application else {})}
         resource = f"gpu.partita.dev/{self.uuid[4:12]}"
-        pod = await self.make_pod(f"{name}-{attempt}", {resource: "1"}, **annotations)
+        limits = {resource: "1"}
+        pod = await self.make_pod(f"{name}-{attempt}", limits, container, **annotations)
         return Job(self, name, uid, pod, memory)
 
 
@@ -322,8 +335,8 @@ async def node_for_test(
     await made.close()
 
 
-async def serve(node: Node, mode: str = "MPS") -> None:
-    await node.create(mode)
+async def serve(node: Node, mode: str = "MPS", **spec: Any) -> None:
+    await node.create(mode, **spec)
     node.start_agent()
     if mode == "MPS":
         node.start_mps()

@@ -15,8 +15,9 @@ from agent.kubelet import Kubelet, health_of
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent import device_plugin
 from partita.agent.device_plugin import DevicePlugin, Slots
-from partita.agent.errors import SetupError
+from partita.agent.errors import SetupError, SlotError
 from partita.agent.gpu_discovery import assigned, check, find_gpu
+from partita.agent.mps_report import MPSReport
 from partita.agent.nvml import GPUIdentity, NVMLDevice
 from partita.models import SharingMode
 from partita.pods.allocation import device_resource
@@ -52,7 +53,11 @@ def slots(gpu: int = 0, **more: object) -> Slots:
 
 @contextlib.asynccontextmanager
 async def serving(kubelet: Kubelet, *offered: Slots) -> AsyncIterator[list[DevicePlugin]]:
-    plugins = [DevicePlugin(one, kubelet.plugins) for one in offered]
+    async def prepare(device: str) -> None:
+        if device.endswith("-2"):
+            raise SlotError("its Pod has no allocation")
+
+    plugins = [DevicePlugin(one, kubelet.plugins, lambda: None, prepare) for one in offered]
     tasks = [asyncio.create_task(plugin.run()) for plugin in plugins]
     try:
         yield plugins
@@ -69,7 +74,8 @@ async def test_it_registers_its_gpus_resource(kubelet: Kubelet):
         assert asked.resource_name == device_resource(UUID) == "gpu.partita.dev/00000001"
         assert asked.endpoint == "partita-00000001.sock"
         options = await kubelet.options(asked.endpoint)
-        assert not options.pre_start_required
+        assert options.pre_start_required
+        assert asked.options.pre_start_required
 
 
 async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_not(
@@ -103,15 +109,37 @@ async def test_a_container_gets_the_pipes_and_keeps_its_own_shared_memory(kubele
 
 
 async def test_cdi_names_the_gpu_where_the_partition_wants_it():
-    assert [d.name for d in slots(injection="CDI").container().cdi_devices] == [
-        f"nvidia.com/gpu={UUID}"
-    ]
-    assert not slots(injection="RuntimeClass").container().cdi_devices
+    container = slots(injection="CDI").container("00000001-0", None)
+    assert [d.name for d in container.cdi_devices] == [f"nvidia.com/gpu={UUID}"]
+    assert not slots(injection="RuntimeClass").container("00000001-0", None).cdi_devices
 
 
 async def test_without_mps_nothing_is_mounted():
-    assert not slots(mode=SharingMode.TIME_SLICING).container().mounts
-    assert not slots(mode=SharingMode.EXCLUSIVE).container().mounts
+    for mode in (SharingMode.TIME_SLICING, SharingMode.EXCLUSIVE):
+        assert not slots(mode=mode).container("00000001-0", None).mounts
+
+
+async def test_with_protocol_3_a_container_gets_the_namespace_of_its_slot_alone():
+    container = slots().container("00000001-2", MPSReport(daemon=1, protocol=3))
+    (mount,) = container.mounts
+    assert mount.container_path == f"/run/partita/{UUID}/pipe"
+    assert mount.host_path == f"/run/partita/{UUID}/pipe/partita/slot_2"
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_container_gets_the_sm_partition_of_its_slot(protocol: int):
+    partitions = tuple(f"{UUID}/P{n}" for n in range(3))
+    container = slots().container("00000001-1", MPSReport(1, protocol, sm_partitions=partitions))
+    assert container.envs == {"CUDA_MPS_SM_PARTITION": f"{UUID}/P1"}
+
+
+async def test_a_container_whose_slot_cannot_be_prepared_is_not_started(kubelet: Kubelet):
+    async with serving(kubelet, slots()):
+        asked = await kubelet.registered()
+        await kubelet.pre_start(asked.endpoint, "00000001-1")
+        with pytest.raises(grpc.aio.AioRpcError, match="no allocation") as raised:
+            await kubelet.pre_start(asked.endpoint, "00000001-2")
+        assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_slots_of_an_unhealthy_gpu_are_not_allocated(kubelet: Kubelet):

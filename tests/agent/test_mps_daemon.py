@@ -216,14 +216,15 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
 async def test_a_daemon_without_a_server_is_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(daemon_module, "_START_DEADLINE", 0.3)
     mps.gpus.mps(refuse_server=1)
     assert mps.lock.acquire()
     mps.configure()
-    mps.start()
-    await until(mps.has_pid)
-    first = mps.pid()
-    await until(lambda: not alive(first))
+    with monkeypatch.context() as short:
+        short.setattr(daemon_module, "_START_DEADLINE", 0.3)
+        mps.start()
+        await until(mps.has_pid)
+        first = mps.pid()
+        await until(lambda: not alive(first))
     mps.gpus.mps()
     await mps.active()
 

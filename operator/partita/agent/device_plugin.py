@@ -6,6 +6,7 @@ determines which GPU a job gets.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,15 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
 
-from partita.agent.errors import KubeletError
+from partita.agent.errors import KubeletError, SlotError
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet_client import ask_kubelet
+from partita.agent.mps_namespaces import namespace_directory, slot_namespace
+from partita.agent.mps_report import MPSReport
+from partita.agent.slot_limits import slot_of
 from partita.models import SharingMode
 from partita.pods.allocation import DeviceInjection, device_resource
+from partita.pods.environment import SM_PARTITION
 from partita.pods.mps_directories import pipe_directory
 
 __all__ = ["DEVICE_PLUGINS", "DevicePlugin", "Slots"]
@@ -36,6 +41,7 @@ _CLOSE_DEADLINE: Final = 1.0
 """Seconds for kubelet to close its connection after the plugin has ended all calls."""
 _Call: TypeAlias = Stream[Any, Any]
 """One call by kubelet, with its request and response."""
+_OPTIONS: Final = api.DevicePluginOptions(pre_start_required=True)
 _HEALTHY: Final = "Healthy"
 _UNHEALTHY: Final = "Unhealthy"
 
@@ -82,11 +88,14 @@ class Slots:
             devices=[api.Device(ID=f"{base}-{n}", health=health) for n in range(self.count)]
         )
 
-    def container(self) -> api.ContainerAllocateResponse:
-        """Return the mounts and CDI devices of a container with a slot.
+    def container(self, device: str, mps: MPSReport | None) -> api.ContainerAllocateResponse:
+        """Return the variables, mounts and CDI devices of a container with a slot.
 
         The pipe directory is mounted under the path in the container's variables. It is writable,
-        because a client creates files in it.
+        because a client creates files in it. With protocol 3 it is the directory of the slot's
+        namespace, so that the container reaches no other. Its path in the container differs from
+        that on the node, as with kai-scheduler/gpu-fractioning (fractioning-manager/fractiond/
+        internal/injection/injection.go, `MPSNamespaceMount`), which mounts it at /tmp/nvidia-mps.
 
         `/dev/shm` is not mounted: each Pod keeps its own, bounded and of mode 1777, and no tenant
         can access the files of another. Clients on Volta and later GPUs do not need the server's
@@ -96,15 +105,20 @@ class Slots:
         issue 974 shows the difference: while its daemon did not have the clients' /dev/shm, MPS
         worked on a T4 (Turing) and failed on a P4 (Pascal).
         """
-        mounts = []
+        mounts, variables = [], {}
         if self.mode is SharingMode.MPS:
-            pipes = pipe_directory(self.uuid)
-            mounts = [api.Mount(container_path=pipes, host_path=pipes)]
+            pipes, slot = pipe_directory(self.uuid), slot_of(device)
+            host = pipes
+            if mps is not None and mps.protocol == 3:
+                host = str(namespace_directory(Path(pipes), slot_namespace(slot)))
+            mounts = [api.Mount(container_path=pipes, host_path=host)]
+            if mps is not None and mps.sm_partitions:
+                variables[SM_PARTITION] = mps.sm_partitions[slot]
         # The default name of a GPU in `nvidia-ctk cdi generate`:
         # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
         name = f"nvidia.com/gpu={self.uuid}"
         cdi = [api.CDIDevice(name=name)] if self.injection == "CDI" else []
-        return api.ContainerAllocateResponse(mounts=mounts, cdi_devices=cdi)
+        return api.ContainerAllocateResponse(envs=variables, mounts=mounts, cdi_devices=cdi)
 
 
 @dataclass(slots=True)
@@ -117,10 +131,16 @@ class DevicePlugin:
         The slots to offer.
     directory
         Directory of the sockets.
+    mps
+        Returns what the MPS container has started.
+    prepare
+        Prepares the slot with a device ID for the container that is about to start.
     """
 
     slots: Slots
-    directory: Path = DEVICE_PLUGINS
+    directory: Path
+    mps: Callable[[], MPSReport | None]
+    prepare: Callable[[str], Awaitable[None]]
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the plugin is registered."""
     _healthy: bool = False
@@ -186,6 +206,12 @@ class DevicePlugin:
             f"{service}/Allocate": Handler(
                 self._allocate, once, api.AllocateRequest, api.AllocateResponse
             ),
+            f"{service}/PreStartContainer": Handler(
+                self._pre_start_container,
+                once,
+                api.PreStartContainerRequest,
+                api.PreStartContainerResponse,
+            ),
         }
 
     async def _register(self) -> None:
@@ -193,13 +219,13 @@ class DevicePlugin:
             version=_VERSION,
             endpoint=self.slots.endpoint,
             resource_name=self.slots.resource,
-            options=api.DevicePluginOptions(),
+            options=_OPTIONS,
         )
         socket = self.directory / _KUBELET_SOCKET
         await ask_kubelet(socket, "/v1beta1.Registration/Register", request, api.Empty)
 
     async def _options(self, call: _Call) -> None:
-        await call.send_message(api.DevicePluginOptions())
+        await call.send_message(_OPTIONS)
 
     async def _list_and_watch(self, call: _Call) -> None:
         sent: bool | None = None
@@ -220,8 +246,21 @@ class DevicePlugin:
             )
         if request is None:
             raise GRPCError(Status.INVALID_ARGUMENT, "the request is missing")
-        containers = [self.slots.container() for _ in request.container_requests]
+        mps = self.mps()
+        # A container has one slot: the operator requests one device for each.
+        containers = [
+            self.slots.container(r.devices_ids[0], mps) for r in request.container_requests
+        ]
         await call.send_message(api.AllocateResponse(container_responses=containers))
+
+    async def _pre_start_container(self, call: _Call) -> None:
+        request = await call.recv_message()
+        try:
+            for device in request.devices_ids if request is not None else ():
+                await self.prepare(device)
+        except SlotError as error:
+            raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+        await call.send_message(api.PreStartContainerResponse())
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

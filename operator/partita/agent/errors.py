@@ -12,6 +12,7 @@ AgentError
 │   ├── MPSRefusedError     the daemon refused the command
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
 ├── KubeletError        a call to kubelet failed
+├── SlotError           a container must not start; the message says what to change
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "NoDriverError",
     "NotPermittedError",
     "SetupError",
+    "SlotError",
 ]
 
 
@@ -90,6 +92,10 @@ class MPSGarbledError(MPSError):
 
 class KubeletError(AgentError):
     """A call to kubelet failed."""
+
+
+class SlotError(AgentError):
+    """A container with a slot of the GPU must not start; the message says what to change."""
 
 
 class SetupError(AgentError):

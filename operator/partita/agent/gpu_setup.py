@@ -14,10 +14,14 @@ from partita.agent.file_lock import FileLock
 from partita.agent.gpu_discovery import assigned, check, find_gpu
 from partita.agent.mps_config import MPSConfig
 from partita.agent.mps_control import COMMAND_DEADLINE, MPSControl
+from partita.agent.mps_protocol import control_client
+from partita.agent.mps_report import MPSReport
+from partita.agent.mps_selection import MPSSelection
 from partita.agent.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
 from partita.agent.nvml_threads import in_thread
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
+from partita.agent.sm_partitions import check_static_sm
 from partita.models import SharingMode
 from partita.models.quantities import MEBI
 
@@ -63,8 +67,14 @@ class GPUSetup:
 
     def control(self, deadline: float = COMMAND_DEADLINE) -> MPSControl:
         """Return a client of the GPU's control daemon; call `identify` first."""
+        report = self.mps_report()
+        protocol = report.protocol if report is not None else 2
         pipes = self._settings.paths.pipes(self._uuid)
-        return MPSControl(str(pipes), self._control_lock, deadline)
+        return control_client(protocol, pipes, self._control_lock, deadline)
+
+    def mps_report(self) -> MPSReport | None:
+        """Return what the MPS container has started; None until then."""
+        return MPSReport.read(self._settings.paths.mps_report)
 
     async def identify(self) -> AcquiredGPU:
         """Find the GPU and lock it.
@@ -88,8 +98,13 @@ class GPUSetup:
         driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
         return AcquiredGPU(device, identity, driver, cuda)
 
-    async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
+    async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs, selection: MPSSelection) -> None:
         """Check that the GPU can be shared and is free, and configure it and MPS.
+
+        Parameters
+        ----------
+        selection
+            What the partition asks of MPS.
 
         Raises
         ------
@@ -99,6 +114,8 @@ class GPUSetup:
             The driver does not answer.
         """
         check(gpu.identity, gpu.driver, self._settings.mode)
+        if selection.static_sm:
+            check_static_sm(gpu.identity, gpu.driver)
         await self._check_free(gpu, jobs)
         await self.set_compute_mode(gpu.device)
         if self._settings.mode is SharingMode.MPS:
@@ -106,7 +123,15 @@ class GPUSetup:
             old = MPSConfig.read(path)
             restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
             memory = identity.memory // MEBI
-            self._mps_config = MPSConfig(identity.uuid, memory, os.getpid(), restarts)
+            self._mps_config = MPSConfig(
+                identity.uuid,
+                memory,
+                os.getpid(),
+                restarts,
+                slots=self._settings.max_jobs,
+                protocol=selection.newest_protocol,
+                static_sm=selection.static_sm,
+            )
             self._mps_config.write(path)
 
     async def set_compute_mode(self, device: NVMLDevice) -> None:
@@ -157,7 +182,8 @@ class GPUSetup:
                 MPSConfig("", 0, config.agent, config.restarts).write(paths.mps_config)
                 await _removed(paths.pipes(config.uuid))
                 shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
-            paths.mps_config.unlink(missing_ok=True)
+            for path in (paths.mps_config, paths.mps_report, paths.mps_toml):
+                path.unlink(missing_ok=True)
         finally:
             if not self._settings.keep_compute_mode:
                 await in_thread(compute_mode.restore, device)

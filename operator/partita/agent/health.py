@@ -21,6 +21,7 @@ class Source(StrEnum):
     ECC = "ecc"
     MPS = "mps"
     SETUP = "setup"
+    MPS_OPTIONS = "mps-options"
     MPS_STARTING = "mps-starting"
     KUBELET = "kubelet"
     TEMPERATURE = "temperature"

@@ -14,6 +14,7 @@ from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.mps_control import max_clients
+from partita.agent.mps_selection import MPSSelection, capabilities
 from partita.agent.nvml import close_library, open_library
 from partita.agent.nvml_threads import in_thread
 from partita.agent.processes import PodsOfProcesses
@@ -25,12 +26,14 @@ from partita.agent.settings import AgentSettings
 from partita.agent.start_memory import free_start_memory
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.unknown_processes import summary
-from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.client import NODES, PODS, SERVERS, Kube
 from partita.kube.connect import connect
-from partita.kube.errors import KubernetesError
+from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import SharingMode
+from partita.models import Condition, SharingMode
 from partita.models.quantities import format_memory, mebibytes
+from partita.pods.job_pod import RUNTIME_CLASS
+from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["Agent", "run_agent"]
 
@@ -69,6 +72,7 @@ class Agent:
         self._setup = GPUSetup(settings, asyncio.Lock())
         self._gpu: AcquiredGPU | None = None
         self._served: ServedGPU | None = None
+        self._selection: MPSSelection | None = None
         self.health = Health()
         self._processes = PodsOfProcesses(settings.proc)
         self._enforcer = LimitEnforcer(self._events, self._terminate)
@@ -130,13 +134,15 @@ class Agent:
 
     async def _serve_gpu(self) -> NoReturn:
         self._gpu = await self._setup.identify()
-        await self._setup.configure(self._gpu, self.jobs)
+        self._selection = await self._select()
+        await self._setup.configure(self._gpu, self.jobs, self._selection)
         self.health.clear(Source.SETUP)
         self._served = ServedGPU(
             settings=self._settings,
             kube=self._kube,
             gpu=self._gpu,
             setup=self._setup,
+            selection=self._selection,
             jobs=self.jobs,
             health=self.health,
             report_now=self._report_now,
@@ -144,6 +150,26 @@ class Agent:
         self._log.info("serving", gpu=self._gpu.identity.uuid, mode=self._settings.mode)
         free_start_memory()
         await self._served.run()
+
+    async def _select(self) -> MPSSelection:
+        """Return what the partition asks of MPS.
+
+        Raises
+        ------
+        SetupError
+            The node cannot be read.
+        """
+        server = self.jobs.ledger.server
+        if server is None:
+            raise SetupError("LedgerNotRead", "the GPUServer has not been read yet")
+        handler = RUNTIME_CLASS if self._settings.injection == "RuntimeClass" else ""
+        try:
+            node = await self._kube.get(NODES, self._settings.node)
+        except NotFoundError:
+            node = {}
+        except KubernetesError as error:
+            raise SetupError("NodeNotRead", f"the Node cannot be read: {error}") from error
+        return MPSSelection(server.spec, has_user_namespaces(node, handler))
 
     def _mps_servers(self) -> set[int]:
         mps = self._served.mps if self._served is not None else None
@@ -199,11 +225,19 @@ class Agent:
                 facts["smCount"] = identity.sm_count
             if identity.pcie_bandwidth:
                 facts["pcieBandwidth"] = format_memory(identity.pcie_bandwidth)
+        conditions: tuple[Condition, ...] = ()
+        if self._gpu is not None and self._selection is not None:
+            report = self._setup.mps_report()
+            facts |= self._selection.status(report)
+            if report is not None:
+                facts["capabilities"] = capabilities(report)
+            conditions = self._selection.conditions(report, self._gpu.identity, self._gpu.driver)
         sample = self.jobs.sample
         mps = self._served.mps if self._served is not None else None
         return GPUReport(
             facts=facts,
             conditions=self.health.conditions(),
+            support=conditions,
             total=total,
             memory=sample.used if sample else 0,
             utilization=round(sample.utilization or 0) if sample else 0,

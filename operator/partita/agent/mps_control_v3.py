@@ -172,4 +172,4 @@ class MPSControlV3(MPSControl):
     async def _server_rows(self) -> list[tuple[int, str]]:
         answer = await self.run("server", "list", _CSV)
         rows = [row for row in parse_rows(answer, _SERVER_COLUMNS) if row[0] == SERVER]
-        return [(*parse_pids(row[2]), row[3]) for row in rows]
+        return [(pid, row[3]) for row in rows for pid in parse_pids(row[2])]

@@ -209,7 +209,9 @@ class MPSDaemon:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_DEADLINE):
                     await process.wait()
-        self._paths.mps_report.unlink(missing_ok=True)
+        report = MPSReport.read(self._paths.mps_report)
+        if report is not None and report.daemon:  # else it says why none was started
+            self._paths.mps_report.unlink(missing_ok=True)
         if self._stop.is_set() or not self._is_restart(config):
             shutil.rmtree(pipes, ignore_errors=True)
 

@@ -10,12 +10,15 @@ import structlog
 
 from partita.agent.client_termination import ClientTermination
 from partita.agent.device_plugin import DevicePlugin, Slots
-from partita.agent.errors import GPULostError, NVMLError, SetupError
+from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu_health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
 from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.mps_control_v3 import MPSControlV3
 from partita.agent.mps_health import MPSHealth
+from partita.agent.mps_namespaces import SERVER
+from partita.agent.mps_selection import MPSSelection
 from partita.agent.mps_server_log import MPSServerLog
 from partita.agent.nvml import GPUEvent
 from partita.agent.nvml_threads import EventThread, in_thread
@@ -23,11 +26,13 @@ from partita.agent.profile_store import ProfileStore
 from partita.agent.running_jobs import RunningJobs
 from partita.agent.sampling import SamplingThread
 from partita.agent.settings import AgentSettings
+from partita.agent.slot_limits import SlotLimits
 from partita.agent.usage import GPUSample
 from partita.agent.xid import FATAL_TO_CLIENTS
 from partita.kube.client import Kube
 from partita.models import SharingMode
 from partita.models.profile import Environment
+from partita.pods.probe_pod import probe_name
 
 __all__ = ["ServedGPU"]
 
@@ -44,6 +49,8 @@ class ServedGPU:
         The GPU.
     setup
         The setup that configured the GPU.
+    selection
+        What the partition asks of MPS.
     report_now
         Is set when the status should be written at once.
     """
@@ -55,6 +62,7 @@ class ServedGPU:
         kube: Kube,
         gpu: AcquiredGPU,
         setup: GPUSetup,
+        selection: MPSSelection,
         jobs: RunningJobs,
         health: Health,
         report_now: asyncio.Event,
@@ -62,6 +70,7 @@ class ServedGPU:
         self.gpu = gpu
         self._settings = settings
         self._setup = setup
+        self._selection = selection
         self._jobs = jobs
         self._health = health
         self._report_now = report_now
@@ -81,19 +90,34 @@ class ServedGPU:
             sm_count=identity.sm_count,
             pcie_bandwidth=identity.pcie_bandwidth,
         )
-        self.plugin = DevicePlugin(slots, settings.device_plugins)
+        self._slot_limits = SlotLimits(
+            kube=kube,
+            ledger=jobs.ledger,
+            read_ledger=jobs.read_ledger,
+            control=self._control_v3,
+            pod_resources=settings.pod_resources,
+            resource=slots.resource,
+            count=slots.count,
+            probe=(settings.namespace, probe_name(settings.server)),
+        )
+        self.plugin = DevicePlugin(
+            slots, settings.device_plugins, setup.mps_report, self._slot_limits.prepare
+        )
         self._profiles = ProfileStore(kube, where, slots.resource, time.time())
         self._gpu_health = GPUHealth(health, jobs.ledger.released)
         self.mps: MPSHealth | None = None
         self._termination: ClientTermination | None = None
         if settings.mode is SharingMode.MPS:
+            logs = settings.paths.logs(identity.uuid)
+            # With protocol 3 the server has a directory of its own.
+            server_logs = [MPSServerLog(logs), MPSServerLog(logs / SERVER)]
             self.mps = MPSHealth(
                 setup.control(),
                 health,
                 setup.restart_mps,
                 jobs.ledger.released,
                 jobs.has_single_job,
-                MPSServerLog(settings.paths.logs(identity.uuid)).faults,
+                lambda: [fault for log in server_logs for fault in log.faults()],
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
             self._termination = ClientTermination(
@@ -151,7 +175,7 @@ class ServedGPU:
             self._on_error(event)
             return
         self._gpu_health.event(event, time.monotonic())
-        if self.mps is not None and event.xid in FATAL_TO_CLIENTS:
+        if self.mps is not None and event.xid in FATAL_TO_CLIENTS and not self._isolates_faults():
             self.mps.report_fault(f"Xid {event.xid}")
         self._check_and_report()
 
@@ -183,7 +207,7 @@ class ServedGPU:
             now = time.monotonic()
             await self._check_gpu(now)
             if self.mps is not None:
-                await self.mps.check(now)
+                await self._check_mps(self.mps, now)
             if self.plugin.registered.is_set():
                 self._health.clear(Source.KUBELET)
             else:
@@ -194,6 +218,33 @@ class ServedGPU:
                 self._report_now.set()
             pause = CHECK_EVERY if self._health.conditions().ready else CHECK_EVERY / 5
             await event_or_timeout(self._check_now, pause)
+
+    async def _check_mps(self, mps: MPSHealth, now: float) -> None:
+        report = self._setup.mps_report()
+        problem = self._selection.problem(report)
+        if problem is None:
+            self._health.clear(Source.MPS_OPTIONS)
+        else:
+            self._health.set(Source.MPS_OPTIONS, problem)
+        mps.control = self._setup.control()
+        await mps.check(now)
+        if report is not None:
+            with suppress(MPSError):
+                await self._slot_limits.reconcile(report.daemon)
+
+    def _control_v3(self) -> MPSControlV3 | None:
+        control = self._setup.control()
+        return control if isinstance(control, MPSControlV3) else None
+
+    def _isolates_faults(self) -> bool:
+        """Return whether a fatal Xid may concern a single job: then MPS decides.
+
+        With static SM partitions a fault of an SM ends only the clients of its partition
+        (`partita.agent.sm_partitions`). The Xid does not tell whether it was such a fault. It is an
+        assumption that after any other fault the server's state is FAULT or its log reports it.
+        """
+        report = self._setup.mps_report()
+        return report is not None and bool(report.sm_partitions)
 
     async def _check_gpu(self, now: float) -> None:
         try:

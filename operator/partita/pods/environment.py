@@ -18,11 +18,15 @@ __all__ = [
     "MEMORY_LIMIT",
     "MEMORY_REQUEST",
     "PYTORCH_FRACTION",
+    "SM_PARTITION",
     "ContainerEnvironment",
     "environment",
     "limit_allocator",
 ]
 
+SM_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
+"""The static SM partition of a process
+(https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning")."""
 CONNECTIONS: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 MAX_CONNECTIONS: Final = 2
 """Maximum number of connections of a client to the GPU, which is also MPS's default. All clients

@@ -68,3 +68,8 @@ async def node(
     await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
     async with node_for_test(api, api_server, namespace, fake_gpus) as made:
         yield made
+
+
+def new_driver(node: Node) -> None:
+    """Install a driver with MPS protocol 3."""
+    node.gpus.install_driver("615.71.09")

@@ -95,6 +95,16 @@ class AllocateResponse(_message.Message):
     container_responses: _containers.RepeatedCompositeFieldContainer[ContainerAllocateResponse]
     def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerAllocateResponse, _Mapping]]] = ...) -> None: ...
 
+class PreStartContainerRequest(_message.Message):
+    __slots__ = ("devices_ids",)
+    DEVICES_IDS_FIELD_NUMBER: _ClassVar[int]
+    devices_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PreStartContainerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ContainerDevices(_message.Message):
     __slots__ = ("resource_name", "device_ids")
     RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]

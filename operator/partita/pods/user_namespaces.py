@@ -1,0 +1,71 @@
+"""Which Pods may run as root, and which nodes can isolate them by a user namespace.
+
+Under MPS protocol 3 whoever reaches the control daemon as root can change its limits
+(kai-scheduler/gpu-fractioning, fractioning-manager/mpsd/internal/mpsns/manager.go). Root in a user
+namespace is another user outside:
+https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+__all__ = ["has_user_namespaces", "host_namespaces", "may_be_root"]
+
+_HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
+"""Not possible together with a user namespace (page above, "Limitations")."""
+
+
+def has_user_namespaces(node: Mapping[str, Any], handler: str) -> bool:
+    """Return whether Pods on a node can have user namespaces.
+
+    Parameters
+    ----------
+    node
+        The Node, whose kubelet reports this for each runtime handler: `runtimeHandlers` in
+        https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeStatus.
+    handler
+        Name of the runtime handler of the Pods; empty for the default one.
+    """
+    handlers = (node.get("status") or {}).get("runtimeHandlers") or ()
+    return any(
+        (found.get("name") or "") == handler
+        and (found.get("features") or {}).get("userNamespaces") is True
+        for found in handlers
+    )
+
+
+def may_be_root(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the containers of a Pod that may run as root on the node.
+
+    A container cannot if it starts as another user and cannot gain privileges, for example by
+    `sudo`. Pod Security `restricted` requires both. Without `runAsUser` the image decides, and
+    kubelet checks it if `runAsNonRoot` is set.
+    """
+    if spec.get("hostUsers") is False:
+        return ()
+    pod = spec.get("securityContext") or {}
+    return tuple(
+        str(container.get("name"))
+        for container in _containers(spec)
+        if _may_be_root({**pod, **_set(container.get("securityContext") or {})})
+    )
+
+
+def host_namespaces(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a Pod with which it cannot have a user namespace."""
+    return tuple(name for name in _HOST_NAMESPACES if spec.get(name) is True)
+
+
+def _may_be_root(context: Mapping[str, Any]) -> bool:
+    user = context.get("runAsUser")
+    other = context.get("runAsNonRoot") is True if user is None else user != 0
+    return not (other and context.get("allowPrivilegeEscalation") is False)
+
+
+def _set(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for kind in ("initContainers", "containers"):
+        yield from (c for c in spec.get(kind) or () if isinstance(c, Mapping))

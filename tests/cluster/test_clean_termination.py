@@ -15,7 +15,7 @@ from support.kubectl import Kubectl
 from support.polling import until
 
 CLIENT_OF_A_LAUNCHER = (
-    "trap 'echo SIGTERM; exit 143' TERM; fake-cuda alloc:100 forever & wait $!; "
+    "echo begins; trap 'echo SIGTERM; exit 143' TERM; fake-cuda alloc:100 forever & wait $!; "
     "echo client ended; while :; do sleep 0.1; done"
 )
 """Kubernetes sends SIGTERM to the shell. The client does not handle it."""
@@ -34,6 +34,8 @@ async def test_a_client_is_terminated_before_sigterm_and_a_neighbour_loses_nothi
     )
     await until(lambda: len({**gpus.pids(0), **gpus.pids(1)}) == 3)
     async with reading(cluster, f"{jobs.namespace}/train", "--follow") as log:
+        assert log.stdout is not None
+        assert await log.stdout.readline() == b"begins\n"
         (await api.delete(jobs.pod_path("train-1"))).ok()
         said = (await log.communicate())[0].decode()
     assert "the MPS client has been terminated by the server" in said
@@ -51,14 +53,16 @@ async def test_a_client_is_terminated_before_sigterm_and_a_neighbour_loses_nothi
 async def test_a_program_that_handles_sigterm_uses_the_gpu_in_its_grace_period(
     cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
 ):
-    steps = ["sigterm:3000", "alloc:100", "forever"]
-    pod = restricted_pod("saves", JOB, ["fake-cuda", *steps])["spec"]
+    script = "echo begins; exec fake-cuda sigterm:3000 alloc:100 forever"
+    pod = restricted_pod("saves", JOB, ["sh", "-c", script])["spec"]
     del pod["restartPolicy"]
     pod["terminationGracePeriodSeconds"] = 10
     await jobs.submit("saves", template={"spec": pod})
     await jobs.running("saves")
     await until(lambda: len({**gpus.pids(0), **gpus.pids(1)}) == 1)
     async with reading(cluster, f"{jobs.namespace}/saves", "--follow") as log:
+        assert log.stdout is not None
+        assert await log.stdout.readline() == b"begins\n"
         (await jobs.change("saves", suspend=True)).ok()
         said = (await log.communicate())[0].decode()
     assert said.split() == ["SIGTERM", "saved"]

@@ -16,6 +16,7 @@ from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.view import partitions_view
 from partita.models import SharedGPUJob
+from partita.models.partition import GPUSummary
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
 
@@ -93,6 +94,32 @@ def test_a_script_reads_bytes_and_seconds() -> None:
         ("paused", None, "a GPU alone"),
     ]
     assert shared["queue"][0]["waiting"] == 90
+
+
+def test_top_shows_limits_of_the_driver_and_why_a_gpu_takes_no_jobs() -> None:
+    shared = partition()
+    shared["status"]["gpuSummary"] = [
+        {"name": "shared-1", "state": "Unready", "message": "install driver r615 or newer"}
+    ]
+    limited = server("shared-0", A)
+    limited["status"]["enforcement"] = "Driver"
+    found = lists(node(), shared, limited, server("shared-1", ready=False), A)
+    (seen,) = partitions_view(state_of(found), NOW)
+    text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
+    assert "MPS with limits of the driver on 1 of 2 GPUs" in text
+    assert "unready: install driver r615 or newer" in text
+
+
+def test_explain_shows_what_limits_a_job_and_why_gpus_take_none() -> None:
+    gpus = [
+        GPUSummary(name="shared-0", state="Ready", enforcement="Driver"),
+        GPUSummary(name="shared-1", state="Unready", message="install driver r615 or newer"),
+    ]
+    text = drawn(explanation(SharedGPUJob.parse(A), [], "", gpus), 100)
+    assert "10.0 GiB (limited by the driver)" in text
+    assert "shared-1" not in text
+    text = drawn(explanation(SharedGPUJob.parse(FIRST), [], "", gpus), 100)
+    assert "shared-1 is Unready: install driver r615 or newer" in text
 
 
 async def explained(name: str, *, back: bool = False) -> str:

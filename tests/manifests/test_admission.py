@@ -11,6 +11,7 @@ from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, TAKEN_UP, env, owner_of, pod, submitted
 from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
 from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
+from partita.pods.probe_pod import build_probe_pod
 from support.api import Api
 from support.clusters import ApiServer
 from support.polling import until
@@ -25,7 +26,13 @@ async def test_an_ordinary_pod_is_nobodys_business(api: Api, enforced: str) -> N
 
 @pytest.mark.parametrize(
     "name",
-    ["NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"],
+    [
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_GPU_MEMORY_REQUEST",
+        "NVIDIA_GPU_MEMORY_LIMIT",
+        "CUDA_MPS_PIPE_DIRECTORY",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    ],
 )
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 async def test_a_pod_that_sets_our_variables_is_refused(
@@ -88,6 +95,21 @@ async def test_a_server_pod_is_the_operators_too(api: Api, operator: Api, enforc
     spec = {"partition": "gpus", "mode": "MPS", "maxJobs": 4}
     server = {"metadata": {"name": "gpus-0", "uid": "u"}, "spec": spec}
     made = build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    path = f"{CORE}/partita-servers/pods"
+    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
+    (await operator.post(path, made, dryRun="All")).ok()
+
+
+async def test_a_probe_pod_is_the_operators_too(api: Api, operator: Api, enforced: str) -> None:
+    settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent", "partita")
+    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
+    uuid = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
+    server = {
+        "metadata": {"name": "gpus-0", "uid": "u"},
+        "spec": {"partition": "gpus"},
+        "status": {"node": "node-a", "uuid": uuid, "memory": "40Gi"},
+    }
+    made = build_probe_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
     path = f"{CORE}/partita-servers/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
     (await operator.post(path, made, dryRun="All")).ok()
@@ -231,7 +253,7 @@ async def test_the_operator_makes_and_deletes_no_other_pods(
     api: Api, operator: Api, enforced: str
 ) -> None:
     path = f"{CORE}/{enforced}/pods"
-    said = "the operator creates and deletes only Pods of jobs and its own server Pods"
+    said = "the operator creates and deletes only Pods of jobs and of GPUServers"
     answer = await operator.post(path, pod("any"), dryRun="All")
     assert (answer.status, said in answer.body["message"]) == (403, True)
     served = pod("served")

@@ -81,6 +81,7 @@ def test_no_figure_is_told_apart_by_what_grows_without_bound():
     assert {label for metric in ALL for label in metric.labels} == {
         "version", "verb", "resource", "subresource", "partition", "phase", "reason", "result",
         "outcome", "policy", "gpu", "node", "product", "uuid", "mode", "state", "field",
+        "enforcement",
     }  # fmt: skip
 
 
@@ -196,9 +197,19 @@ def test_processes_without_an_allocation():
     assert values(metrics(state), d.GPU_UNKNOWN) == {("shared", "shared-0"): 2}
 
 
+def test_what_limits_memory_and_which_limits_are_wrong():
+    wrong = {"attempt": 1, "expected": "8704Mi"}
+    jobs = {"u": {"memory": "1Gi", "limitMismatch": wrong}, "v": {"memory": "1Gi"}}
+    status = {"enforcement": "Driver", "usage": {"jobs": jobs}}
+    made = metrics(a_state(partition_body(), *gpus_up(server_body(status=status))))
+    gpu = ("shared", "shared-0")
+    assert values(made, d.GPU_WRONG_LIMITS) == {gpu: 1}
+    assert values(made, d.GPU_ENFORCEMENT) == {(*gpu, "Driver"): 1, (*gpu, "Client"): 0}
+
+
 def test_what_no_agent_has_told_is_left_out():
     made = metrics(a_state(partition_body(), *gpus_up(server_body(mode="TimeSlicing"))))
-    for metric in (d.GPU_USED, d.GPU_UTILIZATION, d.MPS_STATE, d.MPS_CLIENTS):
+    for metric in (d.GPU_USED, d.GPU_UTILIZATION, d.MPS_STATE, d.MPS_CLIENTS, d.GPU_ENFORCEMENT):
         assert values(made, metric) == {}
 
 

@@ -14,6 +14,7 @@ from partita.partitions.partition_status import partition_status
 from support.builders import (
     DELETING,
     GIB,
+    SERVER_NAMESPACE,
     a_partition,
     a_state,
     allocation,
@@ -21,6 +22,7 @@ from support.builders import (
     gpus_up,
     job_body,
     node_body,
+    owner,
     server_body,
     server_pod_body,
     take,
@@ -105,6 +107,26 @@ def test_a_gpu_without_its_node_or_its_server_pod_is_unready():
     ended = a_state(node_body(), server_body(), server_pod_body("shared-0", phase="Failed"))
     for state in (no_node, no_pod, cordoned, down, ended):
         assert [gpu.state for gpu in overview(state).gpu_summary] == ["Unready"]
+
+
+def test_what_limits_the_memory_of_a_gpu_s_jobs_is_shown():
+    state = a_state(*gpus_up(server_body(status={"enforcement": "Driver"})))
+    assert [gpu.enforcement for gpu in overview(state).gpu_summary] == ["Driver"]
+
+
+def test_a_gpu_whose_probe_pod_does_not_start_says_why():
+    owned = {"namespace": SERVER_NAMESPACE, "ownerReferences": [owner("GPUServer", "shared-0")]}
+    probe = server_pod_body("shared-0-probe", **owned)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    statuses = [{"name": "probe", "state": {"waiting": waiting}}]
+    probe["status"] = {"phase": "Pending", "containerStatuses": statuses}
+    gpu = server_body(
+        conditions={"Ready": "False"}, status={"capabilities": {"limitHook": "Unknown"}}
+    )
+    (summary,) = overview(a_state(*gpus_up(gpu), probe)).gpu_summary
+    assert summary.state == "Unready"
+    assert "its probe Pod partita-system/shared-0-probe does not start" in summary.message
+    assert "no such image" in summary.message
 
 
 def test_gpus_that_are_not_there_yet_are_on_their_way():

@@ -130,6 +130,8 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Ent
         "utilization": gpu.utilization,
         "unknown": gpu.unknown,
         "unknownMemory": gpu.unknown_memory,
+        "enforcement": gpu.enforcement,
+        "message": gpu.message,
         "slices": [_slice(piece) for piece in gpu.slices],
     }
 
@@ -206,7 +208,7 @@ def visible_state(page: PageState, sees: Callable[[str], bool]) -> PageState:
                 asked.add(entity["partition"])
             case "gpu":
                 slices = [s if sees(s["namespace"]) else _hidden_slice(s) for s in entity["slices"]]
-                own[key] = {**entity, "slices": slices}
+                own[key] = {**entity, "slices": slices, "message": ""}
             case "partition":
                 own[key] = _discreet(entity, sees)
             case _:

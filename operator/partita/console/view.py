@@ -50,6 +50,10 @@ class GPUView:
     """Number of processes that use the GPU without an allocation."""
     unknown_memory: int = 0
     """Memory of these processes."""
+    enforcement: str = ""
+    """What limits the GPU memory of its jobs: `Driver` or `Client`; empty if it is not known."""
+    message: str = ""
+    """Why it takes no jobs, if the operator knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +139,9 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
         )
     slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
     unknown = usage.unknown_processes if usage else None
+    name = server.metadata.name
     return GPUView(
-        name=server.metadata.name,
+        name=name,
         node=status.node,
         product=status.product,
         state=server_state(server, partition, state),
@@ -147,6 +152,8 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
         slices=tuple(slices),
         unknown=unknown.count if unknown else 0,
         unknown_memory=unknown.memory if unknown else 0,
+        enforcement=status.enforcement or "",
+        message=next((s.message for s in partition.status.gpu_summary if s.name == name), ""),
     )
 
 

@@ -97,6 +97,7 @@ RESOURCES = (
             ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
             ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
             ("Mode", "string", ".spec.mode", 1),
+            ("Enforcement", "string", ".status.enforcement", 1),
             ("MPS", "string", ".status.mps.state", 1),
             ("Clients", "integer", ".status.mps.clients", 1),
             ("UUID", "string", ".status.uuid", 1),

@@ -310,6 +310,8 @@ class GPUSummary(Model):
     """Whether it may take jobs. `Unschedulable`: kube-scheduler finds no GPU for its server Pod.
     `Draining`: it is released. `Drained`: it takes no jobs for a while (the GPUServer's
     `drainSince`)."""
+    enforcement: Literal["Driver", "Client"] | None = None
+    """What limits the GPU memory of its jobs; unset until it is known, and without MPS."""
     message: Annotated[str, Field(json_schema_extra=at_most(maxLength=512))] = ""
     """Why it takes no jobs, if that is known."""
 

@@ -108,6 +108,7 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
         allocated=sum(a.memory for a in allocations),
         jobs=len(allocations),
         state=gpu_state,
+        enforcement=server.status.enforcement,
         message=why_unavailable(server, partition, gpu_state, state)[:_MAX_MESSAGE],
     )
 

@@ -172,7 +172,8 @@ async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
     """`kubectl debug` of the Pod of a job with variables of its own for the GPU."""
     await attacker.runs("hog")
     path = f"{attacker.path('pods', 'hog-1')}/ephemeralcontainers"
-    for name in ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"):
+    names = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+    for name in names:
         debugger = {"name": "dbg", "image": "i", "env": [{"name": name, "value": "all"}]}
         change = {"spec": {"ephemeralContainers": [debugger]}}
         attacker.refused(await attacker.api.patch(path, change))
@@ -227,6 +228,8 @@ async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> 
     variables = {
         "NVIDIA_VISIBLE_DEVICES": "all",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=99999M",
+        "NVIDIA_GPU_MEMORY_REQUEST": "99999",
+        "NVIDIA_GPU_MEMORY_LIMIT": "99999",
         "CUDA_MPS_PIPE_DIRECTORY": "/run/partita",
     }
     env = [{"name": key, "value": value} for key, value in variables.items()]
@@ -241,5 +244,6 @@ async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> 
         found: Body = {entry["name"]: entry.get("value") for entry in each["env"]}
         assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1024M"
         assert found["NVIDIA_VISIBLE_DEVICES"] != "all"
+        assert not {"NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"} & found.keys()
         assert "nvidia.com/gpu" not in each["resources"]["limits"]
         assert set(each["resources"]["limits"].values()) == {"1"}

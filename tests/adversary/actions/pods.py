@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adversary.actions import action
 from adversary.attacked_cluster import Attacker, Body, env_pod, pod_body
+from partita.pods.probe_pod import probe_name
 from support.operator import Job, container
 
 ADMISSION = "`partita-gpu-access` rejects it"
@@ -75,6 +76,23 @@ async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
         labels = _labels("server", server=meta["name"])
         body = pod_body(meta["name"], labels=labels, ownerReferences=[owner])
         await _forged(attacker, body, "Succeeded")
+
+
+@action(IDENTITY)
+async def pod_named_as_the_probe_of_a_gpu(attacker: Attacker) -> None:
+    """A Pod with name, labels and owner of a probe Pod, in the tenant's own namespace; it fails."""
+    for gpu in attacker.cluster.gpus:
+        meta = gpu["metadata"]
+        owner = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "GPUServer",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        name = probe_name(meta["name"])
+        body = pod_body(name, labels=_labels("probe"), ownerReferences=[owner])
+        await _forged(attacker, body, "Failed")
 
 
 @action(OWNER)
@@ -185,6 +203,14 @@ async def pod_that_names_a_gpu(attacker: Attacker) -> None:
     """A Pod that sets NVIDIA_VISIBLE_DEVICES or the pipe of MPS."""
     for name in ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY"):
         body = env_pod("namer", **{name: "all"})
+        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
+
+
+@action(ADMISSION, real=True)
+async def pod_that_reserves_gpu_memory(attacker: Attacker) -> None:
+    """A Pod that sets the guarantee or the limit that the container toolkit gives its container."""
+    for name in ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"):
+        body = env_pod("reserver", **{name: "40000"})
         attacker.refused(await attacker.api.post(attacker.path("pods"), body))
 
 

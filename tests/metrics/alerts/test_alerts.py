@@ -121,6 +121,15 @@ CASES = [
         labels=GPU,
     ),
     Case(
+        "PartitaWrongMemoryLimit",
+        {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": "0x2 1 0x60"},
+        {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": "0x60"},
+        minutes=6,
+        early=2,
+        says="1 jobs on GPU shared-0 had a wrong memory limit.",
+        labels=GPU,
+    ),
+    Case(
         "PartitaPartitionShortOfGPUs",
         {'partita_partition_wanted_gpus{partition="shared"}': "2x60"},
         {

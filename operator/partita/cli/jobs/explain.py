@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from partita.cli.connection import Lists
     from partita.cli.jobs.ask_policies import PolicyAnswer
     from partita.models import SharedGPUJob
+    from partita.models.partition import GPUSummary
 
 __all__ = ["command"]
 
@@ -51,21 +52,21 @@ def command(*, job: JobName, cluster: Cluster, output: str) -> None:
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    found, answers, notes = run_until_stopped(_explain(job, cluster))
+    found, answers, gpus, notes = run_until_stopped(_explain(job, cluster))
     if output == "table":
         from partita.cli.jobs.explanation import explanation
 
-        terminal.display(explanation(found, answers, _HEADINGS[_stands(found)]))
+        terminal.display(explanation(found, answers, _HEADINGS[_stands(found)], gpus))
     else:
-        terminal.dump(_data(found, answers), output)
+        terminal.dump(_data(found, answers, gpus), output)
     for note in notes:
         terminal.warn(note)
 
 
 async def _explain(
     name: JobName, cluster: Cluster
-) -> "tuple[SharedGPUJob, list[PolicyAnswer], list[str]]":
-    """Return the job, the policies' answers, and notes about missing information."""
+) -> "tuple[SharedGPUJob, list[PolicyAnswer], tuple[GPUSummary, ...], list[str]]":
+    """Return the job, the policies' answers, its partition's GPUs, and what is missing."""
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster, read_lists, state_of
@@ -76,20 +77,23 @@ async def _explain(
     async with open_cluster(*cluster) as kube:
         job = await find_job(kube, name, cluster)
         if job.status.phase is not None and job.status.phase.finished:
-            return job, [], []
+            return job, [], (), []
         problem = await check_operator(kube)
         notes = [problem] if problem else []
         try:
             lists: Lists = await read_lists(kube)
         except ForbiddenError as error:
-            return job, [], [*notes, f"The policies were not asked: {error.message}"]
+            return job, [], (), [*notes, f"The policies were not asked: {error.message}"]
         uid = job.metadata.uid
         if _stands(job) != "waits":
             lists = put_back(lists, uid)
         state = state_of(lists)
+        partition = state.partitions.get(job.spec.partition)
+        gpus = partition.status.gpu_summary if partition is not None else ()
         if uid not in state.jobs:
-            return job, [], [*notes, "The policies were not asked: the job was deleted meanwhile."]
-        return job, await ask_policies(state, uid, datetime.now(UTC)), notes
+            missing = "The policies were not asked: the job was deleted meanwhile."
+            return job, [], gpus, [*notes, missing]
+        return job, await ask_policies(state, uid, datetime.now(UTC)), gpus, notes
 
 
 def _stands(job: "SharedGPUJob") -> str:
@@ -100,7 +104,9 @@ def _stands(job: "SharedGPUJob") -> str:
     return "runs" if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING} else "waits"
 
 
-def _data(job: "SharedGPUJob", answers: "list[PolicyAnswer]") -> dict[str, Any]:
+def _data(
+    job: "SharedGPUJob", answers: "list[PolicyAnswer]", gpus: "tuple[GPUSummary, ...]"
+) -> dict[str, Any]:
     from partita.cli.as_data import as_data
 
     return {
@@ -109,4 +115,5 @@ def _data(job: "SharedGPUJob", answers: "list[PolicyAnswer]") -> dict[str, Any]:
         "partition": job.spec.partition,
         "status": as_data(job.status),
         "policies": as_data(answers),
+        "gpus": as_data(gpus),
     }

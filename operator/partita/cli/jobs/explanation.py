@@ -11,10 +11,13 @@ from partita.cli.jobs.ask_policies import PolicyAnswer
 from partita.cli.number_format import duration, gib
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
+from partita.models.partition import GPUSummary
 from partita.models.quantities import seconds_since
 
 __all__ = ["explanation"]
 
+_GPUS_TOLD = 3
+"""Maximum number of GPUs named that take no jobs."""
 _STYLES = {
     Phase.SUCCEEDED: "green",
     Phase.RUNNING: "green",
@@ -24,15 +27,22 @@ _STYLES = {
 }
 
 
-def explanation(job: SharedGPUJob, answers: Sequence[PolicyAnswer], heading: str) -> RenderableType:
+def explanation(
+    job: SharedGPUJob,
+    answers: Sequence[PolicyAnswer],
+    heading: str,
+    gpus: Sequence[GPUSummary] = (),
+) -> RenderableType:
     """Return the state of a job, its policies' answers and its attempts.
 
     Parameters
     ----------
     heading
         Text above the policies' answers.
+    gpus
+        The GPUs of its partition, as far as they may be read.
     """
-    parts: list[RenderableType] = [_head(job), Text(), _facts(job)]
+    parts: list[RenderableType] = [_head(job), Text(), _facts(job, gpus)]
     if answers:
         parts += [Text(), Text(heading, style="bold"), _policies(answers, _why(job))]
     if job.status.attempts:
@@ -56,17 +66,24 @@ def _head(job: SharedGPUJob) -> Text:
     return text.append(f"  partition {job.spec.partition}", style="dim")
 
 
-def _facts(job: SharedGPUJob) -> Table:
+def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
     spec, status = job.spec, job.status
     table = _grid()
     if why := _why(job):
         table.add_row("Why", why)
     if (place := status.assignment) is not None and status.phase in {Phase.ASSIGNED, Phase.RUNNING}:
         where = f"{', '.join(place.servers)} on node {place.node}"
+        limited = any(g.name in place.servers and g.enforcement == "Driver" for g in gpus)
         table.add_row(
-            "On", f"{where}, {gib(place.memory)} GiB and {place.thread_percent} % of the threads"
+            "On",
+            f"{where}, {gib(place.memory)} GiB{' (limited by the driver)' if limited else ''} and "
+            f"{place.thread_percent} % of the threads",
         )
         table.add_row("Beside", ", ".join(place.beside) or "no other job when it started")
+    elif unable := [gpu for gpu in gpus if gpu.state != "Ready" and gpu.message]:
+        said = "\n".join(f"{g.name} is {g.state}: {g.message}" for g in unable[:_GPUS_TOLD])
+        more = len(unable) - _GPUS_TOLD
+        table.add_row("GPUs", said + (f"\nand {more} more" if more > 0 else ""))
     threads = f", {spec.thread_percent} % of the threads" if spec.thread_percent else ""
     urgent = f", priority {spec.priority}" if spec.priority else ""
     if status.effective_priority is not None:

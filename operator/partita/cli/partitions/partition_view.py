@@ -72,13 +72,20 @@ def _head(partition: PartitionView) -> Text:
         return head.append("  there is no such GPUPartition", style="yellow")
     waiting = sum(job.phase != "Suspended" for job in partition.queue)
     facts = [
-        partition.mode,
+        partition.mode + _limits(partition),
         f"policy {partition.policy}",
         f"{partition.ready} of {partition.wanted} GPUs ready",
         f"{partition.running} running",
         f"{waiting} waiting",
     ]
     return head.append("  " + " · ".join(facts), style="dim")
+
+
+def _limits(partition: PartitionView) -> str:
+    """Return on how many GPUs the driver limits the memory of jobs; empty if on none."""
+    limited = sum(gpu.enforcement == "Driver" for gpu in partition.gpus)
+    where = "" if limited == len(partition.gpus) else f" on {limited} of {len(partition.gpus)} GPUs"
+    return f" with limits of the driver{where}" if limited else ""
 
 
 class _Bars:
@@ -98,7 +105,9 @@ class _Bars:
                 allocated, used = _bar(gpu, width, self._colours, plain=plain)
                 busy = f"{gpu.utilization:3} %"
             else:
-                allocated = Text(f"{gpu.state.lower()}", style=_STATES.get(gpu.state, "red"))
+                said = f"{gpu.state.lower()}: {gpu.message}" if gpu.message else gpu.state.lower()
+                allocated = Text(said, style=_STATES.get(gpu.state, "red"))
+                allocated.truncate(width, overflow="ellipsis")
                 allocated.pad_right(max(0, width - len(allocated)))
                 used, busy = Text(" " * width), "     "
             style = "bold" if gpu.state == "Ready" else _STATES.get(gpu.state, "red")

@@ -14,12 +14,14 @@ export function makeGpu(gpu) {
   part.sum = el("p", { class: "sum" });
   part.names = el("ul", { class: "names" });
   part.nameParts = new Keyed(part.names, makeName, updateName);
+  part.message = el("p", { class: "where" });
   part.unknown = el("p", { class: "unknown", role: "status" });
   part.node = el(
     "li",
     { class: "gpu", "data-gpu": gpu.name },
     el("div", { class: "line" }, part.name, part.state, part.mps),
     part.where,
+    part.message,
     part.bar,
     part.names,
     part.sum,
@@ -36,7 +38,9 @@ export function updateGpu(part, gpu) {
   put(part.state, "data-state", gpu.state);
   say(part.mps, gpu.mps && `MPS ${gpu.mps.toLowerCase()} · ${many(gpu.clients, "client")}`);
   put(part.mps, "data-state", gpu.mps);
-  say(part.where, [gpu.product, gpu.node].filter(Boolean).join(" · ") || "not reported yet");
+  const limits = gpu.enforcement === "Driver" && "limits of the driver";
+  say(part.where, [gpu.product, gpu.node, limits].filter(Boolean).join(" · ") || "not reported yet");
+  say(part.message, gpu.message);
   const unknown = `Unknown processes: ${gpu.unknown}, ${gib(gpu.unknownMemory)} GiB`;
   say(part.unknown, gpu.unknown ? unknown : "");
   const free = Math.max(0, gpu.allocatable - gpu.allocated);

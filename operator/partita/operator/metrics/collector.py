@@ -27,6 +27,7 @@ _REASONS = {
     _OTHER: False,
 }
 """Reasons why jobs wait, and whether only a change of YAML helps."""
+_ENFORCEMENTS = ("Driver", "Client")
 _MPS_STATES = get_args(MPSStatus.model_fields["state"].annotation)
 
 
@@ -129,6 +130,11 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
         yield Sample(d.GPU_UTILIZATION, status.usage.gpu_utilization / 100, gpu)
         unknown = status.usage.unknown_processes
         yield Sample(d.GPU_UNKNOWN, unknown.count if unknown else 0, gpu)
+        wrong = sum(use.limit_mismatch is not None for use in status.usage.jobs.values())
+        yield Sample(d.GPU_WRONG_LIMITS, wrong, gpu)
+    if status.enforcement is not None:
+        for word in _ENFORCEMENTS:
+            yield Sample(d.GPU_ENFORCEMENT, word == status.enforcement, (*gpu, word))
     if status.mps is not None:
         for word in _MPS_STATES:
             yield Sample(d.MPS_STATE, word == status.mps.state, (*gpu, word))

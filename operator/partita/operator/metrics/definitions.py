@@ -198,6 +198,20 @@ GPU_STATE = Metric(
     "1 for the current state of the GPU, 0 for the others. A GPU in Ready accepts jobs.",
     (*_GPU, "state"),
 )
+GPU_ENFORCEMENT = Metric(
+    "partita_gpu_enforcement",
+    "gauge",
+    "1 for what limits the GPU memory of jobs (Driver or Client), 0 for the other. Absent until it "
+    "is known, and without MPS.",
+    (*_GPU, "enforcement"),
+)
+GPU_WRONG_LIMITS = Metric(
+    "partita_gpu_wrong_memory_limits",
+    "gauge",
+    "Jobs whose limit in the driver is not the expected one, as the agent read it back. Absent "
+    "before its first report.",
+    _GPU,
+)
 GPU_MEMORY = Metric("partita_gpu_memory_bytes", "gauge", "Memory of the GPU.", _GPU)
 GPU_ALLOCATABLE = Metric(
     "partita_gpu_allocatable_memory_bytes", "gauge", "Memory that can be allocated to jobs.", _GPU
@@ -278,6 +292,8 @@ SECTIONS = (
         (
             WANTED,
             GPU_INFO,
+            GPU_ENFORCEMENT,
+            GPU_WRONG_LIMITS,
             GPU_STATE,
             GPU_MEMORY,
             GPU_ALLOCATABLE,

@@ -1,4 +1,4 @@
-"""Interference model: slowdown of jobs that share a GPU, and refused memory requests.
+"""Interference model: slowdown of jobs that share a GPU.
 
 The simulator, the simulated nodes and the policies use the same model. Policies only have the
 profiles. The simulator also has the actual cache sensitivity of each application.
@@ -22,7 +22,6 @@ __all__ = [
     "TYPICAL_CACHE",
     "Load",
     "load_of",
-    "memory_refused",
     "slowdowns",
     "stretches",
     "utilization",
@@ -133,25 +132,6 @@ def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) 
     overhead = SWITCH_OVERHEAD if len(loads) > 1 else 1.0
     turns = [load.busy / slowdown for load, slowdown in zip(loads, slow, strict=True)]
     return min(1.0, overhead * sum(turns))
-
-
-def memory_refused(wanted: int, others: int, capacity: int, limit: int | None) -> bool:
-    """Return whether a memory request of a job fails, so that the job runs out of memory.
-
-    A request above the job's limit fails. On a full GPU the latest request fails.
-
-    Parameters
-    ----------
-    wanted
-        Bytes that the job would use.
-    others
-        Bytes that the other jobs use.
-    capacity
-        Bytes of the GPU.
-    limit
-        Bytes that the job may use; None without a limit.
-    """
-    return (limit is not None and wanted > limit) or wanted + others > capacity
 
 
 def stretches(demands: Sequence[float]) -> list[float]:

@@ -101,10 +101,11 @@ class Job:
     """Bytes to allocate on each of its GPUs. When `alone`, a whole GPU is allocated, and this is
     the least memory that the GPU must have (0 when the job's demand is unknown)."""
     memory_limit: Bytes = 0
-    """Bytes that it may use on each GPU while other jobs do not need them; 0: `memory`."""
+    """Bytes that it may use on each GPU while other jobs do not need them: its ceiling, of which
+    `memory` is guaranteed. 0: equal to `memory`."""
     context_memory: Bytes = 0
-    """Bytes of `memory` for the CUDA contexts of its processes, which the driver counts where it
-    limits the job. They are not charged to its namespace."""
+    """Bytes of `memory` and of `memory_limit` for the CUDA contexts of its processes, which the
+    driver counts where it limits the job. They are not charged to its namespace."""
     application: str = ""
     thread_percent: Percent = 100
     gpus: Count = 1
@@ -124,6 +125,9 @@ class Job:
     """Creation time, seconds since the epoch."""
     bypasses: Natural = 0
     """Cycles in which a job behind this one was started and this one was not."""
+    reclaimed: bool = False
+    """It was evicted while it used memory above its guarantee: it comes first among the jobs of its
+    priority."""
     profile: Profile | None = None
     cpu: Natural = 0
     """Thousandths of a CPU that it takes on its node in total."""
@@ -215,7 +219,8 @@ class Node:
 class Snapshot:
     """State of one partition at one time: the complete input of a policy.
 
-    `jobs` is in queue order: priority first, then fair between namespaces, then by age.
+    `jobs` is in queue order: priority first, then reclaimed jobs, then fair between namespaces,
+    then by age.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _DATA

@@ -119,6 +119,28 @@ def test_jobs_that_can_never_start_are_named_with_the_reason(invoke, tmp_path):
     )
 
 
+BURST = """
+applications:
+  - {name: early, duration: 100, steps: [{gpu: 10, memory: 9000}]}
+  - {name: late, duration: 100, steps: [{gpu: 10, memory: 1000}, {gpu: 10, memory: 8000}]}
+jobs:
+  - {application: early, memory: 4000, memory_limit: 10000}
+  - {application: late, memory: 8000}
+gpus:
+  - {product: t4, memory: 16000}
+"""
+
+
+def test_attempts_whose_borrowed_memory_was_reclaimed_are_counted(invoke, tmp_path):
+    file = tmp_path / "burst.yaml"
+    file.write_text(BURST)
+    done = invoke("simulate", str(file), "-p", "fifo")
+    assert "fifo: memory above a job's guarantee was reclaimed 3 times" in done.stdout
+    data = json.loads(invoke("simulate", str(file), "-p", "fifo", "-o", "json").stdout)
+    (figures,) = data["policies"]
+    assert (figures["reclaimed"], figures["outOfMemory"], figures["finished"]) == (3, 0, 2)
+
+
 def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(WORKLOAD)

@@ -200,7 +200,7 @@ def test_rules_are_checked_although_something_else_is_malformed() -> None:
     )
     (gpus, both) = messages(job)
     assert "spec.gpus in body must be of type integer" in gpus
-    assert "write either slice, or gpuMemory and threadPercent" in both
+    assert "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent" in both
 
 
 def test_the_template_is_checked_although_a_field_is_unknown() -> None:

@@ -32,6 +32,16 @@ def test_higher_priority_goes_first_then_the_older_job():
     assert order(young, old, urgent) == ["urgent", "old", "young"]
 
 
+def test_a_reclaimed_job_goes_first_among_the_jobs_of_its_priority():
+    waiting = [job("old", submitted=1.0), job("urgent", submitted=99.0, priority=1)]
+    back = [
+        job(name, "holds-much", submitted=50.0 + age, reclaimed=True)
+        for age, name in enumerate(["back", "also-back"])
+    ]
+    held = {"holds-much": 40 * GIB}
+    assert order(*waiting, *back, held=held) == ["urgent", "back", "also-back", "old"]
+
+
 def test_ten_thousand_jobs_of_one_tenant_do_not_push_back_the_first_of_another():
     many = [job(f"many-{n:05}", "crowd", submitted=float(n)) for n in range(10_000)]
     single = job("single", "team-b", submitted=20_000.0)

@@ -54,6 +54,7 @@ def selector(**requirement: Any) -> dict[str, Any]:
 
 
 SLICES = [{"name": "small", "memory": "5Gi"}]
+BURST_SLICE = {"name": "small", "memory": "5Gi", "memoryLimit": "8Gi"}
 
 # What is wrong, one way to write it right, the field that is blamed, words of the message.
 RULES = [
@@ -80,6 +81,54 @@ RULES = [
         partition(sharing={"maxJobsPerGPU": 61, "mode": "TimeSlicing"}),
         "spec.sharing.maxJobsPerGPU",
         "to 60 or less",
+    ),
+    (
+        partition(sharing={"burst": "Spare", "mode": "TimeSlicing"}),
+        partition(sharing={"burst": "Spare", "mode": "MPS"}),
+        "spec.sharing.burst",
+        "set sharing.burst to Never or sharing.mode to MPS",
+    ),
+    (
+        partition(sharing={"burst": "Spare", "enforcement": "Client"}),
+        partition(sharing={"burst": "Spare", "enforcement": "Driver"}),
+        "spec.sharing.burst",
+        "set sharing.burst to Never, or sharing.enforcement to Auto or Driver",
+    ),
+    (
+        partition(slices=[BURST_SLICE]),
+        partition(slices=[BURST_SLICE], sharing={"burst": "Spare"}),
+        "spec.slices",
+        "set sharing.burst to Spare, or remove memoryLimit",
+    ),
+    (
+        partition(slices=[BURST_SLICE | {"memoryLimit": "4Gi"}], sharing={"burst": "Spare"}),
+        partition(slices=[BURST_SLICE | {"memoryLimit": "5Gi"}], sharing={"burst": "Spare"}),
+        "spec.slices[0].memoryLimit",
+        "write memory or more, or remove memoryLimit",
+    ),
+    (
+        job(gpuMemory="4Gi", gpuMemoryLimit="4095Mi"),
+        job(gpuMemory="4Gi", gpuMemoryLimit="4096Mi"),
+        "spec.gpuMemoryLimit",
+        "write gpuMemory or more, or remove gpuMemoryLimit",
+    ),
+    (
+        job(gpuMemory=4, gpuMemoryLimit=3),
+        job(gpuMemory=4, gpuMemoryLimit=5),
+        "spec.gpuMemoryLimit",
+        "write gpuMemory or more",
+    ),
+    (
+        job(gpuMemoryLimit="4Gi"),
+        job(gpuMemoryLimit="4Gi", gpuMemory="1Gi"),
+        "spec.gpuMemoryLimit",
+        "write gpuMemory too",
+    ),
+    (
+        job(gpuMemoryLimit="4Gi", slice="small"),
+        job(slice="small"),
+        "spec.slice",
+        "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent",
     ),
     (
         partition(sharing={"protocol": 4}),
@@ -151,13 +200,13 @@ RULES = [
         job(slice="small", gpuMemory="4Gi"),
         job(slice="small"),
         "spec.slice",
-        "write either slice, or gpuMemory and threadPercent",
+        "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent",
     ),
     (
         job(slice="small", threadPercent=50),
         job(gpuMemory="4Gi", threadPercent=50),
         "spec.slice",
-        "write either slice, or gpuMemory and threadPercent",
+        "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent",
     ),
     (
         job(gpuMemory="4Gb"),

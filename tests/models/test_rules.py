@@ -59,6 +59,7 @@ async def test_the_schema_refuses_and_names_the_field(api, collection, wrong, fi
 FROZEN = {
     "partition": "other",
     "gpuMemory": "9Gi",
+    "gpuMemoryLimit": "12Gi",
     "threadPercent": 60,
     "processes": 3,
     "gpus": 2,

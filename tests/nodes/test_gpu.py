@@ -37,7 +37,7 @@ def run_out(gpu: SimulatedGPU) -> dict[str, Ended]:
 
 
 def start_all(gpu: SimulatedGPU, jobs: list[Work]) -> dict[str, Ended]:
-    return {job.key: end for job in jobs if (end := gpu.start(job)) is not None}
+    return {end.key: end for job in jobs for end in gpu.start(job)}
 
 
 @given(work=works, mode=modes, begin=st.floats(0, 1e6))
@@ -177,10 +177,30 @@ def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
 
 def test_a_job_can_be_refused_at_its_start() -> None:
     gpu = SimulatedGPU(GIB, Sharing.MPS)
-    end = gpu.start(JOB)
-    assert end is not None
+    (end,) = gpu.start(JOB)
     assert "total capacity of 1.00 GiB" in end.error
     assert not gpu.jobs
+
+
+def test_a_job_that_borrows_is_evicted_when_another_needs_its_guarantee() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    borrower = replace(JOB, memory=(6 * GIB,), memory_limit=7 * GIB, guarantee=2 * GIB)
+    entitled = replace(JOB, key="b", memory=(GIB, 4 * GIB), memory_limit=4 * GIB)
+    assert start_all(gpu, [borrower, entitled]) == {}
+    ended = run_out(gpu)
+    assert "MPS client has been terminated by the server" in ended["a"].error
+    assert (ended["a"].peak, ended["b"].peak) == (6 * GIB, 4 * GIB)
+    assert not ended["b"].error
+
+
+def test_a_job_that_borrows_is_evicted_by_a_job_that_starts() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    borrower = replace(JOB, memory=(6 * GIB,), memory_limit=7 * GIB, guarantee=2 * GIB)
+    started = start_all(
+        gpu, [borrower, replace(JOB, key="b", memory=(3 * GIB,), memory_limit=6 * GIB)]
+    )
+    assert started.keys() == {"a"}
+    assert gpu.used == 3 * GIB
 
 
 def test_a_job_goes_on_where_it_was() -> None:

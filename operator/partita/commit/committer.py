@@ -9,6 +9,7 @@ import structlog
 
 from partita.commit.job_pods import Created, JobPods, Later
 from partita.commit.ledger_writes import write_ledger
+from partita.commit.new_allocations import job_allocation, ledger_entry, unused_ceiling
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
@@ -18,7 +19,6 @@ from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
-from partita.pods.allocation import JobAllocation
 from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
@@ -90,9 +90,8 @@ class Committer:
                 self._jobs.placed(job.id, self._names_on(gpus, result, job))
                 self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
                 for gpu in gpus:
-                    changes.allocate(
-                        job.id, gpu, self._allocation(job, result.allocated[gpu].memory, since)
-                    )
+                    memory = result.allocated[gpu].memory
+                    changes.allocate(job.id, gpu, self._entry(job, gpu, memory, since))
             self._queue.start(*releasing)
             try:
                 names = changes.by_server
@@ -206,8 +205,8 @@ class Committer:
         if found is None or partition is None or len(servers) < len(gpus):
             return False
         free = {s.metadata.name: allocatable(s.status.memory, partition) for s in servers}
-        asked = {name: self._allocation(job, memory, since) for name, memory in free.items()}
-        wanted = _job_allocation(found, self._jobs.attempt_of(job.id), asked, servers, partition)
+        asked = {name: self._entry(job, name, memory, since) for name, memory in free.items()}
+        wanted = job_allocation(found, self._jobs.attempt_of(job.id), asked, servers, partition)
         match await self.pods.would_be_refused(found, wanted):
             case None:
                 return True
@@ -230,7 +229,7 @@ class Committer:
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # the status was reset, and the agent will report again
             return
-        wanted = _job_allocation(job, attempt, allocated, servers, partition)
+        wanted = job_allocation(job, attempt, allocated, servers, partition)
         self._jobs.creations.requesting(uid)
         # An attempt that another leader has ended must not be started again.
         with fenced(lambda: self._is_due(uid, attempt, allocated)):
@@ -306,20 +305,9 @@ class Committer:
         )
         return not problems
 
-    def _allocation(self, job: Job, whole: int, since: datetime) -> Allocation:
-        _, _, name = job.name.partition("/")
-        memory = whole if job.alone and not job.alone_by_faults else job.memory
-        return Allocation(
-            namespace=job.namespace,
-            name=name,
-            attempt=self._jobs.attempt_of(job.id),
-            memory=memory - job.context_memory,
-            thread_percent=job.thread_percent,
-            slots=job.slots,
-            clients=job.clients,
-            alone=job.alone,
-            since=since,
-        )
+    def _entry(self, job: Job, gpu: str, allocatable: int, since: datetime) -> Allocation:
+        server, attempt = self._state.servers.get(gpu), self._jobs.attempt_of(job.id)
+        return ledger_entry(job, server, attempt=attempt, allocatable=allocatable, since=since)
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
         """Return the co-located jobs of a job; those of other namespaces appear as `OTHERS_JOB`."""
@@ -346,39 +334,18 @@ class Committer:
             policy=policy,
             reason=(answer.failure if answer else "") or "it fits",
         )
-        found = self._state.jobs.get(job.id)
+        found, allocated = self._state.jobs.get(job.id), self._state.allocated(job.id)
         if found is None:
             return
         node = result.allocated[gpus[0]].node
+        limit = max((a.memory_limit or 0 for a in allocated.values()), default=0)
+        ceiling = f" (up to {gib(limit)})" if limit else ""
         self._events.inform(
             found,
             "Scheduled",
-            f"attempt {self._jobs.attempt_of(job.id)} gets {gib(job.memory)} on "
+            f"attempt {self._jobs.attempt_of(job.id)} gets {gib(job.memory)}{ceiling} on "
             f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
         )
-
-
-def _job_allocation(
-    job: SharedGPUJob,
-    attempt: int,
-    allocated: dict[str, Allocation],
-    servers: Sequence[GPUServer],
-    partition: GPUPartition,
-) -> JobAllocation:
-    first = next(iter(allocated.values()))
-    return JobAllocation(
-        attempt=attempt,
-        servers=tuple(allocated),
-        uuids=tuple(s.status.uuid for s in servers),
-        node=servers[0].status.node,
-        memory=min(a.memory for a in allocated.values()),
-        total_memory=min(s.status.memory for s in servers),
-        mode=servers[0].spec.mode,
-        thread_percent=first.thread_percent,
-        memory_limit=first.memory_limit,
-        driver_limits=all(s.status.enforcement == "Driver" for s in servers),
-        oversubscription=partition.spec.sharing.oversubscription,
-        device_injection=partition.spec.device_injection,
-        tolerations=partition.spec.tolerations,
-        yields=min(job.spec.priority, partition.spec.priority_cap(job.metadata.namespace)) < 0,
-    )
+        partition = self._state.partitions.get(found.spec.partition)
+        if partition is not None and (why := unused_ceiling(found, allocated, partition)):
+            self._events.warn(found, "BurstNotAvailable", why)

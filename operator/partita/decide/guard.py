@@ -203,6 +203,7 @@ class Guard:
         return RunningJob(
             job=job.id,
             memory=self.allocated_memory(job, (gpu,)) + job.context_memory,
+            memory_limit=job.memory_limit,
             application=job.application,
             namespace=job.namespace,
             thread_percent=job.thread_percent,

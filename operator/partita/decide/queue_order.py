@@ -10,7 +10,10 @@ __all__ = ["fair_order"]
 def fair_order(
     jobs: Iterable[Job], *, held: Mapping[str, int], weights: Mapping[str, int], whole_gpu: int = 1
 ) -> list[Job]:
-    """Sort by priority, then fairly between namespaces, then by age.
+    """Sort by priority, reclaimed jobs first, then fairly between namespaces, then by age.
+
+    A job that was evicted while it borrowed memory has lost its work to another job. So it comes
+    before the other jobs of its priority, whatever its namespace has allocated.
 
     Each namespace has its own queue per priority, oldest job first. A job's rank is the memory
     allocated by its namespace plus that of the jobs before it in this queue, divided by the
@@ -29,17 +32,21 @@ def fair_order(
     whole_gpu
         Bytes counted for each GPU of a job that is alone for a reason other than faults.
     """
-    lines = sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.name))
-    start: dict[tuple[int, str], float] = {}
+    lines = sorted(jobs, key=lambda job: (*_level(job), job.submitted, job.name))
+    start: dict[tuple[tuple[int, bool], str], float] = {}
     turns = []
     for place, job in enumerate(lines):
-        line = (job.priority, job.namespace)
+        line = (_level(job), job.namespace)
         weight = weights.get(job.namespace, 1)
         turn = start.get(line)
         if turn is None:
             turn = held.get(job.namespace, 0) / weight
         memory = whole_gpu if job.alone and not job.alone_by_faults else job.memory
         start[line] = turn + memory * job.gpus / weight
-        turns.append((-job.priority, turn, place, job))
+        turns.append((_level(job), turn, place, job))
     turns.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in turns]
+
+
+def _level(job: Job) -> tuple[int, bool]:
+    return -job.priority, not job.reclaimed

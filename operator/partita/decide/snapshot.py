@@ -58,10 +58,13 @@ def _running_jobs(
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         expected = job.spec.expected_duration if job else None
         requests, _ = requested_by(uid, allocation.attempt, state)
+        contexts = allocation.clients * context_memory(server)
+        limit = allocation.memory_limit
         running.append(
             policy.RunningJob(
                 job=uid,
-                memory=allocation.memory + allocation.clients * context_memory(server),
+                memory=allocation.memory + contexts,
+                memory_limit=limit + contexts if limit else 0,
                 application=application,
                 namespace=allocation.namespace,
                 thread_percent=allocation.thread_percent,

@@ -119,8 +119,9 @@ class Retry(Model):
 
     limit: Annotated[int, Field(ge=0, le=100)] = 3
     """How often the job is started again after a failure of the program. Attempts that end for
-    other reasons (a GPU fault while other jobs share the GPU, a lost node, preemption, suspension)
-    do not count. A GPU fault while the job runs alone is a failure of the program."""
+    other reasons (a GPU fault while other jobs share the GPU, a lost node, preemption, suspension,
+    memory above gpuMemory that another job needed) do not count. A GPU fault while the job runs
+    alone is a failure of the program."""
     out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
     """Retries after the program ran out of GPU memory."""
     not_started: NotStartedRetry = NotStartedRetry()
@@ -139,10 +140,25 @@ class SharedGPUJobSpec(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.slice) || (!has(self.gpuMemory) && !has(self.threadPercent))",
+                "!has(self.slice) || (!has(self.gpuMemory) && !has(self.gpuMemoryLimit) && "
+                "!has(self.threadPercent))",
                 "a slice has its own memory and threads: "
-                "write either slice, or gpuMemory and threadPercent",
+                "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent",
                 field=".slice",
+            ),
+            rule(
+                "!has(self.gpuMemoryLimit) || has(self.gpuMemory) || has(self.slice)",
+                "gpuMemoryLimit is the most that a job may use above what it is guaranteed: "
+                "write gpuMemory too",
+                field=".gpuMemoryLimit",
+            ),
+            rule(
+                "!has(self.gpuMemoryLimit) || !has(self.gpuMemory) || "
+                "quantity(string(self.gpuMemoryLimit))"
+                ".compareTo(quantity(string(self.gpuMemory))) >= 0",
+                "gpuMemoryLimit is below gpuMemory: write gpuMemory or more, "
+                "or remove gpuMemoryLimit",
+                field=".gpuMemoryLimit",
             ),
         )
     )
@@ -208,6 +224,9 @@ class Assignment(Model):
     """The node."""
     memory: Amount
     """GPU memory allocated on each GPU (bytes, as a quantity)."""
+    memory_limit: Amount | None = None
+    """Most GPU memory that it may use on each GPU while other jobs do not need it (bytes, as a
+    quantity); unset is `memory`."""
     thread_percent: Percent = 100
     """Percent of each GPU's threads."""
     pod: Word
@@ -237,6 +256,9 @@ class Attempt(Model):
     """Co-located jobs when it was placed; those of other namespaces are not named."""
     memory: Amount = 0
     """GPU memory allocated (bytes, as a quantity)."""
+    memory_limit: Amount | None = None
+    """Most GPU memory that it could use while other jobs did not need it (bytes, as a quantity);
+    unset is `memory`."""
     peak_memory: Amount | None = None
     """Most GPU memory used (bytes, as a quantity)."""
     queued_time: Time | None = None
@@ -314,7 +336,16 @@ class SharedGPUJobStatus(Model):
     """The attempt after which a user retried the job; the retry limits count from there."""
 
 
-_FROZEN = ("partition", "gpuMemory", "threadPercent", "processes", "gpus", "slice", "framework")
+_FROZEN = (
+    "partition",
+    "gpuMemory",
+    "gpuMemoryLimit",
+    "threadPercent",
+    "processes",
+    "gpus",
+    "slice",
+    "framework",
+)
 
 
 def _frozen_while_running() -> JsonDict:

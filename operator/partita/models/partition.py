@@ -97,6 +97,17 @@ class GPUSelector(Model):
 class Slice(Model):
     """A fixed size that a job can request by name."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.memoryLimit) || "
+                "quantity(self.memoryLimit).compareTo(quantity(self.memory)) >= 0",
+                "memoryLimit is below memory: write memory or more, or remove memoryLimit",
+                field=".memoryLimit",
+            ),
+        )
+    )
+
     name: Annotated[
         str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     ]
@@ -155,6 +166,25 @@ class GPUPartitionSpec(Model):
                 "!has(self.slices) || size(self.slices) == 0 || self.sharing.mode == 'MPS'",
                 "slices need sharing.mode: MPS (only MPS enforces their limits): "
                 "remove slices or set sharing.mode to MPS",
+                field=".slices",
+            ),
+            rule(
+                "self.sharing.burst == 'Never' || self.sharing.mode == 'MPS'",
+                "burst needs sharing.mode: MPS (only MPS reclaims memory): "
+                "set sharing.burst to Never or sharing.mode to MPS",
+                field=".sharing.burst",
+            ),
+            rule(
+                "self.sharing.burst == 'Never' || self.sharing.enforcement != 'Client'",
+                "burst needs memory limits of the driver: "
+                "set sharing.burst to Never, or sharing.enforcement to Auto or Driver",
+                field=".sharing.burst",
+            ),
+            rule(
+                "!has(self.slices) || self.sharing.burst == 'Spare' || "
+                "self.slices.all(s, !has(s.memoryLimit))",
+                "a slice with memoryLimit needs sharing.burst: Spare: "
+                "set sharing.burst to Spare, or remove memoryLimit",
                 field=".slices",
             ),
             rule(

@@ -101,8 +101,10 @@ _CUDA_ERROR: Final = re.compile(
 def is_mps_client_terminated(text: str) -> bool:
     """Return whether a failed program's last output reports that MPS terminated its GPU work.
 
-    The agent makes MPS terminate a program that uses more memory than its allocation. If an MPS
-    server fails, all its clients fail in the same way.
+    The agent makes MPS terminate a program that uses more memory than it may. MPS itself terminates
+    a program above its guarantee when another needs the memory
+    (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "MPS Pressure Handling and
+    Eviction"). If an MPS server fails, all its clients fail in the same way.
     """
     return _MPS_CLIENT_TERMINATED.search(text) is not None
 

@@ -70,6 +70,8 @@ class PodOutcome:
     """Whether it failed like a program that the agent ended because it exceeded its allocation."""
     gpu_error: bool = False
     """Whether it failed with a CUDA error."""
+    mps_terminated: bool = False
+    """Whether it failed because MPS terminated its GPU work."""
     mps_error: bool = False
     """Whether it failed with one of CUDA's MPS errors."""
     refused_memory: int = 0
@@ -147,6 +149,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         reason=str(status["reason"])[:_MAX_REASON] if _is_kubelet_eviction(status) else "",
         ended_from_outside=any(map(_ended_from_outside, failed)),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
+        mps_terminated=any(is_mps_client_terminated(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
         refused_memory=refused_memory(message) if outcome is Outcome.OUT_OF_MEMORY else 0,
         accepted_at=accepted,

@@ -7,11 +7,13 @@ from itertools import takewhile
 
 from partita.informer.views import PodView
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
+from partita.pods.allocation import CONTEXT_MEMORY
 from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.reconcile.fault_policy import Ending
 from partita.reconcile.pod_creation import POD_NOT_FOUND, PodCreation
 from partita.reconcile.reasons import gib
+from partita.reconcile.reclaims import judge_eviction, reclaims_above_limit
 from partita.reconcile.system_failures import judge_mps_error, judge_refusal
 
 __all__ = [
@@ -136,6 +138,7 @@ def _new_attempt(
         gpus=tuple(context.uuids[s] for s in mine),
         node=next((context.nodes[s] for s in mine), ""),
         memory=first.memory if first else 0,
+        memory_limit=first.memory_limit if first else None,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
         booked_time=first.since if first else None,
         beside=tuple(context.beside),
@@ -204,7 +207,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
         return None
     outcome, _ = _verdict(pod, attempt, context)
     unmeasured = outcome is Outcome.OUT_OF_MEMORY and peak_of(pod, context) is None
-    if outcome is Outcome.SYSTEM_FAILURE or unmeasured:
+    if outcome in {Outcome.SYSTEM_FAILURE, Outcome.RECLAIMED} or unmeasured:
         return since + JUDGEMENT_DELAY
     others_may = seen.ended_from_outside or seen.gpu_error
     return since + JUDGEMENT_DELAY if others_may and outcome is Outcome.FAILED else None
@@ -219,17 +222,31 @@ def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outco
             return context.ending.outcome, context.ending.message
         if pod.deleting:
             return Outcome.POD_DELETED, POD_DELETED
-        above = peak is not None and peak > attempt.memory > 0 and context.enforced
-        if seen.ended_from_outside and peak is not None and above:
-            facts = f"it used {gib(peak)} of GPU memory with {gib(attempt.memory)} allocated"
+        limit = attempt.memory_limit or attempt.memory
+        above = peak is not None and peak > limit + _overhead(attempt, context) and context.enforced
+        if seen.ended_from_outside and peak is not None and above and limit:
+            facts = f"it used {gib(peak)} of GPU memory with {gib(limit)} allocated"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
         if seen.ended_from_outside and context.above_processes:
             return Outcome.FAILED, f"{context.above_processes}: {seen.message}"
+        if (judged := judge_eviction(seen, attempt, peak)) is not None:
+            return judged
         if (judged := judge_mps_error(seen, used_gpu=bool(peak))) is not None:
             return judged
     if seen.outcome is Outcome.OUT_OF_MEMORY and attempt.memory:
-        return judge_refusal(seen, peak, attempt.memory, context.system_failures)
+        return judge_refusal(seen, attempt, peak, context.system_failures)
     return seen.outcome, seen.message
+
+
+def _overhead(attempt: Attempt, context: JobContext) -> int:
+    """Return the bytes of contexts in the measured memory of an attempt that may borrow.
+
+    Such an attempt can be evicted at its ceiling, which does not include its contexts.
+    """
+    if not attempt.memory_limit:
+        return 0
+    clients = max((a.clients for a in context.allocated.values()), default=1)
+    return CONTEXT_MEMORY * clients
 
 
 def _is_suspect(outcome: Outcome | None, context: JobContext) -> bool | None:
@@ -267,6 +284,8 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
         return None
     if last.outcome in {Outcome.FAILED, Outcome.SYSTEM_FAILURE}:
         failures = sum(a.outcome is last.outcome for a in attempts)
+    elif last.outcome is Outcome.RECLAIMED:
+        failures = reclaims_above_limit(attempts)
     elif last.fault_suspect:
         # There is no backoff after the first fault: the job is most likely not the cause, and keeps
         # its position in the queue.

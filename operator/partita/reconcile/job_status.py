@@ -118,6 +118,7 @@ def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Atte
         gpus=tuple(place.uuids),
         node=place.node,
         memory=first.memory,
+        memory_limit=first.memory_limit,
         thread_percent=first.thread_percent,
         pod=pod_name(job.metadata.name, first.attempt),
         attempt=first.attempt,

@@ -21,6 +21,7 @@ from typing import Final
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.pods.outcome import PodOutcome
 from partita.reconcile.reasons import gib
+from partita.reconcile.reclaims import judge_refused_borrowing
 
 __all__ = [
     "MAX_REFUSALS",
@@ -39,11 +40,11 @@ MAX_SYSTEM_FAILURES: Final = 20
 """System failures after which a job ends. An assumption: with a backoff of up to 5 minutes they
 take more than one hour."""
 _SHARE_PERCENT: Final = 90
-"""Percent of its allocation that a job must have needed for a refusal to be its own."""
+"""Percent of its limit that a job must have needed for a refusal to be its own."""
 
 
 def judge_refusal(
-    seen: PodOutcome, peak: int | None, allocated: int, failures: int
+    seen: PodOutcome, attempt: Attempt, peak: int | None, failures: int
 ) -> tuple[Outcome, str]:
     """Return outcome and message of an attempt whose program reported "CUDA out of memory".
 
@@ -51,16 +52,16 @@ def judge_refusal(
     ----------
     peak
         Measured peak memory of the attempt, in bytes; None if it was not measured.
-    allocated
-        Its allocation, bytes.
     failures
         System failures of the job so far.
     """
-    refused = seen.refused_memory
-    if peak is None or (peak + refused) * 100 >= allocated * _SHARE_PERCENT:
+    refused, limit = seen.refused_memory, attempt.memory_limit or attempt.memory
+    if peak is None or (peak + refused) * 100 >= limit * _SHARE_PERCENT:
         return Outcome.OUT_OF_MEMORY, seen.message
+    if (judged := judge_refused_borrowing(seen, attempt, peak)) is not None:
+        return judged
     needed = f"with {gib(peak)} in use" + (f" and {gib(refused)} asked for" if refused else "")
-    facts = f"GPU memory was refused to it {needed} of {gib(allocated)} allocated"
+    facts = f"GPU memory was refused to it {needed} of {gib(attempt.memory)} allocated"
     if failures < MAX_REFUSALS:
         said = f"{facts}: the GPU itself was full, which is not its failure: {seen.message}"
         return Outcome.SYSTEM_FAILURE, said

@@ -38,5 +38,5 @@ def one_job_per_gpu(jobs: Iterable[tuple[Work, int]], *, gpus: int, memory: int)
 
 def _time_alone(work: Work, retries: int, memory: int) -> float:
     gpu = SimulatedGPU(memory, Sharing.EXCLUSIVE)
-    ended = gpu.start(work) or gpu.advance(math.inf)[0]
+    (ended,) = gpu.start(work) or gpu.advance(math.inf)
     return ended.time * (1 + retries) if ended.error else ended.time

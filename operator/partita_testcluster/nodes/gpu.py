@@ -1,31 +1,33 @@
 """The progress and the memory of the jobs on one simulated GPU, in virtual time.
 
-The speed of co-located jobs, the utilisation of the GPU and refused memory requests are computed by
-`partita_policies.interference`. The simulator and the policies use the same model.
+The speed of co-located jobs and the utilisation of the GPU are computed by
+`partita_policies.interference`, refused memory requests and evictions by
+`partita_policies.memory_pressure`. The simulator and the policies use the same models.
 
 A job's memory and utilisation depend on its progress: if a job is slowed down, its memory also
-grows later. A job whose memory request is refused ends, like a program that does not handle the
-error.
+grows later. A job that is evicted, or whose memory request is refused, ends like a program that
+does not handle the error.
 """
 
 import math
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from partita_policies.interference import (
-    TYPICAL_CACHE,
-    Load,
-    memory_refused,
-    slowdowns,
-    utilization,
-)
+from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns, utilization
+from partita_policies.memory_pressure import evicted_for
 from partita_policies.types import Sharing
 
 __all__ = ["GIB", "Ended", "SimulatedGPU", "SimulatedJob", "UsageSample", "Work"]
 
 GIB: Final = 1 << 30
+EVICTED: Final = (
+    "torch.AcceleratorError: CUDA error: the MPS client has been terminated by the server"
+)
+"""Message of a program that was evicted: cudaErrorMpsClientTerminated (810)
+(https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html), as PyTorch prints it."""
 REPORTS: Final = 10
 """Number of progress reports in a run of a job."""
 
@@ -45,7 +47,9 @@ class Work:
     utilisation
         Percent of the GPU in use when alone, over equal parts of the job's progress.
     memory_limit
-        Bytes above which MPS refuses memory; None for no limit.
+        Bytes above which memory is refused; None for no limit.
+    guarantee
+        Bytes up to which the job is not evicted; None for `memory_limit`.
     thread_percent
         Percent of the GPU's threads that the job may use under MPS.
     """
@@ -56,6 +60,7 @@ class Work:
     utilisation: tuple[float, ...]
     memory_limit: int | None = None
     thread_percent: int = 100
+    guarantee: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class UsageSample:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a job: `time` in virtual seconds, and `error` if a memory request was refused."""
+    """End of a job: `time` in virtual seconds, and `error` if it failed."""
 
     key: str
     time: float
@@ -130,6 +135,18 @@ class SimulatedJob:
         return self.work.memory[int(self.began * len(self.work.memory))]
 
     @property
+    def ceiling(self) -> int:
+        """Bytes above which memory is refused."""
+        limit = self.work.memory_limit
+        return sys.maxsize if limit is None else limit
+
+    @property
+    def guarantee(self) -> int:
+        """Bytes up to which the job is not evicted; 0 without limits."""
+        own = self.work.guarantee
+        return (self.work.memory_limit or 0) if own is None else own
+
+    @property
     def demand(self) -> float:
         """Percent of the GPU that the current part would use alone."""
         return self.work.utilisation[int(self.began * len(self.work.utilisation))]
@@ -172,7 +189,7 @@ class SimulatedGPU:
         slow = [1 / job.rate for job in self.jobs.values()]
         return 100 * utilization(loads, slow, self.sharing)
 
-    def start(self, work: Work, *, done: float = 0.0) -> Ended | None:
+    def start(self, work: Work, *, done: float = 0.0) -> list[Ended]:
         """Start a job now; the caller must have advanced the GPU to now.
 
         Parameters
@@ -184,8 +201,9 @@ class SimulatedGPU:
 
         Returns
         -------
-        Ended or None
-            The end of the job, if its first memory request is refused.
+        list of Ended
+            The jobs that are evicted for its first memory request; the job itself if the request is
+            refused.
 
         Raises
         ------
@@ -230,9 +248,7 @@ class SimulatedGPU:
                 break
             self._pass(at)
             job.done = job.until
-            end = self._ask(job) if job.advance() else self.stop(job.work.key)
-            if end is not None:
-                ended.append(end)
+            ended += self._ask(job) if job.advance() else [self.stop(job.work.key)]
             self._set_rates()
         self._pass(to)
         return ended
@@ -245,18 +261,22 @@ class SimulatedGPU:
             job.done = min(job.until, job.done + (to - self.now) * job.rate)
         self.now = max(self.now, to)
 
-    def _ask(self, job: SimulatedJob) -> Ended | None:
-        """Grant the memory request of a job, or end the job if the request is refused."""
-        others, limit = self.used - job.memory, job.work.memory_limit
-        if memory_refused(job.wanted, others, self.memory, limit):
-            capacity, free = self.memory, self.memory - others - job.memory
-            if limit is not None and job.wanted > limit:
-                capacity, free = limit, limit - job.memory
+    def _ask(self, job: SimulatedJob) -> list[Ended]:
+        """Grant the memory request of a job, and end the jobs that are evicted for it.
+
+        If the request is refused, the job itself ends.
+        """
+        others = [other for other in self.jobs.values() if other is not job]
+        evicted = evicted_for(job.wanted, job, others, self.memory)
+        if evicted is None:
+            capacity, free = self.memory, self.memory - self.used
+            if job.wanted > job.ceiling:
+                capacity, free = job.ceiling, job.ceiling - job.memory
             error = _out_of_memory(job.wanted - job.memory, capacity, free)
-            return self.stop(job.work.key, error)
+            return [self.stop(job.work.key, error)]
         job.memory = job.wanted
         job.peak = max(job.peak, job.memory)
-        return None
+        return [self.stop(other.work.key, EVICTED) for other in evicted]
 
     def _set_rates(self) -> None:
         jobs = list(self.jobs.values())

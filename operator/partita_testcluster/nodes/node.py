@@ -187,8 +187,7 @@ class SimulatedDevice:
         self._advance()
         end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.tenants[work.key] = Tenant(job_uid, processes, log, end)
-        ended = self.gpu.start(work, done=done)
-        self._settle([ended] if ended else [])
+        self._settle(self.gpu.start(work, done=done))
         return end
 
     def stop(self, key: str, error: str = "") -> None:

@@ -28,7 +28,7 @@ from partita.constants import (
 )
 from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
 from partita.pods.allocation import CONTEXT_MEMORY
-from partita.pods.environment import MEMORY_LIMIT
+from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 from partita.pods.probe_pod import probe_name
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
@@ -233,13 +233,17 @@ class SimulatedPod:
         env: Mapping[str, str] = self._env if sharing is Sharing.MPS else {}
         limit = re.fullmatch(r"0=(\d+)M", env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         allowed = int(limit[1]) * MEBI * processes if limit else None
-        if whole := env.get(MEMORY_LIMIT):
-            # The driver's limit is for the container, and includes the contexts of its processes.
-            allowed = int(whole) * MEBI - CONTEXT_MEMORY * processes
+        guarantee = None
+        if env.get(MEMORY_LIMIT):
+            # The driver's limits are for the container, and include the contexts of its processes.
+            guarantee, allowed = (
+                int(env[name]) * MEBI - CONTEXT_MEMORY * processes
+                for name in (MEMORY_REQUEST, MEMORY_LIMIT)
+            )
         percent = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
         threads = int(percent) if percent.isdecimal() else 100
         each = tuple(amount // gpus for amount in memory)
-        work = Work(self.uid, duration, each, utilisation, allowed, threads)
+        work = Work(self.uid, duration, each, utilisation, allowed, threads, guarantee)
         return PodTask(work, processes, Exit(code, self.annotations.get(_SIM + "message", "")))
 
 

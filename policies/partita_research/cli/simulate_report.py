@@ -116,6 +116,10 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
             those = [job.job for job in result.jobs if job.outcome is outcome]
             if those:
                 lines.append(f"* {name}: {said}: {_names(those)}")
+        if result.reclaims:
+            lines.append(
+                f"{name}: memory above a job's guarantee was reclaimed {result.reclaims} times"
+            )
         if result.rejected:
             lines.append(f"{name}: {result.rejected} placements broke a limit and were not made")
     return [Text(line, style="yellow") for line in lines]

@@ -38,6 +38,7 @@ def figures_of(result: Result) -> Figures:
         "gpuUtilisation": result.gpu_utilisation,
         "memoryUtilisation": result.memory_utilisation,
         "outOfMemory": result.kills,
+        "reclaimed": result.reclaims,
         "finished": len(result.finished),
         "neverFits": _count(result, SimulatedOutcome.NEVER_FITS),
         "neverPlaced": _count(result, SimulatedOutcome.NEVER_PLACED),

@@ -5,12 +5,15 @@ another load, ends, or is killed. Only these events change the load of a GPU, so
 runs are recomputed only then, by `partita_policies.interference` from the true behaviour of the
 applications. All simultaneous events are handled before the next decision of the policy.
 
-Memory. Under MPS an allocation is a limit: only the job that requests more is killed. Without
+Memory. Under MPS an allocation is a limit: only the job that requests more is killed. A job whose
+ceiling (`Job.memory_limit`) is above its allocation borrows memory that is free, and is evicted if
+another job needs that memory for its own allocation (`partita_policies.memory_pressure`). Without
 limits, if the jobs of a GPU request more than its memory, the job that requested last is killed. A
-killed job returns to the queue with its allocation grown by `GROWTH_PERCENT`, and starts over.
+killed job returns to the queue with the request that `requeue` computes, and starts over.
 """
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from heapq import heappop, heappush
@@ -20,16 +23,15 @@ from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.interference import memory_refused
+from partita_policies.memory_pressure import evicted_for
 from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
+from partita_research.simulator.requeue import after_eviction, after_out_of_memory
 from partita_research.simulator.results import JobResult, Result, SimulatedAttempt, SimulatedOutcome
 from partita_research.simulator.runs import Course, Device, Run, course_of
-from partita_research.simulator.tasks import MIB, Task, check_tasks
+from partita_research.simulator.tasks import Task, check_tasks
 
-__all__ = ["GROWTH_PERCENT", "Simulation", "simulate"]
+__all__ = ["Simulation", "simulate"]
 
-GROWTH_PERCENT = 50
-"""Growth of an allocation that was too small: the operator's default `growthPercent`."""
 _INSTANT = 1e-6
 """Seconds within which events count as simultaneous, so that rounding does not separate them."""
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
@@ -100,6 +102,7 @@ class Simulation:
         self._courses: dict[int, Course] = {}
         self._attempts: list[SimulatedAttempt] = []
         self._lost: dict[str, SimulatedOutcome] = {}
+        self._reclaims: Counter[str] = Counter()
 
     @property
     def work_done(self) -> float:
@@ -212,14 +215,22 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         if self._sharing is Sharing.EXCLUSIVE:
             job = replace(job, alone=True)
+        if job.memory_limit:
+            limit = min(job.memory_limit, self._most(job)) if self._sharing is Sharing.MPS else 0
+            job = replace(job, memory_limit=limit)
         if self._idle.first_fit(job) is None:
             self._lost[job.id] = SimulatedOutcome.NEVER_FITS
         else:
             self._queue(job)
 
     def _queue(self, job: Job) -> None:
-        insort(self._waiting, job, key=lambda waiting: self._rank[waiting.id])
+        insort(self._waiting, job, key=self._place)
         self._news = True
+
+    def _place(self, job: Job) -> tuple[int, bool, float, int]:
+        """Return the sort key of the queue: by priority, reclaimed jobs first, then by age."""
+        priority, submitted, order = self._rank[job.id]
+        return priority, not job.reclaimed, submitted, order
 
     def _leave_queue(self, started: set[str]) -> None:
         """Remove started jobs from the queue; count a bypass for each job ahead of one of them."""
@@ -234,7 +245,8 @@ class Simulation:
 
     def _start(self, job: Job, gpu_ids: Sequence[str]) -> Run:
         course = course_of(self._tasks[job.id].truth, self._courses)
-        run = Run(job, course, [self._devices[gpu_id] for gpu_id in gpu_ids], self.now)
+        devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
+        run = Run(job, course, devices, self.now, limited=self._sharing is Sharing.MPS)
         self._runs[job.id] = run
         for device in run.devices:
             device.runs.append(run)
@@ -253,29 +265,54 @@ class Simulation:
         self._news = True
 
     def _grant_memory(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
-        """Grant the memory requests of runs in order; kill the runs whose request is refused."""
-        limited = self._sharing is Sharing.MPS
+        """Grant the memory requests of runs in order, or kill those whose request fails."""
         for run in asking:
-            limit = run.limit if limited else None
-            for device in run.devices:
-                others = sum([other.memory for other in device.runs]) - run.memory
-                if memory_refused(run.wanted, others, device.gpu.memory, limit):
-                    self._kill(run, changed)
-                    break
-            else:
-                run.memory = run.wanted
+            if self._runs.get(run.job.id) is not run:
+                continue  # it was evicted for another request
+            evicted = self._evicted_for(run)
+            if evicted is None:
+                self._refuse(run, changed)
+                continue
+            for other in evicted:
+                self._reclaim(other, other.memory, changed)
+            run.memory = run.wanted
 
-    def _kill(self, run: Run, changed: dict[Device, None]) -> None:
+    def _evicted_for(self, run: Run) -> list[Run] | None:
+        """Return the runs that are evicted for a memory request; None if the request fails."""
+        evicted: dict[Run, None] = {}
+        for device in run.devices:
+            others = [other for other in device.runs if other is not run and other not in evicted]
+            more = evicted_for(run.wanted, run, others, device.gpu.memory)
+            if more is None:
+                return None
+            evicted.update(dict.fromkeys(more))
+        return list(evicted)
+
+    def _refuse(self, run: Run, changed: dict[Device, None]) -> None:
+        job = run.job
+        if self._sharing is Sharing.MPS and run.guarantee < run.wanted <= run.ceiling:
+            self._reclaim(run, run.wanted, changed)  # it may have that much, but none is free
+            return
         changed.update(dict.fromkeys(run.devices))
         self._end(run, SimulatedOutcome.OUT_OF_MEMORY)
-        job = run.job
-        most = max(self._idle.reach(job, gpu_id) for gpu_id in self._devices)
-        had = max(run.limit, job.memory)
-        if had >= most:
+        had = min(device.gpu.memory for device in run.devices) if job.alone else job.memory
+        larger = after_out_of_memory(job, had, self._most(job))
+        if larger is None:
             self._lost[job.id] = SimulatedOutcome.OUT_OF_MEMORY
-            return
-        grown = max(had * (100 + GROWTH_PERCENT) // 100, had + MIB)
-        self._queue(replace(job, memory=min(grown, most)))
+        else:
+            self._queue(larger)
+
+    def _most(self, job: Job) -> int:
+        """Return the bytes of the largest GPU that a job can use."""
+        return max((self._idle.reach(job, gpu_id) for gpu_id in self._devices), default=0)
+
+    def _reclaim(self, run: Run, needed: int, changed: dict[Device, None]) -> None:
+        """End a run of which other jobs need the memory above its guarantee."""
+        changed.update(dict.fromkeys(run.devices))
+        self._end(run, SimulatedOutcome.RECLAIMED)
+        job_id = run.job.id
+        self._reclaims[job_id] += 1
+        self._queue(after_eviction(run.job, needed, self._reclaims[job_id]))
 
     def _set_paces(self, changed: Iterable[Device]) -> None:
         """Recompute the paces on changed GPUs, and schedule their next events."""

@@ -31,6 +31,8 @@ class SimulatedOutcome(StrEnum):
     FINISHED = "Finished"
     OUT_OF_MEMORY = "OutOfMemory"
     """Killed; a job ends in this way if it needs more memory than any GPU has."""
+    RECLAIMED = "Reclaimed"
+    """Killed: the memory that it used or requested above its guarantee was needed by other jobs."""
     NEVER_FITS = "NeverFits"
     """Rejected on arrival: the job does not fit on any GPU, even an empty one."""
     NEVER_PLACED = "NeverPlaced"
@@ -138,6 +140,11 @@ class Result:
     def kills(self) -> int:
         """Number of attempts that ran out of memory."""
         return sum(attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY for attempt in self.attempts)
+
+    @property
+    def reclaims(self) -> int:
+        """Number of attempts whose memory above the guarantee was needed by other jobs."""
+        return sum(attempt.outcome is SimulatedOutcome.RECLAIMED for attempt in self.attempts)
 
     @property
     def mean_completion(self) -> float:

@@ -117,17 +117,24 @@ class Device:
 
 
 class Run:
-    """A job on its GPUs."""
+    """A job on its GPUs.
+
+    Parameters
+    ----------
+    limited
+        Whether its allocation limits its memory, as under MPS.
+    """
 
     __slots__ = (
         "_after",
         "_before",
+        "ceiling",
         "course",
         "devices",
         "done",
         "ends",
+        "guarantee",
         "job",
-        "limit",
         "loads",
         "memory",
         "pace",
@@ -138,15 +145,26 @@ class Run:
         "wanted",
     )
 
-    def __init__(self, job: Job, course: Course, devices: Sequence[Device], now: float) -> None:
+    def __init__(
+        self,
+        job: Job,
+        course: Course,
+        devices: Sequence[Device],
+        now: float,
+        *,
+        limited: bool = True,
+    ) -> None:
         self.job = job
         self._before, self._after = _BEFORE(job), _AFTER(job)
         self.course = course
         self.devices = tuple(devices)
         threads = 100 if job.alone else job.thread_percent
         self.loads = [course.loads(device.gpu, threads) for device in devices]
-        self.limit = min(device.gpu.memory for device in devices) if job.alone else job.memory
-        """Limit of its memory on each GPU in bytes, if limits apply."""
+        whole = min(device.gpu.memory for device in devices)
+        self.guarantee = (whole if job.alone else job.memory) if limited else 0
+        """Bytes on each GPU up to which it is not evicted."""
+        self.ceiling = max(self.guarantee, min(job.memory_limit, whole)) if limited else whole
+        """Bytes on each GPU above which it runs out of memory."""
         self.start = now
         self.part = 0
         self.memory = 0

@@ -15,6 +15,7 @@ __all__ = [
     "allocation_for",
     "check_tasks",
     "task_of",
+    "with_margin",
 ]
 
 MIB = 1 << 20
@@ -90,10 +91,15 @@ def allocation_for(profile: Profile, largest: int = 0) -> int:
         Bytes of the largest GPU, if known. The margin does not exceed it.
     """
     peak = profile.peak_memory
-    with_margin = -(-peak * (100 + MEMORY_MARGIN_PERCENT) // 100)
+    enough = with_margin(peak)
     if largest >= peak:
-        with_margin = min(with_margin, largest)
-    return -(-with_margin // MIB) * MIB
+        enough = min(enough, largest)
+    return -(-enough // MIB) * MIB
+
+
+def with_margin(peak: int) -> int:
+    """Return a measured peak of memory with the margin above it, bytes."""
+    return -(-peak * (100 + MEMORY_MARGIN_PERCENT) // 100)
 
 
 def task_of(
@@ -102,6 +108,7 @@ def task_of(
     *,
     measured: Profile | None = None,
     memory: int | None = None,
+    memory_limit: int = 0,
     largest: int = 0,
     submitted: float = 0.0,
     namespace: str = "default",
@@ -119,6 +126,8 @@ def task_of(
         The profile that policies see; by default that of the truth.
     memory
         Bytes to allocate; by default the amount that the operator derives from the profile.
+    memory_limit
+        Bytes that it may use while other jobs do not need them; 0: `memory`.
     largest
         Bytes of the largest GPU, see `allocation_for`.
     submitted
@@ -132,6 +141,7 @@ def task_of(
         name=job_id,
         namespace=namespace,
         memory=allocation_for(profile, largest) if memory is None else memory,
+        memory_limit=memory_limit,
         application=truth.name,
         priority=priority,
         duration=profile.duration,

@@ -10,6 +10,7 @@ applications:            # in addition to those of the study, which are known by
 jobs:
   - {application: train-small, count: 20, every: 30}   # one each 30 s, from `at` (0) on
   - {application: vgg16, namespace: team-b, priority: 10, memory: 7600}   # allocated, MiB
+  - {application: LAMMPS, memory: 4000, memory_limit: 9000}   # uses up to 9000 MiB if it is free
 gpus:                    # optional: one Titan Xp
   - {product: a100, count: 2, memory: 40960, pcie: 64000, speed: 3.5, max_jobs: 8}
 """
@@ -165,8 +166,8 @@ def _gpus(entries: Entry) -> tuple[tuple[GPU, ...], dict[str, float]]:
 def _jobs(
     entry: Entry, applications: Mapping[str, Application], taken: Mapping[str, Task], largest: int
 ) -> list[Task]:
-    optional = ["name", "count", "memory", "at", "every", "namespace", "priority", "gpus"]
-    fields = entry.fields(["application"], optional)
+    optional = ["name", "count", "memory", "memory_limit", "at", "every"]
+    fields = entry.fields(["application"], [*optional, "namespace", "priority", "gpus"])
     application = applications.get(fields["application"].text())
     if application is None:
         known = ", ".join(applications)
@@ -178,6 +179,7 @@ def _jobs(
     start = fields["at"].number() if "at" in fields else 0.0
     every = fields["every"].number() if "every" in fields else 0.0
     memory = round(fields["memory"].number(above=True) * MIB) if "memory" in fields else None
+    limit = _memory_limit(fields["memory_limit"], memory) if "memory_limit" in fields else 0
     tasks = []
     for index in range(count):
         job_id = name if "name" in fields and count == 1 else f"{name}-{index}"
@@ -187,6 +189,7 @@ def _jobs(
             application,
             job_id,
             memory=memory,
+            memory_limit=limit,
             largest=largest,
             submitted=start + index * every,
             namespace=fields["namespace"].text() if "namespace" in fields else "default",
@@ -196,6 +199,12 @@ def _jobs(
             task = replace(task, job=replace(task.job, gpus=fields["gpus"].whole()))
         tasks.append(task)
     return tasks
+
+
+def _memory_limit(entry: Entry, memory: int | None) -> int:
+    if memory is None:
+        raise entry.error("expected the guaranteed `memory` of the job, too")
+    return round(entry.number(least=memory / MIB) * MIB)
 
 
 def _priority(entry: Entry) -> int:

@@ -28,6 +28,11 @@ _LEGEND = 16
 """Maximum number of applications in the legend."""
 _ENTRY = 1.25
 """Width of a legend entry in inches."""
+_ENDS = {
+    SimulatedOutcome.OUT_OF_MEMORY: "out of memory",
+    SimulatedOutcome.RECLAIMED: "reclaimed",
+}
+"""Words for attempts that did not finish."""
 _UNITS = ((1, "seconds", 10_000), (3600, "hours", 100), (86400, "days", inf))
 """Units of the time axis: seconds, name, and the longest time in this unit."""
 
@@ -187,9 +192,9 @@ class _Picture:
                 Patch(color=BUSY, alpha=0.4, label="GPU utilisation"),
                 Line2D([], [], color=MEMORY, linewidth=1.2, label="memory in use"),
             ]
-            if any(a.outcome is SimulatedOutcome.OUT_OF_MEMORY for a in self._attempts()):
-                edge = Patch(fill=False, edgecolor=KILLED, hatch="////", label="out of memory")
-                handles.append(edge)
+            ends = {attempt.outcome for attempt in self._attempts()}
+            if label := " or ".join(_ENDS[end] for end in _ENDS if end in ends):
+                handles.append(Patch(fill=False, edgecolor=KILLED, hatch="////", label=label))
         else:
             handles += [
                 Patch(color=BUSY, label="GPU utilisation, white is 0 %"),

@@ -53,7 +53,7 @@ def jobs_on(
         Number of lanes; the same for all GPUs.
     """
     for attempt, lane in lanes(attempts):
-        killed = attempt.outcome is SimulatedOutcome.OUT_OF_MEMORY
+        killed = attempt.outcome is not SimulatedOutcome.FINISHED
         colour = colours[attempt.job]
         width = attempt.end - attempt.start
         axes.add_patch(

@@ -1,0 +1,121 @@
+"""The new allocations of a job: its entries in the ledger, and the allocation of its Pod.
+
+A job gets its ceiling only on GPUs on which the driver limits memory. Elsewhere it is limited to
+its guarantee, and an Event says why. The ceiling is never above the allocatable memory of the GPU.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
+from partita.models.sharing import Burst
+from partita.pods.allocation import JobAllocation
+from partita.reconcile.reasons import gib
+from partita_policies.types import Job
+
+__all__ = ["job_allocation", "ledger_entry", "unused_ceiling"]
+
+
+def ledger_entry(
+    job: Job, server: GPUServer | None, *, attempt: int, allocatable: int, since: datetime
+) -> Allocation:
+    """Return the entry of a job in the ledger of a GPU.
+
+    Parameters
+    ----------
+    server
+        The GPUServer; None if it was deleted meanwhile.
+    attempt
+        Number of the job's attempt.
+    allocatable
+        Allocatable bytes of the GPU.
+    since
+        When it is allocated.
+    """
+    _, _, name = job.name.partition("/")
+    memory = allocatable if job.alone and not job.alone_by_faults else job.memory
+    memory -= job.context_memory
+    limit = min(job.memory_limit, allocatable) - job.context_memory
+    borrows = limit > memory and server is not None and _limited_by_driver(server)
+    return Allocation(
+        namespace=job.namespace,
+        name=name,
+        attempt=attempt,
+        memory=memory,
+        memory_limit=limit if borrows else None,
+        thread_percent=job.thread_percent,
+        slots=job.slots,
+        clients=job.clients,
+        alone=job.alone,
+        since=since,
+    )
+
+
+def _limited_by_driver(server: GPUServer) -> bool:
+    return server.status.enforcement == "Driver"
+
+
+def job_allocation(
+    job: SharedGPUJob,
+    attempt: int,
+    allocated: Mapping[str, Allocation],
+    servers: Sequence[GPUServer],
+    partition: GPUPartition,
+) -> JobAllocation:
+    """Return the allocation of the Pod of an attempt.
+
+    Parameters
+    ----------
+    allocated
+        Its entries in the ledger, by GPUServer.
+    servers
+        These GPUServers, in the same order.
+    """
+    first = next(iter(allocated.values()))
+    by_driver = all(map(_limited_by_driver, servers))
+    return JobAllocation(
+        attempt=attempt,
+        servers=tuple(allocated),
+        uuids=tuple(s.status.uuid for s in servers),
+        node=servers[0].status.node,
+        memory=min(a.memory for a in allocated.values()),
+        memory_limit=first.memory_limit if by_driver else None,
+        driver_limits=by_driver,
+        total_memory=min(s.status.memory for s in servers),
+        mode=servers[0].spec.mode,
+        thread_percent=first.thread_percent,
+        oversubscription=partition.spec.sharing.oversubscription,
+        device_injection=partition.spec.device_injection,
+        tolerations=partition.spec.tolerations,
+        yields=min(job.spec.priority, partition.spec.priority_cap(job.metadata.namespace)) < 0,
+    )
+
+
+def unused_ceiling(
+    job: SharedGPUJob, allocated: Mapping[str, Allocation], partition: GPUPartition
+) -> str:
+    """Return why a job that asks for a ceiling is limited to its guarantee; empty if it is not."""
+    fixed = partition.spec.slice(job.spec.slice) if job.spec.slice else None
+    guarantee, wanted = (
+        (fixed.memory, fixed.memory_limit)
+        if fixed is not None
+        else (job.spec.gpu_memory, job.spec.gpu_memory_limit)
+    )
+    entries = allocated.values()
+    if (
+        not allocated
+        or not wanted
+        or wanted == guarantee
+        or any(a.memory_limit or a.alone for a in entries)
+    ):
+        return ""
+    limited = f"so the job is limited to {gib(min(a.memory for a in entries))}"
+    field = "memoryLimit of its slice" if fixed is not None else "gpuMemoryLimit"
+    if partition.spec.sharing.burst is Burst.NEVER:
+        name = partition.metadata.name
+        return f"{field} has no effect: partition {name} has sharing.burst Never, {limited}"
+    (server,) = allocated
+    return (
+        f"{field} has no effect on {server}: the driver does not limit memory there (see the "
+        f"condition DriverLimits of the GPUServer), {limited}"
+    )

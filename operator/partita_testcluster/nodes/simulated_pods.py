@@ -23,13 +23,12 @@ from partita.constants import (
     ANNOTATION_JOB_UID,
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
+    COMPONENT_PROBE,
     DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
+    LABEL_COMPONENT,
 )
 from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
-from partita.pods.allocation import CONTEXT_MEMORY
-from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
-from partita.pods.probe_pod import probe_name
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants
@@ -52,6 +51,10 @@ T = TypeVar("T")
 Body = dict[str, Any]
 
 _SIM: Final = "sim.partita.dev/"
+_REQUEST: Final = "NVIDIA_GPU_MEMORY_REQUEST"
+_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
+_CONTEXT: Final = 512 * MEBI
+"""GPU memory of a simulated process besides that of its work, in bytes."""
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """The message that the API server writes for a new Pod (pkg/registry/core/pod/strategy.go)."""
 _SCHEDULER: Final = "default-scheduler"
@@ -142,7 +145,8 @@ class SimulatedPod:
         self.node: str = spec.get("nodeName") or ""
         self.for_default_scheduler = spec.get("schedulerName", _SCHEDULER) == _SCHEDULER
         owner = owner_of(body, "GPUServer").get("name", "")
-        self.probed_server = owner if self.name == probe_name(owner) else ""
+        is_probe = (meta.get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_PROBE
+        self.probed_server = owner if is_probe else ""
         self.server_name = "" if self.probed_server else owner
         self.job_uid = owner_of(body, "SharedGPUJob").get("uid") or self.annotations.get(
             ANNOTATION_JOB_UID, self.uid
@@ -234,11 +238,10 @@ class SimulatedPod:
         limit = re.fullmatch(r"0=(\d+)M", env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         allowed = int(limit[1]) * MEBI * processes if limit else None
         guarantee = None
-        if env.get(MEMORY_LIMIT):
+        if env.get(_LIMIT):
             # The driver's limits are for the container, and include the contexts of its processes.
             guarantee, allowed = (
-                int(env[name]) * MEBI - CONTEXT_MEMORY * processes
-                for name in (MEMORY_REQUEST, MEMORY_LIMIT)
+                int(env[name]) * MEBI - _CONTEXT * processes for name in (_REQUEST, _LIMIT)
             )
         percent = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
         threads = int(percent) if percent.isdecimal() else 100

@@ -157,6 +157,10 @@ class FakeGPUs:
         with (self.folder / f"gpu-{gpu}.xids").open("a") as file:
             file.write(f"{number}\n")
 
+    def wedge(self, gpu: int = 0) -> None:
+        """Wedge MPS on a GPU, as a client does that is killed with work in flight."""
+        (self.folder / f"gpu-{gpu}.wedged").touch()
+
     def mps(self, **script: object) -> None:
         """Make the MPS daemon misbehave; without arguments it behaves again."""
         self._write(self.folder / "mps", "".join(f"{k} {v}\n" for k, v in script.items()))

@@ -7,6 +7,8 @@
  *                     written by driver.py, or by a test that needs no programs
  *   gpu-<n>.mode      the compute mode, a number
  *   gpu-<n>.xids      an Xid a line, only ever added to
+ *   gpu-<n>.wedged    there while MPS is wedged on the GPU: see driver/driver.py
+ *   mps               how MPS misbehaves: see mps/daemon.py and driver/driver.py
  *   driver.sock       where programs and NVML reach driver.py
  *   cgroup/           stands for /sys/fs/cgroup: see driver/cgroups.py; absent: no cgroup v2
  *   toolkit           which container toolkit there is: see toolkit.py

@@ -7,11 +7,18 @@
  *   compute:<ms>[:<percent>]   keep the GPU busy
  *   sleep:<ms>       hold what it has
  *   wait:<ms>        do so without touching the GPU
- *   unset            forget the MPS variables, as a program may that was given them
+ *   info             print free and total memory in MiB, as cuMemGetInfo has them
+ *   fill             take all that is given, print how many MiB it has now, and go on
+ *   unset            forget its MPS limit, as a program may that was given it
+ *   clear            forget all variables
+ *   set:<NAME>=<value>         set one, as of MPS; before it first uses the GPU
+ *   fork[:<n>]       do what follows in n children, each a client of its own, and wait for them;
+ *                    the exit code is the highest
  *   fault            an illegal access: fatal for all that share the GPU
  *   fault:sm         an exception of an SM: fatal for all, or for those of its static partition
  *   forever          compute until it is ended
  *   sigterm:<ms>     handle SIGTERM: use the GPU for so much longer, then exit with code 0
+ *   ignore           ignore SIGTERM
  *   expect:<NAME>=<value>      fail unless the variable is so
  *
  * Started as nvidia-cuda-mps-server it is that: it holds the GPU until its daemon goes.
@@ -19,6 +26,7 @@
  */
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "client.h"
@@ -61,6 +69,47 @@ static void rest(long milliseconds) {
     }
 }
 
+static void fill(void) {
+    for (u64 step = 1024; step; step /= 2)
+        for (int error = 0; !error;) {
+            error = take(step * MIB);
+            if (error && error != OUT_OF_MEMORY) die(error);
+        }
+    printf("has %llu MiB\n", taken() / MIB);
+}
+
+static void print_memory(void) {
+    u64 free, total;
+    require(memory_info(&free, &total));
+    printf("free %llu MiB of %llu MiB\n", free / MIB, total / MIB);
+}
+
+/* All variables but the one that only the double needs. */
+static void clear_variables(void) {
+    const char *folder = getenv("FAKE_GPU_DIR");
+    char copy[4096] = "";
+    if (folder) snprintf(copy, sizeof copy, "%s", folder);
+    clearenv();
+    if (*copy) setenv("FAKE_GPU_DIR", copy, 1);
+}
+
+/* Returns in the children; the parent waits for them and exits. */
+static void fork_children(int count) {
+    for (int i = 0; i < count; i++)
+        if (fork() == 0) {
+            forget();
+            return;
+        }
+    int status, code = 0;
+    for (pid_t child; count; count -= child > 0) {
+        child = waitpid(-1, &status, WNOHANG);
+        int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (child > 0 && ended > code) code = ended;
+        if (child == 0) rest(20);
+    }
+    exit(code);
+}
+
 static void run(const char *step) {
     const char *value = strchr(step, ':');
     size_t length = value ? (size_t)(value - step) : strlen(step);
@@ -68,6 +117,24 @@ static void run(const char *step) {
 #define IS(word) (length == strlen(word) && strncmp(step, word, length) == 0)
     if (IS("unset")) {
         unsetenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+        return;
+    }
+    if (IS("clear")) {
+        clear_variables();
+        return;
+    }
+    if (IS("set")) {
+        char name[256];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(value, "="), value);
+        setenv(name, strchr(value, '=') + 1, 1);
+        return;
+    }
+    if (IS("fork")) {
+        fork_children(*value ? atoi(value) : 1);
+        return;
+    }
+    if (IS("ignore")) {
+        signal(SIGTERM, SIG_IGN);
         return;
     }
     if (IS("expect")) {
@@ -99,6 +166,10 @@ static void run(const char *step) {
         int error = take(strtoull(value, NULL, 10) * MIB);
         if (error && IS("alloc")) die(error);
         if (error) fprintf(stderr, "refused: %s\n", error_text(error));
+    } else if (IS("info")) {
+        print_memory();
+    } else if (IS("fill")) {
+        fill();
     } else if (IS("free")) {
         give_back(taken());
     } else if (IS("compute") || IS("forever")) {

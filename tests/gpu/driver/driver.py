@@ -13,7 +13,10 @@ Lines of a program, each answered by `ok` or a CUDA error number
     close                   the context is no more
     xid <number>            it made the GPU report this
 
-A process that the driver ends is told `end <error>`, without asking.
+A process that the driver ends is told `end <error>`, without asking. MPS's server asks for it
+(`mps/daemon.py`), with a line that is answered once the process has nothing in flight:
+
+    end <pid> <error>
 
 Lines of NVML (`nvml/limits.c`), answered by `ok` or an NVML error number; a cgroup is named by its
 folder's inode:
@@ -21,7 +24,19 @@ folder's inode:
     set-limits <gpu> <cgroup> <soft> <hard>
     get-limits <gpu> <cgroup>               Answered `ok <soft> <hard> <used>`
 
-`mp` is https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html.
+`mp` is https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, `kai` is
+kai-scheduler/kai-gpu-fractioning, pull request 147, drain.go.
+
+A client of MPS that is killed while it computes leaves work in flight behind (`kai`). What comes
+of that the key `kill` of the file `mps` says, so that a test knows it:
+
+    kill fault              all other clients of the GPU fail with an illegal address
+    kill orphan             nobody consumes the fault: MPS is wedged, `gpu-<n>.wedged` is there
+    kill documented         the first where there are others, else the second
+    kill harmless           nothing; also without the key
+
+While it is wedged the server and its clients look healthy, each later client hangs in CUDA's
+initialisation, and no client can be terminated, until the server has gone.
 """
 
 from __future__ import annotations
@@ -41,9 +56,14 @@ OUT_OF_MEMORY = 2
 DEVICE_UNAVAILABLE = 46
 INVALID_DEVICE = 101
 INVALID_CONTEXT = 201
+ILLEGAL_ADDRESS = 700
+MPS_RPC_FAILURE = 806
 MPS_CLIENT_TERMINATED = 810
 EXCLUSIVE_PROCESS = 3
 PROHIBITED = 2
+
+POLL = 0.05
+"""Seconds."""
 
 NVML_INVALID_ARGUMENT = 2
 NVML_NOT_SUPPORTED = 3
@@ -137,6 +157,52 @@ class Driver:
                 for level in self.tree.chain(process.group):
                     used[level] = used.get(level, 0) + process.memory
             self.backend.charge(gpu, used)
+
+    # Work in flight
+
+    def leave(self, process: Process) -> None:
+        """A process has ended, whichever way."""
+        wedged = self.wedged(process.gpu)
+        if process.kind == "S":
+            wedged.unlink(missing_ok=True)
+        in_flight = process.kind == "M" and process.sm > 0
+        self.close(process)
+        if not in_flight or all(p.kind != "S" for p in self.on(process.gpu)):
+            return
+        others = [p for p in self.on(process.gpu) if p.kind == "M"]
+        script = self.folder / "mps"
+        outcome = value_of(script, "kill") if script.exists() else ""
+        if outcome == "documented":
+            outcome = "fault" if others else "orphan"
+        if outcome == "fault":
+            for other in others:
+                other.end(ILLEGAL_ADDRESS)
+                self.write(other)
+        elif outcome == "orphan":
+            wedged.touch()
+
+    def wedged(self, gpu: int) -> Path:
+        """The file that is there while MPS is wedged on a GPU; a test may make it, too."""
+        return self.folder / f"gpu-{gpu}.wedged"
+
+    async def until_not_wedged(self, gpu: int) -> None:
+        while self.wedged(gpu).exists():
+            await asyncio.sleep(POLL)
+
+    async def attach(self, process: Process) -> int:
+        """A client that hung fails when its server goes."""
+        if process.kind != "M" or not self.wedged(process.gpu).exists():
+            return 0
+        await self.until_not_wedged(process.gpu)
+        return MPS_RPC_FAILURE
+
+    async def end(self, pid: int, error: int) -> int:
+        """ "Client Early Termination": with its context goes its work in flight."""
+        for process in [p for p in self.processes if p.pid == pid]:
+            await self.until_not_wedged(process.gpu)
+            process.end(error)
+            self.write(process)
+        return 0
 
     # Memory
 
@@ -235,11 +301,12 @@ class Driver:
         self.show(process)
         try:
             while line := (await reader.readline()).decode().split():
-                writer.write(f"{self.answer(process, line) or 'ok'}\n".encode())
+                answer = await self.answer(process, line)
+                writer.write(f"{answer or 'ok'}\n".encode())
         except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
-            self.close(process)
+            self.leave(process)
             writer.close()
 
     def show(self, process: Process) -> None:
@@ -254,7 +321,7 @@ class Driver:
             if not (shown / file).is_symlink():
                 (shown / file).symlink_to(f"/proc/{process.pid}/{file}")
 
-    def answer(  # noqa: PLR0911 - one for each line
+    async def answer(  # noqa: PLR0911 - one for each line
         self, process: Process, line: list[str]
     ) -> int | str:
         """Do what a line asks for; an answer of 0 is `ok`."""
@@ -265,7 +332,9 @@ class Driver:
                 return self.get_limits(int(gpu), int(inode))
             case ["attach", gpu, kind]:
                 process.gpu, process.kind = int(gpu), kind
-                return 0
+                return await self.attach(process)
+            case ["end", pid, error]:
+                return await self.end(int(pid), int(error))
             case _ if process.ended:
                 return process.ended
             case ["open"]:

@@ -7,6 +7,8 @@ Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `ke
     initialising 1         its servers stay in INITIALIZING
     hang 1                 no command is answered
     terminate_hang 1       terminate_client alone is not answered
+    terminate_slow 2       it takes so many seconds: it blocks while the client's work drains (kai-
+                           scheduler/kai-gpu-fractioning, pull request 147, drain.go)
     garbage 1              every answer is noise
     max_clients 2          clients of one GPU; 48 otherwise
     refuse_server 1        start_server starts none
@@ -21,7 +23,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpus import driver_of, gpu_of, peer_of
+from gpus import driver_of, end_process, gpu_of, peer_of
 from sm_partitions import SMPartitions, answer_v2
 
 SUCCESS = 0
@@ -29,6 +31,7 @@ INVALID_CONTEXT = 201
 INVALID_RESOURCE_CONFIGURATION = 915
 MPS_SERVER_NOT_READY = 807
 MPS_MAX_CLIENTS_REACHED = 808
+MPS_CLIENT_TERMINATED = 810
 
 ISOLATES_FROM = 610
 """Driver from which SM faults stay in their static partition ("Common Tasks", as below)."""
@@ -59,6 +62,8 @@ class Server:
     limits: dict[str, str]
     percentage: float
     fault: bool = False
+    terminating: int = 0
+    """Clients that are being terminated."""
     clients: dict[int, Client] = field(default_factory=dict)
 
 
@@ -196,6 +201,8 @@ class Daemon:
         return self.admits_one_more(server)
 
     def admits_one_more(self, server: Server) -> int:
+        if server.terminating:
+            return MPS_SERVER_NOT_READY  # `containment`, "Client Early Termination"
         most = int(self.script("max_clients") or MAX_CLIENTS)
         return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= most else 0
 
@@ -316,13 +323,19 @@ class Daemon:
 
     async def terminate(self, server: Server, pid: str) -> str:
         """`containment`, "Client Early Termination": answers a CUresult, 0 when it is done."""
-        if self.script("terminate_hang"):
-            await asyncio.Event().wait()
         client = server.clients.get(int(pid))
         if client is None:
             return f"Invalid process {pid}!\n"
         if not client.active:
             return f"{INVALID_CONTEXT}\n"
+        server.terminating += 1
+        try:
+            if self.script("terminate_hang"):
+                await asyncio.Event().wait()
+            await asyncio.sleep(float(self.script("terminate_slow") or 0))
+            await end_process(self.folder, client.pid, MPS_CLIENT_TERMINATED)
+        finally:
+            server.terminating -= 1
         client.writer.write(b"terminated\n")
         return f"{SUCCESS}\n"
 

@@ -38,3 +38,11 @@ def peer_of(writer: asyncio.StreamWriter) -> tuple[int, int]:
     peer = writer.get_extra_info("socket")
     pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid
+
+
+async def end_process(folder: Path, pid: int, error: int) -> None:
+    """Let the driver end a process; return when it has nothing in flight."""
+    reader, writer = await asyncio.open_unix_connection(folder / "driver.sock")
+    writer.write(f"end {pid} {error}\n".encode())
+    await reader.readline()
+    writer.close()

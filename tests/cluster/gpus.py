@@ -17,10 +17,12 @@ START_SECONDS = 20
 def write_runtime(folder: Path) -> Path:
     """Write the command that containerd runs for runc; return it."""
     command = folder / "nvidia-container-runtime"
-    hook = f"{sys.executable} -S {nvidia_runtime.__file__} {folder}/driver {folder}/gpus"
+    tests = Path(__file__).parents[1]
+    module = f"PYTHONPATH={tests} {sys.executable} -S -P -m {nvidia_runtime.__name__}"
+    hook = f"env {module} {folder}/driver {folder}/gpus"
     command.write_text(
         "#!/bin/sh\n"
-        f'for word in "$@"; do [ "$word" = create ] && exec {hook} "$@"; done\n'
+        f'for word in "$@"; do case "$word" in create|exec|delete) exec {hook} "$@"; esac; done\n'
         'exec runc "$@"\n'
     )
     command.chmod(0o755)
@@ -43,6 +45,7 @@ class NodeGPUs(fake.FakeGPUs):
         """Give the node so many GPUs, and start what stands for NVIDIA's driver and plugin."""
         self.install_driver()
         uuids = [self.add(gpu, **figures) for gpu in range(count)]
+        self.mount_cgroups()
         environment = ("env", f"FAKE_GPU_DIR={self.folder}")
         driver = [*environment, sys.executable, str(self.built.driver)]
         self._node.start("gpu-driver", driver, (self.folder / "driver.sock").exists)

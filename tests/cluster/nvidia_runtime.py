@@ -3,18 +3,23 @@
 It gives a container the driver's files where ``NVIDIA_VISIBLE_DEVICES`` names GPUs, in the legacy
 mode of https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/
 docker-specialized.html: `void`, `none` or nothing brings none; ``NVIDIA_DRIVER_CAPABILITIES`` says
-which of the files, `utility` being NVML's and `compute` CUDA's and MPS's.
+which of the files, `utility` being NVML's and `compute` CUDA's and MPS's. The toolkit's hook for
+limits of GPU memory is `gpu.toolkit`; the cgroups that it needs, `cluster.node_cgroups`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_driver", "main"]
+from cluster.node_cgroups import NodeCgroups
+from gpu.toolkit import hook_command
+
+__all__ = ["add_driver", "add_hook", "main"]
 
 STATE = "/var/lib/fake-gpu"
 """Where the fake library and programs look for the driver's state."""
@@ -31,9 +36,14 @@ FILES = {
 }
 
 
+def environment_of(config: dict[str, Any]) -> dict[str, str]:
+    """Return a container's variables."""
+    return dict(v.partition("=")[::2] for v in config["process"].get("env", ()))
+
+
 def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
     """Add the driver's files to a container's OCI configuration, if it is to have them."""
-    environment = dict(v.partition("=")[::2] for v in config["process"].get("env", ()))
+    environment = environment_of(config)
     if environment.get("NVIDIA_VISIBLE_DEVICES", "void") in {"", "none", "void"}:
         return
     capabilities = environment.get("NVIDIA_DRIVER_CAPABILITIES", "utility").split(",")
@@ -55,13 +65,33 @@ def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
     ]
 
 
+def add_hook(config: dict[str, Any], driver: Path, state: Path) -> None:
+    """Add the toolkit's hook for limits of GPU memory, if this toolkit has it."""
+    visible = environment_of(config).get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    command = hook_command([word for word in visible if word.startswith("GPU-")], state)
+    if command:
+        variables = [f"FAKE_GPU_DIR={state}", f"LD_LIBRARY_PATH={driver}"]
+        hook = {"path": command[0], "args": command, "env": variables}
+        config.setdefault("hooks", {}).setdefault("createRuntime", []).append(hook)
+
+
 def main(driver: Path, state: Path, arguments: list[str]) -> None:
-    """Change the configuration of a container that is to be created; go on as runc."""
-    bundle = Path(arguments[arguments.index("--bundle") + 1])
-    path = bundle / "config.json"
-    config = json.loads(path.read_text())
-    add_driver(config, driver, state)
-    path.write_text(json.dumps(config))
+    """Do for a container what runc does not, and go on as runc."""
+    cgroups = NodeCgroups(state / "cgroup")
+    name = arguments[-1]
+    if "create" in arguments:
+        path = Path(arguments[arguments.index("--bundle") + 1]) / "config.json"
+        config = json.loads(path.read_text())
+        add_driver(config, driver, state)
+        add_hook(config, driver, state)
+        cgroups.add(config)
+        path.write_text(json.dumps(config))
+    elif "exec" in arguments:
+        cgroups.enter(name)
+    elif "delete" in arguments:
+        code = subprocess.run(["runc", *arguments], check=False).returncode
+        cgroups.remove(name)
+        sys.exit(code)
     os.execvp("runc", ["runc", *arguments])
 
 

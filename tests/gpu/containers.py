@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu import toolkit
-from gpu.fake import FakeGPUs
+from gpu.fake import DEADLINE, FakeGPUs
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphans below the process become its children, as those of a container's first."""
@@ -65,19 +65,30 @@ def create_container(gpus: FakeGPUs, cgroup: str, **environment: str) -> Contain
         The toolkit's hook failed, and the cgroup is gone.
     """
     made = Container(gpus, gpus.cgroups.make(cgroup), environment)
+    try:
+        run_hook(made)
+    except toolkit.HookError:
+        gpus.cgroups.remove(made.cgroup)
+        raise
+    return made
+
+
+def run_hook(container: Container) -> None:
+    """Run the toolkit's hook, if there is one, on a process that waits for it."""
+    gpus, environment = container.gpus, container.environment
+    uuids = [u for u in environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if u[:4] == "GPU-"]
+    command = toolkit.hook_command(uuids, gpus.folder)
+    if not command:
+        return
     bundle = gpus.folder / "bundle"
     bundle.mkdir(exist_ok=True)
     process = {"env": [f"{name}={value}" for name, value in environment.items()]}
     (bundle / "config.json").write_text(json.dumps({"process": process}))
-    uuids = [u for u in environment.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if u[:4] == "GPU-"]
-    waiting = made.start("sleep", "infinity")
-    try:
-        state = {"pid": waiting.pid, "bundle": str(bundle)}
-        toolkit.create_runtime(state, uuids, gpus.environment())
-    except toolkit.HookError:
-        gpus.cgroups.remove(made.cgroup)
-        raise
-    finally:
-        waiting.kill()
-        waiting.wait()
-    return made
+    waiting = container.start("sleep", "infinity")
+    hook = gpus.start(*command)
+    state = json.dumps({"pid": waiting.pid, "bundle": str(bundle)})
+    _, said = hook.communicate(state, timeout=DEADLINE)
+    waiting.kill()
+    waiting.wait()
+    if hook.returncode != 0:
+        raise toolkit.HookError(f"error running createRuntime hook: {said.strip()}")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -34,44 +33,21 @@ class HookError(Exception):
     """The container is not created."""
 
 
-def create_runtime(
-    state: Mapping[str, Any], gpus: Sequence[str], environment: Mapping[str, str]
-) -> None:
-    """Run the hook for a container, if this toolkit has it.
+def hook_command(gpus: Sequence[str], folder: Path) -> list[str]:
+    """Return the hook `createRuntime` of a container with these GPUs, empty where it has none.
 
-    Parameters
-    ----------
-    state
-        The container's state, as OCI's runtime specification gives it to hooks.
-    gpus
-        The GPUs that the container gets.
-    environment
-        The hook's own, with FAKE_GPU_DIR, whose `cgroup` stands for `/sys/fs/cgroup`, and a path
-        to NVML.
-
-    Raises
-    ------
-    HookError
-        It failed.
+    It reads the container's state, as OCI's runtime specification gives it to hooks, from stdin,
+    and needs `folder` in FAKE_GPU_DIR, whose `cgroup` stands for `/sys/fs/cgroup`, and a way to
+    NVML.
     """
-    kind = Path(environment["FAKE_GPU_DIR"]) / "toolkit"
+    kind = folder / "toolkit"
     variant = kind.read_text().split()[1] if kind.exists() else "present"
     if variant == "missing" or not gpus:
-        return
+        return []
     if variant == "failing":
-        raise HookError("error running createRuntime hook: exit status 1")
+        return ["/bin/false"]
     ids = [word for gpu in gpus for word in ("--gpu-id", gpu)]
-    command = [sys.executable, __file__, "hook", "apply-cuda-memory-limits", *ids]
-    hook = subprocess.run(
-        command,
-        input=json.dumps(state),
-        env=dict(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if hook.returncode != 0:
-        raise HookError(f"error running createRuntime hook: {hook.stderr.strip()}")
+    return [sys.executable, __file__, "hook", "apply-cuda-memory-limits", *ids]
 
 
 def limits_of(environment: Mapping[str, str], most: int) -> tuple[int, int] | None:
@@ -121,7 +97,7 @@ def apply(state: Mapping[str, Any], gpus: Sequence[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
     try:
         uuids = [uuid for word, uuid in pairwise(sys.argv) if word == "--gpu-id"]
         apply(json.load(sys.stdin), uuids, Path(os.environ["FAKE_GPU_DIR"]))

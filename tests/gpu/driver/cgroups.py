@@ -42,7 +42,9 @@ class CgroupTree:
         return (self.root / "dmem.capacity").exists()
 
     def mount(self, capacities: Mapping[int, int], *, dmem: bool) -> None:
-        """Make the root, for GPUs with so many bytes."""
+        """Make the root, for GPUs with so many bytes; cgroups that are there lose their limits."""
+        for file in self.root.rglob("dmem.*"):
+            file.unlink()
         self.root.mkdir(exist_ok=True)
         more = " dmem" if dmem else ""
         (self.root / "cgroup.controllers").write_text(f"{CONTROLLERS}{more}\n")

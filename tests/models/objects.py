@@ -83,6 +83,12 @@ RULES = [
         "to 60 or less",
     ),
     (
+        partition(sharing={"enforcement": "Driver", "mode": "TimeSlicing"}),
+        partition(sharing={"enforcement": "Driver", "mode": "MPS"}),
+        "spec.sharing.enforcement",
+        "set sharing.enforcement to Auto or sharing.mode to MPS",
+    ),
+    (
         partition(sharing={"burst": "Spare", "mode": "TimeSlicing"}),
         partition(sharing={"burst": "Spare", "mode": "MPS"}),
         "spec.sharing.burst",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from partita.models import GPUPartition, GPUServer
+from partita.pods import ServerPodSettings
+from partita.pods.probe_pod import build_probe_pod
 from partita_testcluster.nodes import NodeSpec
 from support.history import GROUP_PATH
-from support.operator import GIB, System, condition, env_of
+from support.operator import GIB, SERVER_NAMESPACE, System, condition, env_of
 from support.queues import LONG
 
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
@@ -116,6 +119,31 @@ async def test_the_contexts_of_all_jobs_fit_on_the_gpu_too(system: System) -> No
         for job in jobs[:3]:
             await job.runs()
         await jobs[3].waits("InsufficientMemory", "9.5 GiB", "512 MiB of it for CUDA contexts")
+
+
+async def test_a_probe_that_an_operator_left_behind_is_deleted_by_the_next(
+    system: System,
+) -> None:
+    async with system.nodes(specs=[R615]):
+        partition = await system.partition()
+        async with system.operator():
+            (server,) = await system.ready(partition)
+            await no_probe_is_left(system)
+        settings = ServerPodSettings(SERVER_NAMESPACE, "partita:1", "partita-agent")
+        wanted = GPUPartition.parse({"metadata": {"name": partition}, "spec": {"gpus": 1}})
+        left = build_probe_pod(GPUServer.parse(server), wanted, settings)
+        (await system.api.post(f"/api/v1/namespaces/{SERVER_NAMESPACE}/pods", left)).ok()
+        async with system.operator():
+            await no_probe_is_left(system)
+
+
+async def test_no_probe_outlives_its_gpu(system: System) -> None:
+    async with system.running(specs=[R615]):
+        partition = await system.partition()
+        await system.ready(partition)
+        await system.scale(partition, 0)
+        await system.history.until(lambda: not system.servers(partition))
+        await no_probe_is_left(system)
 
 
 async def test_an_attempt_with_a_wrong_limit_is_a_system_failure_where_the_driver_must_limit(

@@ -169,6 +169,12 @@ class GPUPartitionSpec(Model):
                 field=".slices",
             ),
             rule(
+                "self.sharing.enforcement != 'Driver' || self.sharing.mode == 'MPS'",
+                "enforcement by the driver needs sharing.mode: MPS: "
+                "set sharing.enforcement to Auto or sharing.mode to MPS",
+                field=".sharing.enforcement",
+            ),
+            rule(
                 "self.sharing.burst == 'Never' || self.sharing.mode == 'MPS'",
                 "burst needs sharing.mode: MPS (only MPS reclaims memory): "
                 "set sharing.burst to Never or sharing.mode to MPS",

@@ -101,7 +101,7 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
         phases = phases_of(profile, gpu, thread_percent=job.thread_percent)
         measured = True
     else:
-        limit = (job.thread_percent or 100) / 100
+        limit = gpu.thread_share(job.thread_percent)
         asked = job.memory / gpu.memory if gpu.memory and not job.alone else 1.0
         sm = limit if limit < 1 else min(asked, 1.0)
         load = load_of(Step(100.0, job.memory), gpu, thread_percent=job.thread_percent)
@@ -119,14 +119,14 @@ def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple
     profile
         Has at least one step. Invalid amounts below 0 count as 0.
     """
-    return _phases(profile, gpu.memory, gpu.pcie_bandwidth, thread_percent)
+    return _phases(profile, gpu.memory, gpu.pcie_bandwidth, gpu.sm_partitions, thread_percent)
 
 
 @lru_cache(maxsize=4096)
 def _phases(
-    profile: Profile, memory: int, pcie_bandwidth: int, thread_percent: int
+    profile: Profile, memory: int, pcie_bandwidth: int, sm_partitions: int, thread_percent: int
 ) -> tuple[LoadPhase, ...]:
-    gpu = GPU("", "", memory, 1, pcie_bandwidth=pcie_bandwidth)
+    gpu = GPU("", "", memory, 1, pcie_bandwidth=pcie_bandwidth, sm_partitions=sm_partitions)
     seconds = max(profile.duration, _ENOUGH) / len(profile.steps)
     merged: list[LoadPhase] = []
     for step in profile.steps:

@@ -62,7 +62,7 @@ class Load(NamedTuple):
     cache: float
     """Sensitivity to a shared cache."""
     limit: float = 1.0
-    """Share of the SMs that the job may use (its MPS thread percentage)."""
+    """Share of the SMs that the job may use: its MPS thread percentage, or its static partition."""
 
 
 def load_of(
@@ -75,7 +75,7 @@ def load_of(
     busy = min(step.gpu / 100, 1.0)
     sm = min(busy, step.core / (100 * SM_SATURATION)) if step.core else busy
     pcie = min(step.pcie / gpu.pcie_bandwidth, 1.0) if gpu.pcie_bandwidth else 0.0
-    return Load(busy, sm, pcie, step.memory / _GIB, cache, (thread_percent or 100) / 100)
+    return Load(busy, sm, pcie, step.memory / _GIB, cache, gpu.thread_share(thread_percent))
 
 
 def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:

@@ -198,6 +198,11 @@ class GPU:
     idle partition are not lent to other jobs."""
     running: tuple[RunningJob, ...] = ()
 
+    def thread_share(self, thread_percent: Percent) -> float:
+        """Return the share of the SMs, 0 to 1, that a process limited to a percentage may use."""
+        share = (thread_percent or 100) / 100
+        return min(share, 1 / self.sm_partitions) if self.sm_partitions else share
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

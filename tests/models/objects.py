@@ -137,6 +137,27 @@ RULES = [
         "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent",
     ),
     (
+        partition(sharing={"isolation": "StaticSM", "mode": "TimeSlicing"}),
+        partition(sharing={"isolation": "StaticSM"}),
+        "spec.sharing",
+        "isolation StaticSM needs sharing.mode: MPS",
+    ),
+    (
+        partition(
+            sharing={"isolation": "StaticSM", "maxJobsPerGPU": 4},
+            slices=[{"name": "small", "memory": "5Gi", "threadPercent": 26}],
+        ),
+        partition(
+            sharing={"isolation": "StaticSM", "maxJobsPerGPU": 4},
+            slices=[
+                {"name": "small", "memory": "5Gi", "threadPercent": 25},
+                {"name": "large", "memory": "9Gi"},
+            ],
+        ),
+        "spec.slices",
+        "write 100 / maxJobsPerGPU or less",
+    ),
+    (
         partition(sharing={"protocol": 4}),
         partition(sharing={"protocol": 3}),
         "spec.sharing.protocol",

@@ -1,6 +1,6 @@
 """What a job asks for, in numbers, or why it can never have it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -358,3 +358,22 @@ class TestWhatCanNeverBe:
             "fewer processes",
         )
         assert request({"gpuMemory": "48Mi", "processes": 48}).clients == 48
+
+
+class TestStaticSMs:
+    SHARING: ClassVar = {"sharing": {"isolation": "StaticSM", "maxJobsPerGPU": 3}}
+
+    def test_a_job_gets_the_share_of_a_partition(self):
+        for asked in ({}, {"threadPercent": 20}, {"threadPercent": 33}):
+            job = request({"gpuMemory": "8Gi", **asked}, self.SHARING)
+            assert job.thread_percent == 33
+
+    def test_a_slice_gets_it_too(self):
+        slices = [{"name": "small", "memory": "8Gi"}]
+        job = request({"slice": "small"}, {**self.SHARING, "slices": slices})
+        assert job.thread_percent == 33
+
+    def test_more_than_the_share_is_refused_with_what_to_write(self):
+        why = refusal({"gpuMemory": "8Gi", "threadPercent": 34}, self.SHARING)
+        assert why.reason is Reason.INVALID_SPEC
+        assert "write 33 or less, or leave it out" in why.message

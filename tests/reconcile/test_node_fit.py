@@ -145,3 +145,26 @@ def test_gpus_in_a_template_are_no_demand_on_the_node():
 def test_what_was_found_is_kept_for_the_same_nodes():
     largest, asked = Largest.of([host()]), needs(requests={"cpu": "1"})
     assert fit(asked, largest, "shared") is fit(asked, largest, "shared")
+
+
+def with_protocol_3(*, user_namespaces: bool) -> Host:
+    body = node_body("node-1")
+    features = {"userNamespaces": user_namespaces}
+    body["status"]["runtimeHandlers"] = [{"name": "", "features": features}]
+    return Host("node-1", NodeInfo.parse(body), memory=GIB, gpus=1, protocol=3)
+
+
+def test_root_needs_a_user_namespace_where_mps_has_protocol_3():
+    assert isinstance(found(needs(), with_protocol_3(user_namespaces=True)), NodeFit)
+    refused = found(needs(), with_protocol_3(user_namespaces=False))
+    assert isinstance(refused, Why)
+    assert refused.reason is Reason.NEVER_FITS
+    assert "main may run as root only in a user namespace, and they support none" in refused.message
+    assert "set runAsNonRoot: true and allowPrivilegeEscalation: false" in refused.message
+    refused = found(needs(hostNetwork=True), with_protocol_3(user_namespaces=True))
+    assert isinstance(refused, Why)
+    assert "the Pod sets hostNetwork" in refused.message
+    context = {"runAsUser": 1000, "allowPrivilegeEscalation": False}
+    harmless = {"name": "main", "image": "train", "securityContext": context}
+    asked = needs(containers=[harmless], hostNetwork=True)
+    assert isinstance(found(asked, with_protocol_3(user_namespaces=False)), NodeFit)

@@ -205,3 +205,13 @@ def test_no_jobs_and_no_gpus_end_at_once():
     assert simulate([], gpus(), create("fifo")).makespan == 0
     result = simulate(queue(application()), [], create("fifo"))
     assert result.jobs[0].outcome is SimulatedOutcome.NEVER_FITS
+
+
+def test_the_sms_of_an_idle_static_partition_are_not_lent():
+    busy = Application("busy", 100, (Step(gpu=80, memory=GIB, core=60),), cache=0)
+    (gpu,) = gpus()
+    alone = simulate(queue(busy), [replace(gpu, sm_partitions=4)], create("fifo"))
+    assert alone.makespan == pytest.approx(100 * 0.8 / 0.25)
+    four = simulate(queue(*[busy] * 4), [replace(gpu, sm_partitions=4)], create("fifo"))
+    assert four.makespan == pytest.approx(100 * 0.8 / 0.25)
+    assert simulate(queue(busy), [gpu], create("fifo")).makespan == pytest.approx(100)

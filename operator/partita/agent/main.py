@@ -32,7 +32,6 @@ from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Condition, SharingMode
 from partita.models.quantities import format_memory, mebibytes
-from partita.pods.job_pod import RUNTIME_CLASS
 from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["Agent", "run_agent"]
@@ -162,14 +161,13 @@ class Agent:
         server = self.jobs.ledger.server
         if server is None:
             raise SetupError("LedgerNotRead", "the GPUServer has not been read yet")
-        handler = RUNTIME_CLASS if self._settings.injection == "RuntimeClass" else ""
         try:
             node = await self._kube.get(NODES, self._settings.node)
         except NotFoundError:
             node = {}
         except KubernetesError as error:
             raise SetupError("NodeNotRead", f"the Node cannot be read: {error}") from error
-        return MPSSelection(server.spec, has_user_namespaces(node, handler))
+        return MPSSelection(server.spec, has_user_namespaces(node))
 
     def _mps_servers(self) -> set[int]:
         mps = self._served.mps if self._served is not None else None

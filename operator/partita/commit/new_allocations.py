@@ -83,7 +83,9 @@ def job_allocation(
         driver_limits=by_driver,
         total_memory=min(s.status.memory for s in servers),
         mode=servers[0].spec.mode,
-        thread_percent=first.thread_percent,
+        # The SM partition of the slot limits the threads; percentages do not apply there.
+        thread_percent=100 if servers[0].status.sm_partitions else first.thread_percent,
+        protocol=servers[0].status.protocol or 2,
         oversubscription=partition.spec.sharing.oversubscription,
         device_injection=partition.spec.device_injection,
         tolerations=partition.spec.tolerations,

@@ -44,6 +44,7 @@ def _gpu(
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
+        sm_partitions=status.sm_partitions or 0,
         running=tuple(_running_jobs(server, state, now, cap)),
     )
 

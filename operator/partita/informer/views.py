@@ -14,6 +14,7 @@ from partita.pods.outcome import PodOutcome, read_outcome
 from partita.pods.probe_pod import probe_name
 from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
+from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView", "requested_devices"]
 
@@ -161,6 +162,8 @@ class NodeInfo:
     """Total amounts that Pods may request; None if the node does not report them."""
     others: dict[str, int] = field(default_factory=dict)
     """Its other resources by name, without those of GPUs."""
+    user_namespaces: bool = False
+    """Whether Pods can have user namespaces."""
 
     @classmethod
     def parse(cls, body: Json) -> Self:
@@ -180,6 +183,7 @@ class NodeInfo:
             ),
             allocatable=requests_of(amounts) if amounts else None,
             others={name: value for name, value in amounts.items() if name not in _COMMON},
+            user_namespaces=has_user_namespaces(body),
         )
 
 

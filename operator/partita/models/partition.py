@@ -200,6 +200,19 @@ class GPUPartitionSpec(Model):
                 field=".sharing",
             ),
             rule(
+                "self.sharing.isolation != 'StaticSM' || self.sharing.mode == 'MPS'",
+                "isolation StaticSM needs sharing.mode: MPS (MPS partitions the SMs): "
+                "set sharing.mode to MPS, or sharing.isolation to None",
+                field=".sharing",
+            ),
+            rule(
+                "self.sharing.isolation != 'StaticSM' || !has(self.slices) || self.slices.all(s, "
+                "s.threadPercent == 100 || s.threadPercent * self.sharing.maxJobsPerGPU <= 100)",
+                "with isolation StaticSM each job gets an equal share of the SMs: remove "
+                "threadPercent, or write 100 / maxJobsPerGPU or less",
+                field=".slices",
+            ),
+            rule(
                 "self.sharing.mode != 'MPS' || self.sharing.maxJobsPerGPU <= 60",
                 "MPS serves at most 60 clients on a GPU: set sharing.maxJobsPerGPU to 60 or less",
                 field=".sharing.maxJobsPerGPU",

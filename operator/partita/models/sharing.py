@@ -116,3 +116,8 @@ class SharingSpec(Model):
     """What happens to processes that use a GPU without an allocation. `Report` counts them in the
     GPUServer's status. `Terminate` also terminates those that run in Pods; processes of the node
     itself are never terminated."""
+
+    @property
+    def partition_share(self) -> int | None:
+        """Percent of the SMs that each container of a job gets; None without static partitions."""
+        return 100 // self.max_jobs_per_gpu if self.isolation is Isolation.STATIC_SM else None

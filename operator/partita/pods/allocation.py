@@ -53,6 +53,8 @@ class JobAllocation:
     None for `memory`."""
     driver_limits: bool = False
     """Whether the driver limits the memory of each container. The node has proved that it does."""
+    protocol: int = 2
+    """Protocol of the MPS control daemon."""
     oversubscription: bool = False
     """Whether the partition allows unified memory."""
     device_injection: DeviceInjection = "Auto"

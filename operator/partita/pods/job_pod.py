@@ -27,12 +27,14 @@ from partita.pods.environment import (
     MEMORY_LIMIT,
     MEMORY_REQUEST,
     PYTORCH_FRACTION,
+    SM_PARTITION,
     ContainerEnvironment,
     environment,
     limit_allocator,
 )
 from partita.pods.template_check import TemplateError, template_problems
 from partita.pods.termination import add_pre_stop, extend_grace
+from partita.pods.user_namespaces import may_be_root
 
 __all__ = [
     "RUNTIME_CLASS",
@@ -215,6 +217,13 @@ class PodSpecBuilder:
                     "the partition's deviceInjection is RuntimeClass"
                 )
             spec["runtimeClassName"] = RUNTIME_CLASS
+        if self.allocation.protocol == 3 and (root := may_be_root(spec)):
+            # Root in a user namespace cannot change the limits of MPS.
+            spec["hostUsers"] = False
+            self.notices.append(
+                f"hostUsers is set to false, because {', '.join(root)} may run as root: set "
+                "runAsNonRoot: true and allowPrivilegeEscalation: false to avoid a user namespace"
+            )
         for kind in ("initContainers", "containers"):
             if spec.get(kind):
                 spec[kind] = [self._container(c, init=kind == "initContainers") for c in spec[kind]]
@@ -261,6 +270,9 @@ class PodSpecBuilder:
                     f"container {container['name']} sets {name}, which is removed: write "
                     "spec.gpuMemory instead"
                 )
+                continue
+            if name == SM_PARTITION:
+                self.overridden.add(name)  # the device plugin sets it
                 continue
             if name not in ours:
                 rest.append(entry)

@@ -8,6 +8,7 @@ from partita.pods.job_pod import device_slots, is_gpu_resource
 from partita.pods.node_rules import NodeRules
 from partita.pods.requests import NOTHING, Requests, effective_requests, requests_of
 from partita.pods.template_check import template_problems
+from partita.pods.user_namespaces import host_namespaces, may_be_root
 
 __all__ = ["Needs", "read_needs"]
 
@@ -27,6 +28,10 @@ class Needs:
     """CPU, memory and ephemeral storage."""
     others: tuple[tuple[str, int], ...] = ()
     """Other resources, by name. GPU resources are left out, as in the job's Pod."""
+    root: str = ""
+    """Names of its containers that may run as root; empty if none may."""
+    host_namespaces: str = ""
+    """Its fields with which it cannot have a user namespace; empty if there are none."""
     rules: NodeRules = field(default_factory=NodeRules)
     """Rules for the nodes that it may run on."""
 
@@ -47,5 +52,7 @@ def read_needs(template: PackedTemplate) -> Needs:
             for name, value in sorted(amounts.items())
             if value and name not in common and not is_gpu_resource(name)
         ),
+        root=", ".join(may_be_root(unpacked.spec)),
+        host_namespaces=", ".join(host_namespaces(unpacked.spec)),
         rules=NodeRules.read(unpacked.spec),
     )

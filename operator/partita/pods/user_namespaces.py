@@ -11,27 +11,26 @@ from typing import Any, Final
 
 __all__ = ["has_user_namespaces", "host_namespaces", "may_be_root"]
 
+_HANDLERS: Final = ("", "nvidia")
+"""The default handler, and that of the RuntimeClass `nvidia`."""
 _HOST_NAMESPACES: Final = ("hostNetwork", "hostPID", "hostIPC")
 """Not possible together with a user namespace (page above, "Limitations")."""
 
 
-def has_user_namespaces(node: Mapping[str, Any], handler: str) -> bool:
-    """Return whether Pods on a node can have user namespaces.
+def has_user_namespaces(node: Mapping[str, Any]) -> bool:
+    """Return whether the Pods of jobs on a node can have user namespaces.
 
-    Parameters
-    ----------
-    node
-        The Node, whose kubelet reports this for each runtime handler: `runtimeHandlers` in
-        https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeStatus.
-    handler
-        Name of the runtime handler of the Pods; empty for the default one.
+    A node's kubelet reports this for each runtime handler: `runtimeHandlers` in
+    https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1/#NodeStatus. Jobs
+    use the default handler, or NVIDIA's.
     """
     handlers = (node.get("status") or {}).get("runtimeHandlers") or ()
-    return any(
-        (found.get("name") or "") == handler
-        and (found.get("features") or {}).get("userNamespaces") is True
+    supported = [
+        (found.get("features") or {}).get("userNamespaces") is True
         for found in handlers
-    )
+        if (found.get("name") or "") in _HANDLERS
+    ]
+    return bool(supported) and all(supported)
 
 
 def may_be_root(spec: Mapping[str, Any]) -> tuple[str, ...]:

@@ -111,5 +111,6 @@ def largest_of(partition: GPUPartition, state: State) -> Largest:
             arriving=known.arriving or arriving,
             clients=max(known.clients, 0 if arriving else max_clients(server)),
             context_memory=max(known.context_memory, context_memory(server)),
+            protocol=max(known.protocol, server.status.protocol or 2),
         )
     return Largest.of(hosts.values(), partition.spec.tolerations)

@@ -95,6 +95,7 @@ def resolve(
         if fixed is None:
             return Why(Reason.NEVER_FITS, no_slice_holds(wanted.guarantee, job, partition))
         wanted, threads = slice_request(fixed, partition), fixed.thread_percent
+    threads = partition.spec.sharing.partition_share or threads
     wanted = wanted.in_mebibytes()
     if problem := _too_large(name, wanted.guarantee, spec.gpus, clients, largest):
         return Why(Reason.NEVER_FITS, problem)
@@ -172,6 +173,14 @@ def _problem(
         problem = (
             f"gpuMemoryLimit needs a partition with sharing.mode MPS, and {name} has "
             f"{sharing.mode}: remove gpuMemoryLimit, or use another partition"
+        )
+    elif sharing.partition_share is not None and (
+        (spec.thread_percent or 0) > sharing.partition_share
+    ):
+        problem = (
+            f"threadPercent {spec.thread_percent} is more than the {sharing.partition_share} % of "
+            f"a static SM partition of {name} (sharing.isolation StaticSM with maxJobsPerGPU "
+            f"{sharing.max_jobs_per_gpu}): write {sharing.partition_share} or less, or leave it out"
         )
     elif slots > sharing.max_jobs_per_gpu:
         problem = (

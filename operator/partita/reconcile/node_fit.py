@@ -39,6 +39,8 @@ class Host:
     """Most MPS clients that a GPU serves; 0 where that is not known, and without MPS."""
     context_memory: int = 0
     """Bytes that each process of a job takes in addition to the memory of the job."""
+    protocol: int = 2
+    """Newest protocol of MPS on its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +174,29 @@ def _lack(needs: Needs, rules: NodeRules, host: Host) -> _Lack | None:
         for resource, amount in (*needs.requests._asdict().items(), *needs.others):
             if amount > has.get(resource, 0):
                 return _Lack(format_amount(resource, amount), (resource, has.get(resource, 0)))
+    if host.protocol == 3 and needs.root and (why := _no_user_namespace(needs, info)):
+        return _Lack(why)
     if repelled := rules.untolerated(info.taints):
         taint = next((t for t in repelled if not is_passing(t)), repelled[0])
         return _Lack(f"have the taint {taint}, which it does not tolerate", None, is_passing(taint))
     return None
+
+
+def _no_user_namespace(needs: Needs, info: NodeInfo) -> str:
+    """Return why a Pod that may run as root cannot have a user namespace; empty if it can.
+
+    With MPS protocol 3 root could change the limits of all jobs on the GPU.
+    """
+    if needs.host_namespaces:
+        because = f"the Pod sets {needs.host_namespaces}"
+    elif info.user_namespaces:
+        return ""
+    else:
+        because = "they support none"
+    return (
+        f"have MPS protocol 3, with which {needs.root} may run as root only in a user namespace, "
+        f"and {because}: set runAsNonRoot: true and allowPrivilegeEscalation: false"
+    )
 
 
 def _sum_up(lacks: Sequence[_Lack]) -> str:

@@ -42,11 +42,11 @@ class Course:
                 self.bounds.append(0.0)
             self.bounds[-1] = application.duration * index / count
         self.memory = [step.memory for step in self.steps]
-        self._loads: dict[tuple[int, int], list[Load]] = {}
+        self._loads: dict[tuple[int, int, int], list[Load]] = {}
 
     def loads(self, gpu: GPU, thread_percent: int) -> list[Load]:
         """Return the load of each part on a GPU of this kind."""
-        key = (gpu.pcie_bandwidth, thread_percent)
+        key = (gpu.pcie_bandwidth, gpu.sm_partitions, thread_percent)
         loads = self._loads.get(key)
         if loads is None:
             cache = self.application.cache

@@ -134,6 +134,7 @@ class Node:
             "device_plugins": self.kubelet.plugins,
             "pod_resources": self.kubelet.pod_resources,
             "proc": self.proc,
+            "cgroups": self.gpus.cgroups.root,
         }
         return AgentSettings(**{**facts, **more})
 

@@ -55,6 +55,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         events=events,
         mode=SharingMode.MPS,
         enforcer=LimitEnforcer(events, cast("Any", None)),
+        limits=cast("Any", None),
         processes=cast("PodsOfProcesses", None),
         mps_servers=set,
     )

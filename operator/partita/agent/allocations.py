@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from partita.constants import ANNOTATION_APPLICATION, DEVICE_RESOURCE_PREFIX
 from partita.kube.client import PODS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.models import Allocation, GPUServer
+from partita.models import Allocation, GPUServer, SharedGPUJob
+from partita.models.base import ObjectMeta
 from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
@@ -69,6 +70,12 @@ class AttemptAllocation:
     def pod(self) -> str:
         """Name of the attempt's Pod."""
         return pod_name(self.name, self.attempt)
+
+    @property
+    def owner(self) -> SharedGPUJob:
+        """The job, for an Event about it."""
+        meta = ObjectMeta(name=self.name, namespace=self.namespace, uid=self.job)
+        return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]
 
     @classmethod
     def of(cls, job: str, allocation: Allocation) -> "AttemptAllocation":
@@ -170,11 +177,15 @@ class AllocationReader:
             for key, allocation in old.items()
             if key not in self.allocations
         ]
-        new = [a for a in self.allocations.values() if a.key not in self.pods]
-        if all([await self._read_pod(allocation) for allocation in new]):
+        if await self.read_pods():
             self.complete_at = at
         self.changed.set()
         return removed
+
+    async def read_pods(self) -> bool:
+        """Read the Pods that are not known yet; return whether the API server answered."""
+        new = [a for a in self.allocations.values() if a.key not in self.pods]
+        return all([await self._read_pod(allocation) for allocation in new])
 
     async def _read_pod(self, allocation: AttemptAllocation) -> bool:
         """Read the Pod of an allocation; return whether the API server answered."""

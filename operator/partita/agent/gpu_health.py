@@ -28,11 +28,18 @@ class SlowMetrics:
     """Degrees Celsius."""
     shutdown: int | None
     """Degrees Celsius at which the GPU shuts down."""
+    compute_mode: int | None = None
+    """One of pynvml's `NVML_COMPUTEMODE_*`."""
 
     @classmethod
     def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
         """Read the metrics; blocks."""
-        return cls(gpu.uncorrected_errors(), gpu.temperature(), gpu.shutdown_temperature())
+        return cls(
+            gpu.uncorrected_errors(),
+            gpu.temperature(),
+            gpu.shutdown_temperature(),
+            gpu.compute_mode(),
+        )
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ class Source(StrEnum):
     MPS_OPTIONS = "mps-options"
     MPS_STARTING = "mps-starting"
     KUBELET = "kubelet"
+    LIMITS = "limits"
     TEMPERATURE = "temperature"
 
 
@@ -76,6 +77,14 @@ class Health:
     def faulted(self) -> bool:
         """Whether all work on the GPU is lost."""
         return any(problem.faulted for problem in self._problems.values())
+
+    @property
+    def serves_containers(self) -> bool:
+        """Whether containers may start on the GPU.
+
+        Unproven limits prevent only jobs: the probe Pod, which shows whether they work, must start.
+        """
+        return all(source is Source.LIMITS for source in self._problems)
 
     def conditions(self) -> ServerConditions:
         """Return the conditions that follow from the current problems."""

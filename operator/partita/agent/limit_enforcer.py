@@ -6,12 +6,10 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AttemptAllocation
 from partita.agent.limits import LimitViolation
 from partita.agent.unknown_processes import UnknownProcess
 from partita.kube.events import Events
-from partita.models import SharedGPUJob
-from partita.models.base import ObjectMeta, Resource
+from partita.models.base import Resource
 from partita.models.quantities import mebibytes
 
 __all__ = ["LimitEnforcer"]
@@ -37,10 +35,14 @@ class LimitEnforcer:
         self._terminate = terminate
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._excess: dict[tuple[str, int], int] = {}
+        self._alarmed: set[tuple[str, int]] = set()
         self._log = structlog.get_logger(__name__)
 
     def limit(self, violation: LimitViolation) -> None:
-        """Terminate a process with which a job exceeds its allocation."""
+        """Terminate a process with which a job exceeds its allocation, or write an Event."""
+        if not violation.terminate:
+            self._alarm(violation)
+            return
         self._start(violation.pid, lambda: self._limit(violation))
 
     def unknown(self, process: UnknownProcess, server: Resource) -> None:
@@ -57,6 +59,7 @@ class LimitEnforcer:
     def forget(self, key: tuple[str, int]) -> None:
         """Delete the stored data of an attempt."""
         self._excess.pop(key, None)
+        self._alarmed.discard(key)
 
     async def close(self) -> None:
         """Cancel all terminations in progress."""
@@ -70,6 +73,19 @@ class LimitEnforcer:
             task = self._tasks[pid] = asyncio.create_task(work())
             task.add_done_callback(lambda _: self._tasks.pop(pid))
 
+    def _alarm(self, violation: LimitViolation) -> None:
+        """Write an Event, once for an attempt."""
+        allocation = violation.allocation
+        if allocation.key in self._alarmed:
+            return
+        self._alarmed.add(allocation.key)
+        message = (
+            f"attempt {allocation.attempt} used {violation.used}: memory that the driver does not "
+            f"limit, such as managed memory; nothing was terminated; {violation.remedy}"
+        )
+        self._log.warning("memory above limit", job=allocation.name, used=violation.used)
+        self._events.warn(allocation.owner, violation.reason, message)
+
     async def _limit(self, violation: LimitViolation) -> None:
         allocation, pid = violation.allocation, violation.pid
         most = max(violation.clients, self.excess_clients(allocation.key))
@@ -82,7 +98,7 @@ class LimitEnforcer:
             self._excess[allocation.key] = most
         outcome = f"could not be terminated: {error}" if error else "was terminated"
         message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
-        self._events.warn(_job_of(allocation), violation.reason, message)
+        self._events.warn(allocation.owner, violation.reason, message)
         await asyncio.sleep(_REPEAT_AFTER)
 
     async def _unknown(self, process: UnknownProcess, server: Resource) -> None:
@@ -95,9 +111,3 @@ class LimitEnforcer:
         )
         self._events.warn(server, "UnknownProcessTerminated", message)
         await asyncio.sleep(_REPEAT_AFTER)
-
-
-def _job_of(allocation: AttemptAllocation) -> SharedGPUJob:
-    """Return the job of an allocation, for an Event about it."""
-    meta = ObjectMeta(name=allocation.name, namespace=allocation.namespace, uid=allocation.job)
-    return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import AttemptAllocation, Key
+from partita.agent.job_limits import LimitedUse
 from partita.models.quantities import mebibytes
 
 __all__ = [
@@ -54,6 +55,8 @@ class LimitViolation:
     """The field of the job to change."""
     clients: int = 0
     """MPS clients of the job if they are too many."""
+    terminate: bool = True
+    """Whether the process is terminated. Otherwise only an Event is written."""
 
 
 class ContextSize:
@@ -120,11 +123,17 @@ class ClientLimit:
 
 
 def memory_violations(
-    memory: Mapping[int, int], allocations: Mapping[int, AttemptAllocation], context: int
+    memory: Mapping[int, int],
+    allocations: Mapping[int, AttemptAllocation],
+    context: int,
+    counted: Mapping[Key, LimitedUse] | None = None,
 ) -> list[LimitViolation]:
     """Return the largest process of each job that uses too much memory.
 
-    Terminating this process may be enough; otherwise the next sample finds another one.
+    Terminating this process may be enough; otherwise the next sample finds another one. A process
+    of a job that the driver limits is terminated only if the driver itself counts too much.
+    Otherwise NVML lists memory that the driver does not limit, such as managed memory
+    (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "Known Limitations").
 
     Parameters
     ----------
@@ -134,16 +143,25 @@ def memory_violations(
         Allocation by PID.
     context
         Bytes that each process may use in addition.
+    counted
+        The memory of those jobs that the driver limits.
     """
     found = []
     for allocation, pids in _processes(memory, allocations).items():
         used = sum(memory[pid] for pid in pids)
-        if used > allocation.memory + context * len(pids):
+        allowed = allocation.memory + context * len(pids)
+        use = (counted or {}).get(allocation.key)
+        if use is not None:
+            used, allowed = max(used, use.used), use.limit
+        if used > allowed:
             largest = max(pids, key=lambda pid: (memory[pid], pid))
             text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.memory)} allocated"
             found.append(
-                LimitViolation(largest, allocation, "AboveAllocation", text, "raise spec.gpuMemory")
-            )
+                LimitViolation(
+                    largest, allocation, "AboveAllocation", text, "raise spec.gpuMemory",
+                    terminate=use is None or use.used > use.limit,
+                )
+            )  # fmt: skip
     return found
 
 

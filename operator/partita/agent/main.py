@@ -8,10 +8,13 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
+from partita.agent.capabilities import gpu_capabilities
+from partita.agent.cgroups import CgroupTree
 from partita.agent.errors import AgentError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
 from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.job_limits import JobLimits
 from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.mps_control import max_clients
 from partita.agent.mps_selection import MPSSelection, capabilities
@@ -75,11 +78,14 @@ class Agent:
         self.health = Health()
         self._processes = PodsOfProcesses(settings.proc)
         self._enforcer = LimitEnforcer(self._events, self._terminate)
+        self._cgroups = CgroupTree(settings.cgroups)
+        ledger = AllocationReader(kube, settings.server)
         self.jobs = RunningJobs(
-            ledger=AllocationReader(kube, settings.server),
+            ledger=ledger,
             events=self._events,
             mode=settings.mode,
             enforcer=self._enforcer,
+            limits=JobLimits(kube, ledger, self._cgroups, self._events),
             processes=self._processes,
             mps_servers=self._mps_servers,
         )
@@ -142,6 +148,7 @@ class Agent:
             gpu=self._gpu,
             setup=self._setup,
             selection=self._selection,
+            cgroups=self._cgroups,
             jobs=self.jobs,
             health=self.health,
             report_now=self._report_now,
@@ -199,7 +206,7 @@ class Agent:
     async def _report(self) -> NoReturn:
         while True:
             if self._served is not None:
-                await self._served.plugin.set_healthy(healthy=self.health.conditions().ready)
+                await self._served.plugin.set_healthy(healthy=self.health.serves_containers)
             if self.jobs.ledger.loaded.is_set():
                 await self._reporter.report(self.report(), time.monotonic())
             await event_or_timeout(self._report_now, REPORT_EVERY)
@@ -223,19 +230,26 @@ class Agent:
                 facts["smCount"] = identity.sm_count
             if identity.pcie_bandwidth:
                 facts["pcieBandwidth"] = format_memory(identity.pcie_bandwidth)
-        conditions: tuple[Condition, ...] = ()
+        support: tuple[Condition, ...] = ()
         if self._gpu is not None and self._selection is not None:
             report = self._setup.mps_report()
             facts |= self._selection.status(report)
-            if report is not None:
-                facts["capabilities"] = capabilities(report)
-            conditions = self._selection.conditions(report, self._gpu.identity, self._gpu.driver)
+            support = self._selection.conditions(report, self._gpu.identity, self._gpu.driver)
+            limits = self._served.limits if self._served is not None else None
+            if self._served is not None and limits is not None:
+                facts["capabilities"] = {
+                    **gpu_capabilities(self._gpu.cuda, self._served.metrics),
+                    **limits.capabilities(),
+                    **capabilities(report),
+                }
+                facts["enforcement"] = limits.enforcement
+                support = (*support, *limits.conditions())
         sample = self.jobs.sample
         mps = self._served.mps if self._served is not None else None
         return GPUReport(
             facts=facts,
             conditions=self.health.conditions(),
-            support=conditions,
+            support=support,
             total=total,
             memory=sample.used if sample else 0,
             utilization=round(sample.utilization or 0) if sample else 0,

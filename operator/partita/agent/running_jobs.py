@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Key
+from partita.agent.job_limits import JobLimits, LimitedUse
 from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.limits import ClientLimit, ContextSize, LimitViolation, memory_violations
 from partita.agent.processes import PodsOfProcesses
@@ -52,6 +53,8 @@ class RunningJobs:
         How the GPU is shared.
     enforcer
         Terminates processes.
+    limits
+        The driver's limits of the jobs' containers.
     processes
         Finds the Pods of processes.
     mps_servers
@@ -65,6 +68,7 @@ class RunningJobs:
         events: Events,
         mode: SharingMode,
         enforcer: LimitEnforcer,
+        limits: JobLimits,
         processes: PodsOfProcesses,
         mps_servers: Callable[[], set[int]],
     ) -> None:
@@ -76,14 +80,18 @@ class RunningJobs:
         self.sample: GPUSample | None = None
         """The newest sample."""
         self.unknown = UnknownProcessTracker()
+        self.all_limited = False
+        """Whether the driver limits all jobs that use the GPU, as was read back."""
         self._events = events
         self._mode = mode
         self._enforcer = enforcer
+        self.limits = limits
         self.processes = processes
         self._mps_servers = mps_servers
         self._traces: dict[Key, UsageTrace] = {}
         self._clients = ClientLimit()
         self._context = ContextSize()
+        self._counted: dict[Key, LimitedUse] = {}
         self._unknown_reported = 0
         self._unknown_pods: dict[str, float] = {}
         """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
@@ -134,6 +142,9 @@ class RunningJobs:
         allocations: dict[int, AttemptAllocation] = {}
         violations: list[LimitViolation] = []
         for sample in samples:
+            if sample.limits is not None:
+                self.limits.add(sample.limits)
+                self._counted = self.limits.used()
             allocations = self._attribute_processes(sample)
             self._add_usage(sample, allocations)
             self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
@@ -142,8 +153,10 @@ class RunningJobs:
                 violations = self._clients.violations(sample.at, allocations)
             self.sample = sample
         if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
-            memory = self.sample.memory
-            violations = memory_violations(memory, allocations, self._context.bytes) + violations
+            memory, context = self.sample.memory, self._context.bytes
+            above = memory_violations(memory, allocations, context, self._counted)
+            violations = above + violations
+        self.all_limited = {a.key for a in allocations.values()} <= self._counted.keys()
         for violation in violations:
             self._enforcer.limit(violation)
         if self.ledger.terminate_unknown and self.ledger.server is not None:
@@ -168,7 +181,8 @@ class RunningJobs:
 
     def _add_usage(self, sample: GPUSample, allocations: dict[int, AttemptAllocation]) -> None:
         jobs = {pid: allocation.key for pid, allocation in allocations.items()}
-        usage = attribute(sample, jobs)
+        counted = {key: use.used for key, use in self._counted.items()}
+        usage = attribute(sample, jobs, counted)
         for key, used in usage.items():
             self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
         for key in self._traces.keys() - usage.keys():
@@ -204,6 +218,7 @@ class RunningJobs:
                 trace.peak,
                 trace.first,
                 self._enforcer.excess_clients(key),
+                self.limits.mismatch(key),
             )
             for key, allocation in self.ledger.allocations.items()
             if (trace := self._traces.get(key)) is not None

@@ -1,27 +1,31 @@
-"""Samples the GPU ten times a second, in a thread of its own."""
+"""Samples the GPU several times a second, in a thread of its own."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from partita.agent.errors import NVMLError
 from partita.agent.nvml import NVMLDevice
+from partita.agent.nvml_memory_limits import MemoryLimits, memory_limits
 from partita.agent.nvml_threads import NVMLThread
 from partita.agent.usage import SAMPLE_INTERVAL, GPUSample
 
-__all__ = ["BATCH", "SamplingThread"]
+__all__ = ["SamplingThread"]
 
-BATCH: Final = 5
-"""Samples passed to the event loop at a time: half a second of samples."""
-_SHARES_EVERY: Final = 5
-"""Samples between two reads of each process's share of the SMs. The driver samples these shares
+BATCH_SECONDS: Final = 0.5
+"""Seconds of samples that are passed to the event loop at a time."""
+_SHARES_EVERY: Final = 0.5
+"""Seconds between two reads of each process's share of the SMs. The driver samples these shares
 a few times a second."""
-_SLOW_EVERY: Final = 10
-"""Samples between two reads of metrics that are slow to read or change slowly (PCIe alone takes
+_SLOW_EVERY: Final = 1.0
+"""Seconds between two reads of metrics that are slow to read or change slowly (PCIe alone takes
 40 ms)."""
 _AFTER_ERROR: Final = 1.0
+_ROUNDING: Final = 1e-3
+"""Seconds by which a time may be too low: floating-point sums are not exact."""
 
 
 Samples: TypeAlias = list[GPUSample] | NVMLError
@@ -36,14 +40,22 @@ class SamplingThread(NVMLThread):
         The GPU.
     take
         Called in the event loop with samples, or with the error that prevents them.
+    cgroups
+        Returns the cgroups whose limits are read. It is called in the thread.
     """
 
     def __init__(
-        self, gpu: NVMLDevice, take: Callable[[list[GPUSample] | NVMLError], None]
+        self,
+        gpu: NVMLDevice,
+        take: Callable[[list[GPUSample] | NVMLError], None],
+        cgroups: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         super().__init__("sampling")
+        self.interval = SAMPLE_INTERVAL
+        """Seconds between two samples."""
         self._gpu = gpu
         self._take = take
+        self._cgroups = cgroups
         self._stamp = time.time_ns() // 1000
         self._slow = GPUSample(at=0.0, memory={})
         self._shares: Mapping[int, int] | None = None
@@ -51,30 +63,33 @@ class SamplingThread(NVMLThread):
     @override
     def run(self) -> None:
         batch: list[GPUSample] = []
-        count, due = 0, time.monotonic()
+        due = shares_due = slow_due = time.monotonic()
         while not self._stopped.is_set():
             try:
-                if count % _SHARES_EVERY == 0:
+                limits = None
+                if due >= shares_due:
                     self._read_shares()
-                if count % _SLOW_EVERY == 0:
+                    shares_due = due + _SHARES_EVERY - _ROUNDING
+                if due >= slow_due:
                     self._read_slow()
-                batch.append(self._sample())
+                    limits = {c: memory_limits(self._gpu, c) for c in self._cgroups()}
+                    slow_due = due + _SLOW_EVERY - _ROUNDING
+                batch.append(self._sample(limits))
             except NVMLError as error:
                 self._pass(self._take, error)
                 if self._stopped.wait(_AFTER_ERROR):
                     return
                 due = time.monotonic()
                 continue
-            count += 1
-            if len(batch) == BATCH:
+            if len(batch) * self.interval >= BATCH_SECONDS - _ROUNDING:
                 self._pass(self._take, batch)
                 batch = []
-            due += SAMPLE_INTERVAL
+            due += self.interval
             # After a slow call the interval stays the same; missed samples are not repeated.
-            due = max(due, time.monotonic() - SAMPLE_INTERVAL)
+            due = max(due, time.monotonic() - self.interval)
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
-    def _sample(self) -> GPUSample:
+    def _sample(self, limits: Mapping[Path, MemoryLimits | None] | None) -> GPUSample:
         slow = self._slow
         return GPUSample(
             at=time.time(),
@@ -84,6 +99,7 @@ class SamplingThread(NVMLThread):
             shares=self._shares,
             occupancy=slow.occupancy,
             pcie=slow.pcie,
+            limits=limits,
         )
 
     def _read_shares(self) -> None:

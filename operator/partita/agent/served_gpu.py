@@ -2,14 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, NoReturn
 
 import structlog
 
+from partita.agent.cgroups import CgroupTree
 from partita.agent.client_termination import ClientTermination
 from partita.agent.device_plugin import DevicePlugin, Slots
+from partita.agent.driver_limits import DriverLimits
 from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu_health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
@@ -27,7 +31,7 @@ from partita.agent.running_jobs import RunningJobs
 from partita.agent.sampling import SamplingThread
 from partita.agent.settings import AgentSettings
 from partita.agent.slot_limits import SlotLimits
-from partita.agent.usage import GPUSample
+from partita.agent.usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
 from partita.agent.xid import FATAL_TO_CLIENTS
 from partita.kube.client import Kube
 from partita.models import SharingMode
@@ -51,6 +55,8 @@ class ServedGPU:
         The setup that configured the GPU.
     selection
         What the partition asks of MPS.
+    cgroups
+        The node's cgroups.
     report_now
         Is set when the status should be written at once.
     """
@@ -63,6 +69,7 @@ class ServedGPU:
         gpu: AcquiredGPU,
         setup: GPUSetup,
         selection: MPSSelection,
+        cgroups: CgroupTree,
         jobs: RunningJobs,
         health: Health,
         report_now: asyncio.Event,
@@ -76,7 +83,10 @@ class ServedGPU:
         self._report_now = report_now
         self._check_now = asyncio.Event()
         self._gpu_reopened = asyncio.Event()
+        self._sampling: SamplingThread | None = None
         self._sampled_at = 0.0
+        self.metrics: SlowMetrics | None = None
+        """The metrics that were read last."""
         self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
         identity = gpu.identity
         slots = Slots(
@@ -107,6 +117,7 @@ class ServedGPU:
         self._gpu_health = GPUHealth(health, jobs.ledger.released)
         self.mps: MPSHealth | None = None
         self._termination: ClientTermination | None = None
+        self.limits: DriverLimits | None = None
         if settings.mode is SharingMode.MPS:
             logs = settings.paths.logs(identity.uuid)
             # With protocol 3 the server has a directory of its own.
@@ -120,6 +131,17 @@ class ServedGPU:
                 lambda: [fault for log in server_logs for fault in log.faults()],
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
+            self.limits = DriverLimits(
+                kube=kube,
+                device=lambda: self.gpu.device,
+                driver=gpu.driver,
+                namespace=settings.namespace,
+                tree=cgroups,
+                ledger=jobs.ledger,
+                jobs=jobs.limits,
+                health=health,
+                changed=report_now.set,
+            )
             self._termination = ClientTermination(
                 control=setup.control,
                 ledger=jobs.ledger,
@@ -135,6 +157,8 @@ class ServedGPU:
             tasks.create_task(self._profiles.run(self._jobs.finished))
             tasks.create_task(self._check())
             tasks.create_task(self._sample())
+            if self.limits is not None:
+                tasks.create_task(self.limits.run())
             if self._termination is not None:
                 tasks.create_task(self._termination.run())
         raise AssertionError  # the tasks never end
@@ -146,10 +170,8 @@ class ServedGPU:
         while True:
             self._sampled_at = time.monotonic()
             device = self.gpu.device
-            threads = [
-                SamplingThread(device, self._on_samples),
-                EventThread(device, self._on_event),
-            ]
+            self._sampling = SamplingThread(device, self._on_samples, self._limited_cgroups)
+            threads = [self._sampling, EventThread(device, self._on_event)]
             for thread in threads:
                 thread.start()
             try:
@@ -167,8 +189,14 @@ class ServedGPU:
         self._sampled_at = time.monotonic()
         self._gpu_health.sampled()
         self._jobs.add_samples(samples)
+        limited = self.limits is not None and self.limits.by_driver and self._jobs.all_limited
+        if self._sampling is not None:
+            self._sampling.interval = LIMITED_INTERVAL if limited else SAMPLE_INTERVAL
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
+
+    def _limited_cgroups(self) -> Iterable[Path]:
+        return self._jobs.limits.cgroups
 
     def _on_event(self, event: GPUEvent | NVMLError) -> None:
         if isinstance(event, NVMLError):
@@ -251,7 +279,8 @@ class ServedGPU:
             if self._gpu_health.is_lost:
                 await self._reopen(now)
                 return
-            self._gpu_health.check(await in_thread(SlowMetrics.of, self.gpu.device), now)
+            self.metrics = await in_thread(SlowMetrics.of, self.gpu.device)
+            self._gpu_health.check(self.metrics, now)
         except NVMLError as error:
             self._on_error(error)
         if now - self._sampled_at > SAMPLES_WITHIN:

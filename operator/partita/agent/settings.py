@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partita.agent.cgroups import CGROUPS
 from partita.agent.device_plugin import DEVICE_PLUGINS
 from partita.agent.gpu_discovery import POD_RESOURCES
 from partita.agent.paths import Paths
@@ -40,3 +41,5 @@ class AgentSettings:
     """Socket on which kubelet reports the devices of Pods."""
     proc: Path = Path("/proc")
     """The node's processes."""
+    cgroups: Path = CGROUPS
+    """The node's cgroups."""

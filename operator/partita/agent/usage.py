@@ -1,6 +1,7 @@
 """Attributes the usage of the GPU to jobs, and stores each job's usage over time.
 
-- Memory is the sum over the job's processes. NVML reports it for each process, including MPS
+- Memory is what the driver counts for the cgroups of the job's containers, where it limits them.
+  Otherwise it is the sum over the job's processes. NVML reports it for each process, including MPS
   clients.
 - GPU utilisation is the sum over the job's processes if the driver samples it (percent of the SMs).
   Otherwise the GPU's utilisation is divided equally among the jobs on it.
@@ -13,14 +14,27 @@
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeVar
 
-__all__ = ["PROFILE_STEPS", "SAMPLE_INTERVAL", "GPUSample", "TracePoint", "UsageTrace", "attribute"]
+from partita.agent.nvml_memory_limits import MemoryLimits
+
+__all__ = [
+    "LIMITED_INTERVAL",
+    "PROFILE_STEPS",
+    "SAMPLE_INTERVAL",
+    "GPUSample",
+    "TracePoint",
+    "UsageTrace",
+    "attribute",
+]
 
 Job = TypeVar("Job", bound=Hashable)
 
 SAMPLE_INTERVAL: Final = 0.1
-"""Seconds between two samples."""
+"""Seconds between two samples where the agent must find processes above their limit."""
+LIMITED_INTERVAL: Final = 1.0
+"""Seconds between two samples where the driver limits all jobs on the GPU."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
@@ -46,6 +60,8 @@ class GPUSample:
     """Percent of the warps that were active."""
     pcie: float | None = None
     """PCIe bytes per second, the sum of both directions."""
+    limits: Mapping[Path, MemoryLimits | None] | None = None
+    """Limits and use of cgroups; None if they were not read with this sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +78,17 @@ class TracePoint:
     """Bytes per second."""
 
 
-def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, TracePoint]:
+def attribute(
+    sample: GPUSample, jobs: Mapping[int, Job], counted: Mapping[Job, int] | None = None
+) -> dict[Job, TracePoint]:
     """Divide a sample among the jobs whose processes are on the GPU.
 
     Parameters
     ----------
     jobs
         Job by PID. Processes that belong to no job are missing.
+    counted
+        Bytes of those jobs whose memory the driver counts.
     """
     memory: dict[Job, int] = defaultdict(int)
     own: dict[Job, float] = defaultdict(float)
@@ -87,7 +107,7 @@ def attribute(sample: GPUSample, jobs: Mapping[int, Job]) -> dict[Job, TracePoin
         else:
             utilization = None if sample.utilization is None else sample.utilization / count
         usage[job] = TracePoint(
-            size,
+            (counted or {}).get(job, size),
             utilization,
             None if sample.occupancy is None else sample.occupancy * part,
             None if sample.pcie is None else sample.pcie * part,
@@ -172,12 +192,16 @@ class UsageTrace:
         if self.first is None:
             self.first = at
         self.peak = max(self.peak, usage.memory)
-        self.last = usage
+        before, self.last = self.last, usage
         index = max(0, int((at - self.first) / self._width + _ROUNDING))
         while index >= self._capacity:
             self._halve()
             index //= 2
-        while len(self._bins) <= index:
+        while len(self._bins) < index:
+            # Between two samples the usage is that of the earlier one.
+            self._bins.append(_Bin())
+            self._bins[-1].add(before)
+        if len(self._bins) == index:
             self._bins.append(_Bin())
         self._bins[index].add(usage)
 

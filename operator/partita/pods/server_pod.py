@@ -38,13 +38,18 @@ _DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 """Directory of the socket on which kubelet reports the devices of Pods."""
 
+_CGROUPS: Final = "/sys/fs/cgroup"
+"""The node's cgroups. The driver reads and writes limits of GPU memory there, and requires this
+path (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html); a container has only its
+own cgroup under it."""
+
 _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
 """Label of the GPU's memory in MiB, set by GPU feature discovery like `LABEL_PRODUCT`."""
 _LABEL_HOST: Final = "kubernetes.io/hostname"
 
-_AGENT_MEMORY: Final = "96Mi"
-"""More than the measured 75.1 MB (docs/performance.md, "The agent"). When a node runs out of
-memory, kubelet first ends containers that use more than their request."""
+_AGENT_MEMORY: Final = "64Mi"
+"""More than the measured 53 MB (docs/performance.md, "The agent"). When a node runs out of memory,
+kubelet first ends containers that use more than their request."""
 _MPS_MEMORY: Final = "128Mi"
 """38.2 MB for the program that keeps the daemon running (measured, the same page), about 50 MiB for
 the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and
@@ -113,6 +118,7 @@ def build_server_pod(
     ]
     if mode is SharingMode.MPS:
         containers.insert(0, _mps(server, settings))
+        volumes.append(_host_path("cgroups", _CGROUPS, kind="Directory"))
     spec: dict[str, Any] = {
         "serviceAccountName": settings.service_account,
         "restartPolicy": "Always",
@@ -157,6 +163,13 @@ def build_server_pod(
 def _agent(
     server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
 ) -> dict[str, Any]:
+    mounts = [
+        {"name": "run", "mountPath": RUN_DIRECTORY},
+        {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},
+        {"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True},
+    ]
+    if server.spec.mode is SharingMode.MPS:
+        mounts.append({"name": "cgroups", "mountPath": _CGROUPS})
     return {
         "name": "agent",
         "image": settings.image,
@@ -175,11 +188,7 @@ def _agent(
             "limits": {GPU_RESOURCE: "1"},
         },
         "securityContext": _root(*_AGENT_CAPABILITIES[server.spec.mode]),
-        "volumeMounts": [
-            {"name": "run", "mountPath": RUN_DIRECTORY},
-            {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},
-            {"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True},
-        ],
+        "volumeMounts": mounts,
     }
 
 

@@ -1,0 +1,76 @@
+"""The cgroups of Pods and containers, as kubelet and runtimes name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partita.agent.cgroups import CgroupTree
+
+UID = "12345678-9abc-def0-1234-56789abcdef0"
+OTHER = "ffffffff-9abc-def0-1234-56789abcdef0"
+ID = "a" * 64
+
+
+def make(root: Path, path: str, processes: str = "") -> Path:
+    group = root / path
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text(processes)
+    return group
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        f"kubepods/burstable/pod{UID}",
+        f"kubepods/pod{UID}",
+        f"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UID.replace('-', '_')}.slice",
+        f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice",
+        f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice",
+    ],
+    ids=["cgroupfs", "cgroupfs-guaranteed", "systemd", "systemd-guaranteed", "below-a-root"],
+)
+@pytest.mark.parametrize("container", [ID, f"cri-containerd-{ID}.scope", f"crio-{ID}.scope"])
+def test_the_cgroup_of_a_container_is_found_by_pod_and_id(tmp_path: Path, pod: str, container: str):
+    tree = CgroupTree(tmp_path)
+    make(tmp_path, "system.slice/kubelet.service")
+    assert tree.pod(UID) is None
+    assert tree.container(UID, ID) is None
+    group = make(tmp_path, f"{pod}/{container}", "7\n")
+    make(tmp_path, f"{pod}/{'b' * 64}", "8\n")
+    assert tree.pod(UID) == tmp_path / pod
+    assert tree.container(UID, ID) == group
+    assert tree.container(OTHER, ID) is None
+    group.joinpath("cgroup.procs").unlink()
+    group.rmdir()
+    assert tree.container(UID, ID) is None
+
+
+def test_processes_in_a_cgroup_below_the_containers_have_that_one(tmp_path: Path):
+    pod = f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
+    make(tmp_path, f"{pod}/crio-{ID}.scope")
+    below = make(tmp_path, f"{pod}/crio-{ID}.scope/container", "7\n")
+    assert CgroupTree(tmp_path).container(UID, ID) == below
+
+
+def test_what_is_above_pods_comes_from_the_lowest_to_the_highest(tmp_path: Path):
+    make(tmp_path, f"kubepods/burstable/pod{UID}/{ID}")
+    make(tmp_path, f"kubepods/pod{OTHER}/{ID}")
+    make(tmp_path, "kubepods/besteffort")
+    tree = CgroupTree(tmp_path)
+    kubepods = tmp_path / "kubepods"
+    assert list(tree.above_pods()) == [kubepods / "besteffort", kubepods / "burstable", kubepods]
+    assert set(tree.pods()) == {kubepods / "burstable" / f"pod{UID}", kubepods / f"pod{OTHER}"}
+
+
+def test_version_and_controller_are_read_from_the_root(tmp_path: Path):
+    tree = CgroupTree(tmp_path)
+    assert (tree.version, tree.has_dmem) == (1, False)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
+    assert (tree.version, tree.has_dmem) == (2, False)
+    # The kernel's controller without a driver that uses it.
+    (tmp_path / "dmem.capacity").write_text("drm/0000:00:02.0/vram0 8589934592\n")
+    assert not tree.has_dmem
+    (tmp_path / "dmem.capacity").write_text("nvidia/00000000:02:00.0/vidmem 102641958912\n")
+    assert tree.has_dmem

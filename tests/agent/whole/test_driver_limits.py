@@ -1,0 +1,200 @@
+"""Limits of the driver: what the agent proves, reads back, counts and repairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.limited import LimitedJob, limited_job, probe
+from agent.node import Node, condition
+from gpu.fake import MIB
+from gpu.toolkit import LIMIT, REQUEST
+from partita.agent import driver_limits
+from support.polling import until
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_limits, "CHECK_LIMITS_EVERY", 0.05)
+    monkeypatch.setattr(driver_limits, "CHECK_RESERVATIONS_EVERY", 0.2)
+
+
+@pytest.fixture
+def new_driver(node: Node) -> Node:
+    """A node with driver r615 and the kernel's controller dmem."""
+    node.gpus.install_driver("615.71.09", cuda=13040)
+    node.gpus.mount_cgroups()
+    return node
+
+
+async def start(node: Node, enforcement: str = "Auto") -> None:
+    await node.create(enforcement=enforcement)
+    node.start_agent()
+    node.start_mps()
+
+
+def capabilities(body: Body) -> Body:
+    """Return the capabilities, without those of MPS."""
+    found = dict(body["status"]["capabilities"])
+    found.pop("mpsProtocols", None)
+    return found
+
+
+@pytest.mark.parametrize("backend", ["dmem", "misc"])
+async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node, backend: str):
+    node.gpus.install_driver("615.71.09", cuda=13040)
+    node.gpus.mount_cgroups(dmem=backend == "dmem")
+    await start(node)
+    before = await node.says("LimitsNotProven")
+    assert "enforcement" not in before["status"]
+    await probe(node)
+    body = await node.is_ready()
+    assert condition(body, "DriverLimits") == ("True", "Proven")
+    assert body["status"]["enforcement"] == "Driver"
+    assert capabilities(body) == {
+        "cudaVersion": "13.4",
+        "cgroupVersion": 2,
+        "memoryBackend": backend,
+        "limitHook": "Applied",
+        "computeMode": "ExclusiveProcess",
+    }
+
+
+@pytest.mark.parametrize(
+    ("hook", "reason", "shown"),
+    [("missing", "HookMissing", "NotApplied"), ("failing", "HookFailed", "Failed")],
+)
+@pytest.mark.parametrize("enforcement", ["Auto", "Driver"])
+async def test_without_a_toolkit_that_sets_limits_auto_uses_mps_and_driver_takes_no_jobs(
+    new_driver: Node, hook: str, reason: str, shown: str, enforcement: str
+):
+    node = new_driver
+    node.gpus.install_toolkit(hook)
+    await start(node, enforcement)
+    await probe(node)
+    if enforcement == "Auto":
+        body = await node.is_ready()
+        assert body["status"]["enforcement"] == "Client"
+    else:
+        body = await node.says(reason)
+        assert "enforcement" not in body["status"]
+    assert condition(body, "DriverLimits") == ("False", reason)
+    assert capabilities(body)["limitHook"] == shown
+
+
+async def test_an_older_driver_needs_no_probe(node: Node):
+    await start(node)
+    body = await node.is_ready()
+    assert condition(body, "DriverLimits") == ("False", "NoDriverSupport")
+    assert body["status"]["enforcement"] == "Client"
+    assert capabilities(body) == {
+        "cgroupVersion": 1,
+        "memoryBackend": "none",
+        "computeMode": "ExclusiveProcess",
+    }
+
+
+async def test_an_older_driver_takes_no_jobs_where_limits_of_the_driver_are_required(node: Node):
+    await start(node, "Driver")
+    body = await node.says("NoDriverSupport")
+    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
+    assert "install r615" in ready["message"]
+
+
+async def proven(node: Node) -> None:
+    await start(node)
+    await probe(node)
+    await node.is_ready()
+
+
+def used(job: LimitedJob, body: Body) -> Body:
+    return job.job.used(body)
+
+
+@pytest.mark.parametrize("backend", ["dmem", "misc"])
+async def test_the_drivers_count_is_what_a_job_uses(node: Node, backend: str):
+    node.gpus.install_driver("615.71.09", cuda=13040)
+    node.gpus.mount_cgroups(dmem=backend == "dmem")
+    await proven(node)
+    job = await limited_job(node, "job", 2000)
+    job.run("alloc:700", "forever")
+    job.run("alloc:300", "forever")
+    body = await node.until(lambda b: used(job, b).get("memory") == f"{700 + 300 + 2 * 300}Mi")
+    assert "limitMismatch" not in used(job, body)
+    assert condition(body, "DriverLimits")[0] == "True"
+
+
+async def test_a_container_without_its_limit_is_reported_and_watched(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    job = await limited_job(node, "job", 1000, OTHER="no limits")
+    body = await node.says("LimitMismatch", "DriverLimits")
+    program = job.run("alloc:100", "forever", NVIDIA_VISIBLE_DEVICES=node.uuid)
+    body = await node.until(lambda b: "limitMismatch" in used(job, b))
+    assert used(job, body)["limitMismatch"] == {"attempt": 1, "expected": "1000Mi"}
+    events = await job.job.events()
+    assert [e["reason"] for e in events] == ["WrongMemoryLimit"]
+    assert "no limit" in events[0]["message"]
+    assert program.poll() is None
+    greedy = job.run("alloc:3000", "forever")
+    await until(lambda: greedy.poll() is not None)
+    assert "AboveAllocation" in [e["reason"] for e in await job.job.events()]
+
+
+async def test_a_container_with_another_limit_is_reported(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    job = await limited_job(node, "job", 1000, **{REQUEST: "1000", LIMIT: "4000"})
+    job.run("alloc:100", "forever")
+    body = await node.until(lambda b: "limitMismatch" in used(job, b))
+    wrong = {"attempt": 1, "expected": "1000Mi", "found": "4000Mi"}
+    assert used(job, body)["limitMismatch"] == wrong
+    await job.ends()
+    await node.until(lambda b: condition(b, "DriverLimits")[0] == "True")
+
+
+async def test_a_job_that_is_limited_is_not_terminated_by_the_agent(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    job = await limited_job(node, "job", 500, 2000)
+    program = job.run("alloc:1200", "forever")
+    await node.until(lambda b: used(job, b).get("memory") == "1500Mi")
+    assert program.poll() is None
+    assert await job.job.events() == []
+
+
+async def test_reservations_of_containers_that_are_gone_are_given_back(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    job = await limited_job(node, "first", 1000)
+    other = await limited_job(node, "other", 700)
+    parent = node.gpus.cgroups.root / "kubepods"
+
+    def reserved() -> list[str]:
+        return [
+            (folder / "dmem.min").read_text().split()[1]
+            for folder in (parent, parent / "burstable")
+        ]
+
+    await until(lambda: reserved() == [str(1700 * MIB)] * 2, what=reserved)  # the probe's is gone
+    await job.ends()
+    await until(lambda: reserved() == [str(700 * MIB)] * 2)
+    await other.ends()
+    await until(lambda: reserved() == ["0"] * 2)
+
+
+async def test_an_agent_that_restarts_beside_jobs_keeps_what_was_proven(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    job = await limited_job(node, "job", 1000)
+    job.run("alloc:100", "forever")
+    await node.until(lambda b: used(job, b))
+    await node.kill_agent()
+    node.start_agent()
+    await until(lambda: node.agent is not None and node.agent.health.conditions().ready)
+    body = await node.body()
+    assert capabilities(body)["limitHook"] == "Applied"
+    assert body["status"]["enforcement"] == "Driver"

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from gpu.fake import fake_gpu_build, fake_gpus
 from partita.cli import main
 from partita_policies import registry
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+
+__all__ = ["fake_gpu_build", "fake_gpus"]
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -38,6 +38,7 @@ SECTIONS: Final = {
         "crds": "partita.cli.cluster.crds:command",
         "run": "partita.cli.cluster.run:command",
         "agent": "partita.cli.cluster.agent:command",
+        "doctor": "partita.cli.doctor.command:command",
         "bundle": "partita.cli.cluster.bundle:command",
         "uninstall": "partita.cli.cluster.uninstall:command",
     },

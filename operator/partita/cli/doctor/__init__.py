@@ -1,0 +1,1 @@
+"""`partita doctor`: checks whether a cluster fits Partita, and one of its GPUs."""

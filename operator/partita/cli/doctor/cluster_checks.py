@@ -1,0 +1,94 @@
+"""Checks of the cluster as a whole. Pure functions."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
+from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.models import crd
+
+__all__ = ["OLDEST", "check_cluster", "minor_of"]
+
+OLDEST: Final = (1, 30)
+"""Oldest supported version (docs/how-to/install.md, "Support matrix"). ValidatingAdmissionPolicy is
+stable from 1.30 on, and the sleep action of preStop hooks is enabled by default from 1.30 on
+(https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/,
+`PodLifecycleSleepAction`)."""
+_SERVERS: Final = "partita-servers"
+"""Namespace of the server Pods in `manifests/base/namespaces.yaml`."""
+_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+
+
+def check_cluster(facts: ClusterFacts, namespace: str) -> Iterator[CheckResult]:
+    """Check version, installation and Pod Security.
+
+    Parameters
+    ----------
+    namespace
+        Where the test Pods are created.
+    """
+    for plural, message in facts.unreadable.items():
+        yield not_checked(
+            f"rights: {plural}", message, "run the command with a role that may list them"
+        )
+    yield _version(facts)
+    yield from _installation(facts)
+    yield _pod_security(facts, namespace)
+
+
+def minor_of(version: str) -> tuple[int, int] | None:
+    """Return major and minor of a version such as `v1.30.2-gke.1`; None if there are none."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _version(facts: ClusterFacts) -> CheckResult:
+    check, text = "kubernetes", facts.version
+    found = minor_of(text)
+    if found is None:
+        return not_checked(check, f"the API server's version cannot be read: {text!r}")
+    if found < OLDEST:
+        return problem(check, f"{text}, and Partita needs 1.30 or newer", "upgrade the cluster")
+    return ok(check, text)
+
+
+def _installation(facts: ClusterFacts) -> Iterator[CheckResult]:
+    wanted = {definition["metadata"]["name"] for definition in crd.crds()}
+    missing = sorted(wanted - {one["metadata"]["name"] for one in facts.crds})
+    if not facts.crds:
+        yield not_applicable("crds", "Partita is not installed", "see docs/how-to/install.md")
+        yield not_applicable("operator", "Partita is not installed")
+        return
+    if missing:
+        yield problem("crds", f"missing: {', '.join(missing)}", "run `partita crds --install`")
+    else:
+        yield ok("crds", f"{len(wanted)} are installed")
+    if facts.operator_problem:
+        yield problem("operator", facts.operator_problem, "see docs/how-to/install.md")
+    else:
+        yield ok("operator", "it is running")
+
+
+def _pod_security(facts: ClusterFacts, namespace: str) -> CheckResult:
+    """Test Pods and Pods of jobs meet `restricted`; server Pods need `privileged`."""
+    check = "pod-security"
+    level = _level(facts, _SERVERS)
+    if facts.crds and _SERVERS in facts.namespaces and level not in {"", "privileged"}:
+        return problem(
+            check,
+            f"namespace {_SERVERS} enforces {level}, and server Pods need privileged",
+            f"kubectl label namespace {_SERVERS} {_ENFORCE}=privileged --overwrite",
+        )
+    if facts.namespaces and namespace not in facts.namespaces:
+        return problem(
+            check,
+            f"namespace {namespace} does not exist",
+            f"create it with `kubectl create namespace {namespace}`, or name another with -n",
+        )
+    return ok(check, f"namespace {namespace} enforces {_level(facts, namespace) or 'nothing'}")
+
+
+def _level(facts: ClusterFacts, namespace: str) -> str:
+    body = facts.namespaces.get(namespace, {"metadata": {}})
+    return str((body["metadata"].get("labels") or {}).get(_ENFORCE, ""))

@@ -1,0 +1,89 @@
+"""Reads what `partita doctor` checks from the API server."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from partita.constants import COMPONENT_SERVER, GROUP, LABEL_COMPONENT
+from partita.kube.client import CRDS, NAMESPACES, NODES, PARTITIONS, PODS, SERVERS, Kind, Kube
+from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.kube.operator_lease import check_operator
+from partita.kube.streams import stream
+from partita.models.json_text import parse
+
+__all__ = ["ClusterFacts", "read_facts"]
+
+Json = dict[str, Any]
+
+_DEADLINE: Final = 10.0
+"""Seconds for the version. An assumption."""
+RUNTIME_CLASSES: Final = Kind(
+    "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
+)
+RESOURCE_SLICES: Final = Kind(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
+)
+"""Devices of Dynamic Resource Allocation, stable from Kubernetes 1.34 on:
+https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the API server says of the cluster."""
+
+    version: str
+    """The API server's, such as `v1.36.3`."""
+    nodes: list[Json]
+    pods: list[Json]
+    namespaces: dict[str, Json]
+    crds: list[Json] = field(default_factory=list)
+    """Those of Partita."""
+    partitions: list[Json] = field(default_factory=list)
+    servers: list[Json] = field(default_factory=list)
+    runtime_classes: list[str] = field(default_factory=list)
+    slices: list[Json] = field(default_factory=list)
+    operator_problem: str = ""
+    """Why no operator runs; empty if one runs."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Why the objects of a kind could not be read, by plural."""
+
+    @property
+    def image(self) -> str:
+        """Partita's image in this cluster; empty if no server Pod runs it."""
+        for pod in self.pods:
+            if (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_SERVER:
+                return str(pod["spec"]["containers"][0]["image"])
+        return ""
+
+
+async def read_facts(kube: Kube) -> ClusterFacts:
+    """Read all that is checked; what may not be read is noted and not an error."""
+    unreadable: dict[str, str] = {}
+
+    async def read(kind: Kind) -> list[Json]:
+        try:
+            return (await kube.list(kind))[0]
+        except NotFoundError:
+            return []  # this API server does not serve the kind
+        except ForbiddenError as error:
+            unreadable[kind.plural] = error.message
+            return []
+
+    crds = [crd for crd in await read(CRDS) if crd["spec"]["group"] == GROUP]
+    return ClusterFacts(
+        version=await _version(kube),
+        nodes=await read(NODES),
+        pods=await read(PODS),
+        namespaces={one["metadata"]["name"]: one for one in await read(NAMESPACES)},
+        crds=crds,
+        partitions=await read(PARTITIONS) if crds else [],
+        servers=await read(SERVERS) if crds else [],
+        runtime_classes=[one["metadata"]["name"] for one in await read(RUNTIME_CLASSES)],
+        slices=await read(RESOURCE_SLICES),
+        operator_problem=await check_operator(kube) if crds else "",
+        unreadable=unreadable,
+    )
+
+
+async def _version(kube: Kube) -> str:
+    async with stream(kube.api, "GET /version", "/version", {}, seconds=_DEADLINE) as content:
+        return str(parse(await content.read()).get("gitVersion", ""))

@@ -1,0 +1,232 @@
+"""Runs two small programs on a GPU, and removes what it created."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from partita.cli.doctor.check_result import CheckResult, not_checked, ok, problem
+from partita.cli.doctor.gpu_objects import Place, job, pod
+from partita.cli.doctor.gpu_results import (
+    GPU_CHECKS,
+    fact_results,
+    limit_results,
+    memory_result,
+    steps_of,
+)
+from partita.kube.client import JOBS, PODS, SERVERS, Kind, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+from partita.models import GPUServer, Phase, SharedGPUJob
+
+__all__ = ["GPUTest"]
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_START: Final = 120.0
+"""Seconds for a Pod to start: its image may have to be pulled. An assumption."""
+_RUN: Final = 90.0
+"""Seconds for a program to end: MPS starts, memory is allocated and held. An assumption."""
+_POLL: Final = 0.5
+_ENDED: Final = {"Succeeded", "Failed"}
+
+
+class _NotRunError(Exception):
+    """The test could not be carried out; the message says why."""
+
+
+@dataclass
+class GPUTest:
+    """One run of the test.
+
+    Parameters
+    ----------
+    image
+        Partita's image.
+    runtime_class
+        RuntimeClass of a Pod that gets a whole GPU; empty for the node's default runtime.
+    say
+        Takes a line of progress.
+    """
+
+    kube: Kube
+    place: Place
+    name: str
+    namespace: str
+    image: str
+    runtime_class: str
+    say: Callable[[str], None]
+    facts: Json = field(default_factory=dict)
+    """What the program said of the GPU and its container."""
+
+    async def run(self) -> list[CheckResult]:
+        """Create the Pods, read what they say, and delete them, also after Ctrl-C."""
+        try:
+            return await (self._jobs() if self.place.partition else self._whole_gpu())
+        except (_NotRunError, KubernetesError) as error:
+            return [not_checked(check, str(error), node=self.place.node) for check in GPU_CHECKS]
+
+    async def _whole_gpu(self) -> list[CheckResult]:
+        body = pod(
+            self.name, self.namespace, self.place, self.image, runtime_class=self.runtime_class
+        )
+        async with self._created(PODS, body):
+            self.say(f"Pod {self.namespace}/{self.name} tests a free GPU of {self.place.node}")
+            await self._until_started(self.name)
+            await self._until(self._ended, _RUN, "the test program does not end: MPS may hang")
+            steps = await self._steps(self.name)
+        results = self._results(steps, steps)
+        if {"limit", "facts"} <= steps.keys():
+            results.append(memory_result(steps["facts"], steps["limit"], self.place.node))
+        return results
+
+    async def _jobs(self) -> list[CheckResult]:
+        names = {role: f"{self.name}-{role}" for role in ("neighbour", "limit")}
+        bodies = {
+            role: job(name, self.namespace, self.place, self.image, role)
+            for role, name in names.items()
+        }
+        async with self._created(JOBS, bodies["neighbour"]):
+            self.say(f"Jobs {self.namespace}/{self.name}-* test partition {self.place.partition}")
+            beside = await self._running(names["neighbour"])
+            async with self._created(JOBS, bodies["limit"]):
+                limited = await self._running(names["limit"])
+                reporting = await self._reported(beside)
+                steps = await self._finished(names["limit"])
+                others = await self._steps(f"{names['neighbour']}-1")
+        results = self._results(steps, others)
+        if _gpus(limited) != _gpus(beside):
+            text = "the policy placed the two jobs on different GPUs"
+            results = [f for f in results if f.check != "isolation"]
+            results.append(not_checked("isolation", text, node=self.place.node))
+        return [*results, reporting]
+
+    async def _running(self, name: str) -> SharedGPUJob:
+        """Wait for the first Pod of a job to start."""
+
+        async def started() -> bool:
+            status = (await self._job(name)).status
+            self._waits = status.message
+            return status.phase in {Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED}
+
+        await self._until(started, _START, f"job {name} does not start")
+        await self._until_started(f"{name}-1")
+        return await self._job(name)
+
+    async def _job(self, name: str) -> SharedGPUJob:
+        return SharedGPUJob.parse(await self.kube.get(JOBS, name, self.namespace))
+
+    async def _finished(self, name: str) -> dict[str, Json]:
+        """Wait for the results of a job's program."""
+
+        async def said() -> dict[str, Json]:
+            steps = await self._steps(f"{name}-1")
+            return steps if {"limit", "error"} & steps.keys() else {}
+
+        return await self._until(said, _RUN, "the test program gives no answer: MPS may hang")
+
+    async def _reported(self, beside: SharedGPUJob) -> CheckResult:
+        """Wait for the GPUServer's report of the neighbour's memory."""
+        assignment, uid = beside.status.assignment, beside.metadata.uid
+        name = assignment.servers[0] if assignment is not None else ""
+
+        async def memory() -> int:
+            server = GPUServer.parse(await self.kube.get(SERVERS, name))
+            usage = server.status.usage
+            return 0 if usage is None or uid not in usage.jobs else usage.jobs[uid].peak_memory
+
+        try:
+            found = await self._until(memory, _RUN, "")
+        except _NotRunError:
+            return problem(
+                "reporting",
+                f"GPUServer {name} does not report the memory of the test job",
+                f"look at the log of its agent: kubectl -n partita-servers logs {name} agent",
+                node=self.place.node,
+            )
+        text = f"GPUServer {name} reports {found >> 20} MiB for the neighbour"
+        return ok("reporting", text, node=self.place.node)
+
+    def _results(self, steps: dict[str, Json], others: dict[str, Json]) -> list[CheckResult]:
+        node = self.place.node
+        self.facts = {k: v for k, v in steps.get("facts", {}).items() if k not in {"step", "time"}}
+        results = list(fact_results(self.facts, node)) if self.facts else []
+        failed = steps.get("error") or others.get("error")
+        if failed or "limit" not in steps or "neighbour" not in others:
+            said = failed["message"] if failed else "the test program ended without a result"
+            remedy = "check that CUDA programs run in Pods on this node"
+            return [*results, problem("memory-limit", said, remedy, node=node)]
+        return [*results, *limit_results(steps["limit"], others["neighbour"], node)]
+
+    async def _until_started(self, name: str) -> None:
+        async def started() -> bool:
+            body = await self.kube.get(PODS, name, self.namespace)
+            status = body.get("status") or {}
+            self._waits = _waiting_reason(status)
+            return status.get("phase") in {"Running", *_ENDED}
+
+        await self._until(started, _START, f"Pod {name} does not start")
+
+    async def _ended(self) -> bool:
+        body = await self.kube.get(PODS, self.name, self.namespace)
+        return (body.get("status") or {}).get("phase") in _ENDED
+
+    async def _steps(self, name: str) -> dict[str, Json]:
+        lines = self.kube.log(name, self.namespace, "check", tail=None)
+        return steps_of(b"".join([chunk async for chunk in lines]))
+
+    _waits: str = ""
+    """Why the last object that was awaited waits."""
+
+    async def _until(self, ask: Callable[[], Awaitable[T]], seconds: float, otherwise: str) -> T:
+        """Ask again and again until there is an answer.
+
+        Raises
+        ------
+        _NotRunError
+            There is none within `seconds`.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while not (answer := await ask()):  # noqa: ASYNC110 - no event of ours
+                    await asyncio.sleep(_POLL)
+                return answer
+        except TimeoutError:
+            reason = f": {self._waits}" if self._waits else ""
+            raise _NotRunError(f"{otherwise} within {seconds:g} s{reason}") from None
+
+    @asynccontextmanager
+    async def _created(self, kind: Kind, body: Json) -> AsyncIterator[None]:
+        """Create an object and delete it at the end of the block.
+
+        Its name is random, so that no other object is deleted even if the answer of the creation
+        was lost.
+        """
+        name = body["metadata"]["name"]
+        try:
+            await self.kube.create(kind, body)
+            yield
+        finally:
+            try:
+                await self.kube.delete(kind, name, self.namespace)
+            except NotFoundError:
+                pass
+            except KubernetesError as error:
+                self.say(f"{kind.kind} {self.namespace}/{name} is left, delete it: {error.message}")
+
+
+def _gpus(job: SharedGPUJob) -> tuple[str, ...]:
+    return () if job.status.assignment is None else tuple(job.status.assignment.gpus)
+
+
+def _waiting_reason(status: Json) -> str:
+    """Return why a Pod waits, as its status says."""
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return ": ".join(filter(None, (waiting["reason"], waiting.get("message"))))
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message", ""))
+    return ""

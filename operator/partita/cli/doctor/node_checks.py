@@ -1,0 +1,250 @@
+"""Checks of the nodes with GPUs, from what Kubernetes and NVIDIA's labels say. Pure functions.
+
+Labels of GPU feature discovery:
+https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md,
+"Generated Labels".
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
+from partita.cli.doctor.cluster_checks import OLDEST, minor_of
+from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.constants import GPU_RESOURCE
+from partita.models.quantities import parse_amount
+
+__all__ = ["check_nodes", "free_gpus", "gpu_nodes"]
+
+Json = dict[str, Any]
+
+_DRA_DRIVER: Final = "gpu.nvidia.com"
+"""Name of NVIDIA's DRA driver for GPUs: https://github.com/NVIDIA/k8s-dra-driver-gpu."""
+_PRESENT: Final = "nvidia.com/gpu.present"
+_PLUGIN: Final = "install NVIDIA's device plugin, alone or with the GPU operator"
+_OLDEST_DRIVER: Final = 495
+"""First driver with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: `partita.agent.gpu_discovery`."""
+_SM_PARTITIONS: Final = 610
+_DRIVER_LIMITS: Final = 615
+"""First drivers that isolate faults between static SM partitions, and with memory limits and MPS
+protocol 3: https://docs.nvidia.com/deploy/mps/, release 615."""
+
+
+def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
+    """Check each node with GPUs, or the one of this name."""
+    names = {node["metadata"]["name"] for node in facts.nodes}
+    if only and only not in names:
+        yield problem("nodes", f"there is no node {only}", "name one of `kubectl get nodes`")
+        return
+    found = [node for node in gpu_nodes(facts) if only in {"", node["metadata"]["name"]}]
+    if not found:
+        said = f"node {only} has no NVIDIA GPU" if only else "no node has an NVIDIA GPU"
+        yield problem("nodes", f"{said} that Kubernetes knows", _PLUGIN)
+        return
+    for node in found:
+        yield from _check_node(node, facts)
+
+
+def gpu_nodes(facts: ClusterFacts) -> list[Json]:
+    """Return the nodes with a GPU: by resource, by label, or by devices of NVIDIA's DRA driver."""
+    by_dra = {slice_["spec"].get("nodeName") for slice_ in _gpu_slices(facts)}
+    return [
+        node
+        for node in facts.nodes
+        if _amounts(node, "capacity")
+        or _labels(node).get(_PRESENT) == "true"
+        or node["metadata"]["name"] in by_dra
+    ]
+
+
+def free_gpus(facts: ClusterFacts, node: Json) -> int:
+    """Return how many whole GPUs of a node no Pod has requested."""
+    if (node.get("spec") or {}).get("unschedulable"):
+        return 0
+    requested = sum(
+        _requested(pod)
+        for pod in facts.pods
+        if pod["spec"].get("nodeName") == node["metadata"]["name"]
+        and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+    )
+    return _amounts(node, "allocatable").get(GPU_RESOURCE, 0) - requested
+
+
+def _requested(pod: Json) -> int:
+    limits = [(c.get("resources") or {}).get("limits") or {} for c in pod["spec"]["containers"]]
+    return sum(int(parse_amount(GPU_RESOURCE, each.get(GPU_RESOURCE, "0"))) for each in limits)
+
+
+def _check_node(node: Json, facts: ClusterFacts) -> Iterator[CheckResult]:
+    name = node["metadata"]["name"]
+    yield _kubelet(node, name)
+    yield _runtime(node, name)
+    yield _device_plugin(node, name, facts)
+    yield _mig(node, name)
+    yield _driver(node, name)
+    yield _injection(name, facts)
+    yield _user_namespaces(node, name)
+    yield _driver_limits(node, name, facts)
+
+
+def _kubelet(node: Json, name: str) -> CheckResult:
+    text = str(_info(node).get("kubeletVersion", ""))
+    found = minor_of(text)
+    if found is None:
+        return not_checked("kubelet", "its version is not reported", node=name)
+    if found < OLDEST:
+        return problem(
+            "kubelet",
+            f"{text}: the sleep before SIGTERM (preStop.sleep) needs 1.30",
+            "upgrade the node",
+            node=name,
+        )
+    return ok("kubelet", text, node=name)
+
+
+def _runtime(node: Json, name: str) -> CheckResult:
+    check, text = "container-runtime", str(_info(node).get("containerRuntimeVersion", ""))
+    kind, _, version = text.partition("://")
+    if not kind:
+        return not_checked(check, "it is not reported", node=name)
+    if kind not in {"containerd", "cri-o"}:
+        return problem(check, text, "use containerd 1.7 or newer, or CRI-O", node=name)
+    if kind == "containerd" and (minor_of(version) or (0, 0)) < (1, 7):
+        return problem(check, text, "upgrade containerd to 1.7 or newer", node=name)
+    return ok(check, text, node=name)
+
+
+def _device_plugin(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
+    check, labels = "device-plugin", _labels(node)
+    allocatable = _amounts(node, "allocatable").get(GPU_RESOURCE, 0)
+    by_dra = any(slice_["spec"].get("nodeName") == name for slice_ in _gpu_slices(facts))
+    if not allocatable:
+        has = "its GPUs are offered by DRA only" if by_dra else f"it offers no {GPU_RESOURCE}"
+        return problem(check, has, _PLUGIN, node=name)
+    strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")
+    replicas = labels.get("nvidia.com/gpu.replicas", "1")
+    if strategy not in {"none", ""} or replicas not in {"0", "1"}:
+        return problem(
+            check,
+            f"the plugin shares each GPU itself ({strategy}, {replicas} replicas)",
+            "turn the plugin's own sharing off on this node",
+            node=name,
+        )
+    free = free_gpus(facts, node)
+    return ok(check, f"{allocatable} {GPU_RESOURCE}, {free} free", node=name)
+
+
+def _mig(node: Json, name: str) -> CheckResult:
+    check, labels = "mig", _labels(node)
+    slices = sorted(key for key in _amounts(node, "allocatable") if "/mig-" in key)
+    product = labels.get("nvidia.com/gpu.product", "")
+    if slices or "-MIG-" in product:
+        return problem(
+            check,
+            f"MIG is on: {', '.join(slices) or product}",
+            "turn MIG off on the GPUs that Partita is to share",
+            node=name,
+        )
+    if not labels:
+        return not_checked(check, "GPU feature discovery has set no labels", node=name)
+    return ok(check, "no MIG devices are offered", node=name)
+
+
+def _driver(node: Json, name: str) -> CheckResult:
+    check, labels = "driver", _labels(node)
+    version = labels.get("nvidia.com/cuda.driver-version.full") or ".".join(
+        filter(None, (labels.get(f"nvidia.com/cuda.driver.{p}") for p in ("major", "minor", "rev")))
+    )
+    cuda = labels.get("nvidia.com/cuda.runtime-version.full") or ".".join(
+        filter(None, (labels.get(f"nvidia.com/cuda.runtime.{p}") for p in ("major", "minor")))
+    )
+    major = version.partition(".")[0]
+    if not major.isdigit():
+        return not_checked(check, "GPU feature discovery does not say its version", node=name)
+    said = f"{version}, CUDA {cuda or 'unknown'}"
+    if int(major) < _OLDEST_DRIVER:
+        return problem(
+            check,
+            f"{said}: its MPS has no memory limits",
+            f"install driver {_OLDEST_DRIVER} or newer",
+            node=name,
+        )
+    if int(major) >= _DRIVER_LIMITS:
+        return ok(check, f"{said}: memory limits by the driver, MPS protocol 3", node=name)
+    if int(major) >= _SM_PARTITIONS:
+        return ok(check, f"{said}: isolated SM partitions; limits by MPS", node=name)
+    return ok(check, f"{said}: limits by MPS", node=name)
+
+
+def _injection(name: str, facts: ClusterFacts) -> CheckResult:
+    check = "runtime-class"
+    if "nvidia" in facts.runtime_classes:
+        return ok(check, "RuntimeClass nvidia exists", node=name)
+    return not_applicable(
+        check,
+        "there is none: NVIDIA's runtime must be the node's default, or CDI must be enabled",
+        node=name,
+    )
+
+
+def _user_namespaces(node: Json, name: str) -> CheckResult:
+    """Pods whose user is root get a user namespace under MPS protocol 3."""
+    check = "user-namespaces"
+    handlers = (node.get("status") or {}).get("runtimeHandlers") or ()
+    if any((handler.get("features") or {}).get("userNamespaces") for handler in handlers):
+        return ok(check, "the runtime supports them", node=name)
+    return not_applicable(
+        check,
+        "the runtime does not report them: MPS protocol 3 takes no Pods that run as root",
+        node=name,
+    )
+
+
+def _driver_limits(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
+    """Whether the driver's limits work is known only once a container had one."""
+    check = "driver-limits"
+    statuses = [server.get("status") or {} for server in facts.servers]
+    hooks = {
+        (status.get("capabilities") or {}).get("limitHook")
+        for status in statuses
+        if status.get("node") == name
+    }
+    if hooks & {"NotApplied", "Failed"}:
+        return problem(
+            check,
+            "NVIDIA's container toolkit does not apply memory limits",
+            "install version 1.20.1 or newer of it, not in mode legacy, and look at the condition "
+            "DriverLimits of the node's GPUServers",
+            node=name,
+        )
+    if "Applied" in hooks:
+        return ok(check, "shown to work by the operator's probe Pod", node=name)
+    major = _labels(node).get("nvidia.com/cuda.driver.major") or _labels(node).get(
+        "nvidia.com/cuda.driver-version.major", ""
+    )
+    if major.isdigit() and int(major) < _DRIVER_LIMITS:
+        return not_applicable(check, f"they need driver r{_DRIVER_LIMITS}", node=name)
+    return not_checked(check, "only a GPU of a partition shows it", node=name)
+
+
+def _gpu_slices(facts: ClusterFacts) -> list[Json]:
+    return [one for one in facts.slices if one["spec"].get("driver") == _DRA_DRIVER]
+
+
+def _labels(node: Json) -> dict[str, str]:
+    labels = node["metadata"].get("labels") or {}
+    return {key: str(value) for key, value in labels.items() if key.startswith("nvidia.com/")}
+
+
+def _amounts(node: Json, which: str) -> dict[str, int]:
+    """Return NVIDIA's resources of a node and their amounts."""
+    amounts = (node.get("status") or {}).get(which) or {}
+    return {
+        key: count
+        for key, value in amounts.items()
+        if key.startswith("nvidia.com/") and (count := int(parse_amount(key, value)))
+    }
+
+
+def _info(node: Json) -> Json:
+    return dict((node.get("status") or {}).get("nodeInfo") or {})

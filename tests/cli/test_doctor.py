@@ -1,0 +1,228 @@
+"""`partita doctor` on an embedded API server, with a node that runs its programs on a fake GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from cli.gpu_machine import NODE, Machine
+from cli.objects import partition, server
+from gpu.fake import MIB, FakeGPUs
+from partita.cli.cluster.install import install_crds
+from partita.cli.connection import open_cluster
+from partita.kube.client import JOBS, NAMESPACES, PARTITIONS, PODS, SERVERS, Kube
+from partita_testcluster.apiserver.server import EmbeddedAPIServer
+from support.polling import until
+
+CHECKED = ("memory-limit", "isolation", "reporting")
+LABELS = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/cuda.driver-version.full": "580.95.05",
+    "nvidia.com/cuda.driver-version.major": "580",
+    "nvidia.com/cuda.runtime-version.full": "13.0",
+}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail within the time of a test."""
+    monkeypatch.setattr("partita.cli.doctor.gpu_test._START", 15.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_test._RUN", 25.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_objects._HOLD", 1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[tuple[Kube, Path]]:
+    """An empty cluster with the namespace `default`, and its kubeconfig."""
+    async with EmbeddedAPIServer() as embedded:
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(embedded.kubeconfig()), encoding="utf-8")
+        async with open_cluster(str(path)) as kube:
+            if not any(
+                one["metadata"]["name"] == "default" for one in (await kube.list(NAMESPACES))[0]
+            ):
+                await kube.create(NAMESPACES, {"metadata": {"name": "default"}})
+            yield kube, path
+
+
+@pytest.fixture
+def machine(cluster: tuple[Kube, Path], fake_gpus: FakeGPUs) -> Machine:
+    fake_gpus.add(0, context=100 * MIB)
+    fake_gpus.start_driver()
+    return Machine(cluster[0], fake_gpus)
+
+
+@pytest.fixture
+def doctor(cluster: tuple[Kube, Path], invoke: Callable[..., Result]) -> Callable[..., Any]:
+    """Run `partita doctor`; return its exit code, and its findings by name of the check."""
+
+    async def run(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        words = ("doctor", "-o", "json", "--kubeconfig", str(cluster[1]), *options)
+        result = await asyncio.to_thread(invoke, *words)
+        found = json.loads(result.stdout)["checks"]
+        return result.exit_code, {one["check"]: one for one in found}
+
+    return run
+
+
+def results(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {check: found[check]["status"] for check in CHECKED}
+
+
+async def test_a_free_gpu_is_tested_before_partita_is_installed(cluster, machine, doctor) -> None:
+    async with machine.running(**LABELS):
+        code, found = await doctor()
+        assert code == 0, found
+        assert results(found) == dict.fromkeys(CHECKED, "OK"), found
+        assert found["crds"]["status"] == "Not applicable"
+        assert found["driver"]["found"] == "580.95.05, CUDA 13.0: limits by MPS"
+        assert found["compute-mode"] == {
+            "check": "compute-mode",
+            "status": "OK",
+            "found": "Default",
+            "remedy": "",
+            "node": NODE,
+        }
+        assert len(machine.created) == 1
+        await until(lambda: _no_pods(cluster[0]))
+
+
+async def test_an_installed_partita_is_tested_with_two_jobs(
+    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+) -> None:
+    kube, _ = cluster
+    await installed(kube)
+    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
+    async with machine.running(**LABELS):
+        start_mps(fake_gpus, machine)
+        code, found = await doctor()
+        assert code == 0, found
+        assert results(found) == dict.fromkeys(CHECKED, "OK"), found
+        assert found["reporting"]["found"] == "GPUServer s-0 reports 600 MiB for the neighbour"
+        assert (await kube.list(JOBS))[0] == []
+        await until(lambda: _no_pods(kube))
+
+
+async def test_a_gpu_server_without_a_report_is_a_problem(
+    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+) -> None:
+    await installed(cluster[0])
+    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
+    monkeypatch.setattr("partita.cli.doctor.gpu_test._RUN", 3.0)
+    machine.reports = False
+    async with machine.running(**LABELS):
+        start_mps(fake_gpus, machine)
+        code, found = await doctor()
+    assert code == 1
+    assert found["reporting"]["status"] == "Problem"
+    assert "does not report the memory" in found["reporting"]["found"]
+
+
+async def test_a_limit_that_does_not_hold_is_a_problem(
+    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+) -> None:
+    await installed(cluster[0])
+    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
+    async with machine.running(**LABELS):
+        # The programs do not reach the MPS server.
+        code, found = await doctor()
+    assert code == 1
+    assert found["memory-limit"]["status"] == "Problem"
+    assert found["memory-limit"]["found"] == "a program limited to 1024 MiB got 2048 MiB"
+
+
+async def test_a_pod_that_does_not_start_is_reported_with_its_reason(
+    cluster, machine, doctor, monkeypatch
+) -> None:
+    monkeypatch.setattr("partita.cli.doctor.gpu_test._START", 1.0)
+    machine.pull_fails = True
+    async with machine.running(**LABELS):
+        code, found = await doctor()
+        assert code == 0
+        assert results(found) == dict.fromkeys(CHECKED, "Not checked")
+        assert found["memory-limit"]["found"].endswith("within 1 s: ErrImagePull: no such image")
+        await until(lambda: _no_pods(cluster[0]))
+
+
+async def test_nothing_is_created_when_it_may_only_read(cluster, machine, doctor) -> None:
+    async with machine.running(**LABELS):
+        code, found = await doctor("--no-pods")
+    assert code == 0
+    assert found["memory-limit"]["found"] == "--no-pods was given"
+    assert machine.created == []
+
+
+async def test_a_cluster_without_gpus_is_a_problem(cluster, doctor) -> None:
+    code, found = await doctor()
+    assert code == 1
+    assert found["nodes"]["found"] == "no node has an NVIDIA GPU that Kubernetes knows"
+    assert found["memory-limit"]["status"] == "Not checked"
+
+
+async def test_a_node_that_does_not_exist_is_named(cluster, doctor) -> None:
+    code, found = await doctor("--node", "nowhere")
+    assert code == 1
+    assert found["nodes"]["found"] == "there is no node nowhere"
+
+
+async def test_ctrl_c_deletes_the_pod(cluster, machine) -> None:
+    kube, kubeconfig = cluster
+    async with machine.running(**LABELS):
+        command = ("-m", "partita", "doctor", "--kubeconfig", str(kubeconfig))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        await until(lambda: machine.created)
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+        assert process.returncode == 130, said
+        await until(lambda: _no_pods(kube))
+
+
+async def test_the_table_has_a_line_for_each_check_and_its_remedy(
+    cluster, invoke: Callable[..., Result]
+) -> None:
+    words = ("doctor", "--no-pods", "--kubeconfig", str(cluster[1]))
+    result = await asyncio.to_thread(invoke, *words)
+    lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+    assert ["OK", "kubernetes     -   v1.36.3+partita-embedded"] in lines
+    assert any(line[0] == "install" and "device plugin" in line[1] for line in lines)
+    assert result.exit_code == 1
+
+
+async def installed(kube: Kube) -> None:
+    """Install the CRDs, a partition and its one GPUServer, which is ready."""
+    await install_crds(kube)
+    shared, body = partition("shared", gpus=1), server("s-0", on=NODE, of="shared")
+    await kube.create(PARTITIONS, {"metadata": {"name": "shared"}, "spec": shared["spec"]})
+    await kube.create(SERVERS, {"metadata": {"name": "s-0"}, "spec": body["spec"]})
+    await kube.patch(SERVERS, "s-0", {"status": body["status"]}, subresource="status")
+
+
+async def _no_problem(_kube: Kube) -> str:
+    return ""
+
+
+async def _no_pods(kube: Kube) -> bool:
+    return not (await kube.list(PODS))[0]
+
+
+def start_mps(gpus: FakeGPUs, machine: Machine) -> None:
+    """Start the MPS daemon of the GPUServer; the machine's programs are its clients."""
+    folder = gpus.folder / "mps-pipes"
+    folder.mkdir()
+    variables = {
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder),
+        "CUDA_MPS_LOG_DIRECTORY": str(folder),
+    }
+    gpus.start("nvidia-cuda-mps-control", "-f", **variables)
+    machine.environment = {**variables, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1024M"}

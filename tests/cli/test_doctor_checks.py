@@ -1,0 +1,250 @@
+"""What `partita doctor` reads from nodes, labels and statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.objects import partition, server
+from partita.cli.doctor.check_result import CheckResult, CheckStatus
+from partita.cli.doctor.cluster_checks import check_cluster
+from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.cli.doctor.gpu_objects import Place, choose_place, job, pod
+from partita.cli.doctor.gpu_results import fact_results, limit_results, steps_of
+from partita.cli.doctor.node_checks import check_nodes
+from partita.models import SharedGPUJob, crd
+
+Json = dict[str, Any]
+
+
+def node(
+    labels: dict[str, str] | None = None,
+    *,
+    runtime: str = "containerd://2.1.0",
+    kubelet: str = "v1.36.3",
+    **allocatable: str,
+) -> Json:
+    resources = allocatable or {"nvidia.com/gpu": "2"}
+    return {
+        "metadata": {
+            "name": "gpu-1",
+            "labels": {"nvidia.com/gpu.present": "true", **(labels or {})},
+        },
+        "spec": {},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "nodeInfo": {"kubeletVersion": kubelet, "containerRuntimeVersion": runtime},
+        },
+    }
+
+
+def facts(*nodes: Json, version: str = "v1.36.3", **more: Any) -> ClusterFacts:
+    namespaces = more.pop("namespaces", {"default": {"metadata": {"name": "default"}}})
+    return ClusterFacts(
+        version=version,
+        nodes=list(nodes),
+        pods=more.pop("pods", []),
+        namespaces=namespaces,
+        **more,
+    )
+
+
+def of(findings: Any, check: str) -> CheckResult:
+    return next(finding for finding in findings if finding.check == check)
+
+
+def test_an_old_kubernetes_is_a_problem() -> None:
+    found = of(check_cluster(facts(version="v1.29.4-gke.1"), "default"), "kubernetes")
+    assert (found.status, found.found) == (
+        CheckStatus.PROBLEM,
+        "v1.29.4-gke.1, and Partita needs 1.30 or newer",
+    )
+
+
+def test_missing_crds_are_named() -> None:
+    first, *rest = crd.crds()
+    found = of(check_cluster(facts(crds=rest), "default"), "crds")
+    assert (found.status, found.found) == (
+        CheckStatus.PROBLEM,
+        f"missing: {first['metadata']['name']}",
+    )
+
+
+def test_a_namespace_that_forbids_server_pods_is_a_problem() -> None:
+    enforce = {"pod-security.kubernetes.io/enforce": "baseline"}
+    spaces = {
+        "default": {"metadata": {"name": "default"}},
+        "partita-servers": {"metadata": {"name": "partita-servers", "labels": enforce}},
+    }
+    found = of(check_cluster(facts(namespaces=spaces, crds=crd.crds()), "default"), "pod-security")
+    assert found.status is CheckStatus.PROBLEM
+    assert "enforces baseline, and server Pods need privileged" in found.found
+
+
+def test_a_missing_namespace_is_a_problem() -> None:
+    assert of(check_cluster(facts(), "nowhere"), "pod-security").status is CheckStatus.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("body", "check", "status", "found"),
+    [
+        (node(), "device-plugin", CheckStatus.OK, "2 nvidia.com/gpu, 2 free"),
+        (
+            node(
+                {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
+            ),
+            "device-plugin",
+            CheckStatus.PROBLEM,
+            "the plugin shares each GPU itself (time-slicing, 4 replicas)",
+        ),
+        (node(**{"nvidia.com/mig-1g.5gb": "7"}), "mig", CheckStatus.PROBLEM, "MIG is on"),
+        (node(), "mig", CheckStatus.OK, "no MIG devices are offered"),
+        (node(cpu="8"), "device-plugin", CheckStatus.PROBLEM, "it offers no nvidia.com/gpu"),
+        (node(runtime="docker://27.0"), "container-runtime", CheckStatus.PROBLEM, "docker://27.0"),
+        (node(runtime="containerd://1.6.9"), "container-runtime", CheckStatus.PROBLEM, "1.6.9"),
+        (node(runtime="cri-o://1.34.1"), "container-runtime", CheckStatus.OK, "cri-o://1.34.1"),
+        (node(kubelet="v1.29.1"), "kubelet", CheckStatus.PROBLEM, "preStop.sleep"),
+        (
+            node({"nvidia.com/cuda.driver.major": "470", "nvidia.com/cuda.driver.minor": "82"}),
+            "driver",
+            CheckStatus.PROBLEM,
+            "470.82, CUDA unknown: its MPS has no memory limits",
+        ),
+        (
+            node({"nvidia.com/cuda.driver-version.full": "615.71.09"}),
+            "driver",
+            CheckStatus.OK,
+            "memory limits by the driver, MPS protocol 3",
+        ),
+        (
+            node({"nvidia.com/cuda.driver-version.full": "610.40"}),
+            "driver",
+            CheckStatus.OK,
+            "isolated SM partitions",
+        ),
+        (node(), "driver", CheckStatus.NOT_CHECKED, "does not say its version"),
+        (
+            node({"nvidia.com/cuda.driver-version.major": "580"}),
+            "driver-limits",
+            CheckStatus.NOT_APPLICABLE,
+            "they need driver r615",
+        ),
+    ],
+)
+def test_a_node_is_checked(body: Json, check: str, status: CheckStatus, found: str) -> None:
+    finding = of(check_nodes(facts(body), ""), check)
+    assert finding.status is status
+    assert found in finding.found
+    assert bool(finding.remedy) is (status is CheckStatus.PROBLEM)
+
+
+def test_gpus_of_dra_alone_are_a_problem() -> None:
+    slices = [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "gpu-1"}}]
+    found = of(check_nodes(facts(node(cpu="8"), slices=slices), ""), "device-plugin")
+    assert (found.status, found.found) == (CheckStatus.PROBLEM, "its GPUs are offered by DRA only")
+
+
+@pytest.mark.parametrize(
+    ("hook", "status"),
+    [
+        ("Applied", CheckStatus.OK),
+        ("NotApplied", CheckStatus.PROBLEM),
+        ("Failed", CheckStatus.PROBLEM),
+        ("Unknown", CheckStatus.NOT_CHECKED),
+    ],
+)
+def test_limits_of_the_driver_are_what_the_probe_pod_showed(hook: str, status: CheckStatus) -> None:
+    body = server("s-0", on="gpu-1")
+    body["status"]["capabilities"] = {"limitHook": hook}
+    found = check_nodes(facts(node(), servers=[body]), "")
+    assert of(found, "driver-limits").status is status
+
+
+def test_a_gpu_that_a_pod_has_is_not_free() -> None:
+    holder = {
+        "metadata": {"name": "holder"},
+        "spec": {
+            "nodeName": "gpu-1",
+            "containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}],
+        },
+        "status": {"phase": "Running"},
+    }
+    assert choose_place(facts(node()), "").node == "gpu-1"
+    assert choose_place(facts(node(), pods=[holder]), "").reason == (
+        "no GPU is free in the cluster, and no partition has room for two small jobs"
+    )
+    holder["status"] = {"phase": "Succeeded"}
+    assert choose_place(facts(node(), pods=[holder]), "").node == "gpu-1"
+
+
+def test_a_partition_with_room_is_preferred_to_a_whole_gpu() -> None:
+    installed = {"crds": crd.crds(), "partitions": [partition("shared")]}
+    one = server("s-0", on="gpu-1")
+    assert choose_place(facts(node(), servers=[one], **installed), "").partition == "shared"
+    assert choose_place(facts(node(), servers=[one], **installed), "gpu-2").reason
+    unready = server("s-0", on="gpu-1", ready=False)
+    assert choose_place(facts(node(), servers=[unready], **installed), "").partition == ""
+
+
+def test_the_objects_meet_the_models_and_pod_security() -> None:
+    place = choose_place(facts(node()), "")
+    whole = pod("name", "default", place, "partita", runtime_class="nvidia")
+    assert whole["spec"]["runtimeClassName"] == "nvidia"
+    asked = job("name", "default", Place("gpu-1", "shared"), "partita", "limit")
+    read = SharedGPUJob.parse({"kind": "SharedGPUJob", **asked})
+    assert read.spec.gpu_memory == 1 << 30
+    for spec in (whole["spec"], asked["spec"]["template"]["spec"]):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        (container,) = spec["containers"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def line(**found: Any) -> Json:
+    refusal = "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"
+    return {"share": 1024, "granted": 960, "refusal": refusal, **found}
+
+
+FINE = {"allocations": 9, "failures": 0, "error": ""}
+
+
+@pytest.mark.parametrize(
+    ("limit", "neighbour", "expected"),
+    [
+        (line(), FINE, (CheckStatus.OK, CheckStatus.OK)),
+        # A limit by the driver includes memory for contexts.
+        (line(granted=1472), FINE, (CheckStatus.OK, CheckStatus.OK)),
+        (line(granted=2048, refusal=""), FINE, (CheckStatus.PROBLEM, CheckStatus.OK)),
+        (line(granted=1600), FINE, (CheckStatus.PROBLEM, CheckStatus.OK)),
+        (
+            line(refusal="cuMemAlloc_v2: CUDA_ERROR_LAUNCH_FAILED"),
+            FINE,
+            (CheckStatus.PROBLEM, CheckStatus.OK),
+        ),
+        (
+            line(),
+            {"allocations": 3, "failures": 1, "error": "x"},
+            (CheckStatus.OK, CheckStatus.PROBLEM),
+        ),
+        (
+            line(),
+            {"allocations": 0, "failures": 0, "error": ""},
+            (CheckStatus.OK, CheckStatus.PROBLEM),
+        ),
+    ],
+)
+def test_what_the_programs_said_is_judged(
+    limit: Json, neighbour: Json, expected: tuple[CheckStatus, CheckStatus]
+) -> None:
+    assert tuple(one.status for one in limit_results(limit, neighbour, "gpu-1")) == expected
+
+
+def test_a_compute_mode_without_programs_is_a_problem() -> None:
+    seen = {"driver": "580.1", "cuda": 13010, "product": "A100", "computeMode": "Prohibited"}
+    assert of(fact_results(seen, "gpu-1"), "compute-mode").status is CheckStatus.PROBLEM
+
+
+def test_lines_that_are_no_results_are_ignored() -> None:
+    log = b'warning\n{"step": "limit", "granted": 1}\n{broken\n{"other": 1}\n'
+    assert steps_of(log) == {"limit": {"step": "limit", "granted": 1}}

@@ -186,6 +186,7 @@ class Machine:
             *container["command"][1:],
             env=self.gpus.environment(**self.environment),
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
         )
         try:
             assert process.stdout is not None

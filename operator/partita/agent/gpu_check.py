@@ -20,7 +20,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -71,7 +70,10 @@ def _report(step: str, **found: Any) -> None:
 def _gpu() -> Iterator[CUDADriver]:
     driver = CUDADriver()
     driver.initialize()
-    with driver.context(next(iter(driver.devices().values()))):
+    devices = list(driver.devices().values())
+    if not devices:
+        raise CUDAError("CUDA sees no GPU")
+    with driver.context(devices[0]):
         yield driver
 
 
@@ -94,26 +96,24 @@ def _limit(mebibytes: int, seconds: float) -> None:
             total=memory.total // _MEBI,
             used=_used(),
         )
-        threading.Event().wait(seconds)
+        time.sleep(seconds)
 
 
 def _neighbour(mebibytes: int, _seconds: float) -> None:
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    # A blocked signal does not interrupt the driver's calls.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     count, failures, said = 0, 0, ""
     # Half of its share leaves room for the contexts.
     blocks = max(1, mebibytes // _CHUNK // 2)
     with _gpu() as driver:
-        while not stop.wait(_PAUSE):
+        while signal.sigtimedwait([signal.SIGTERM], _PAUSE) is None:
             held = []
             try:
                 for _ in range(blocks):
                     held.append(driver.allocate(_CHUNK * _MEBI))  # noqa: PERF401 - what was allocated is freed
                 count += 1
             except CUDAError as error:
-                # The signal that ends the program may interrupt the driver's call.
-                if not stop.is_set():
-                    failures, said = failures + 1, str(error)
+                failures, said = failures + 1, str(error)
             for address in held:
                 driver.free(address)
             _report("neighbour", allocations=count, failures=failures, error=said)

@@ -29,6 +29,8 @@ _START: Final = 120.0
 _RUN: Final = 90.0
 """Seconds for a program to end: MPS starts, memory is allocated and held. An assumption."""
 _POLL: Final = 0.5
+_LOG_END: Final = 300
+"""Characters of a log's last line that a message quotes."""
 _ENDED: Final = {"Succeeded", "Failed"}
 
 
@@ -154,9 +156,13 @@ class GPUTest:
         results = list(fact_results(self.facts, node)) if self.facts else []
         failed = steps.get("error") or others.get("error")
         if failed or "limit" not in steps or "neighbour" not in others:
-            said = failed["message"] if failed else "the test program ended without a result"
+            said = failed["message"] if failed else f"the test program ended: {self._log_end}"
             remedy = "check that CUDA programs run in Pods on this node"
-            return [*results, problem("memory-limit", said, remedy, node=node)]
+            return [
+                *results,
+                problem("memory-limit", said, remedy, node=node),
+                not_checked("isolation", "the test of the memory limit failed", node=node),
+            ]
         return [*results, *limit_results(steps["limit"], others["neighbour"], node)]
 
     async def _until_started(self, name: str) -> None:
@@ -174,8 +180,12 @@ class GPUTest:
 
     async def _steps(self, name: str) -> dict[str, Json]:
         lines = self.kube.log(name, self.namespace, "check", tail=None)
-        return steps_of(b"".join([chunk async for chunk in lines]))
+        log = b"".join([chunk async for chunk in lines])
+        self._log_end = log.decode(errors="replace").strip().rpartition("\n")[2][-_LOG_END:]
+        return steps_of(log)
 
+    _log_end: str = ""
+    """The last line of the last log that was read."""
     _waits: str = ""
     """Why the last object that was awaited waits."""
 

@@ -260,6 +260,7 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         uid = self.pod["metadata"]["uid"]
         (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/main\n")
+        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
         (folder / "status").symlink_to(f"/proc/{program.pid}/status")
 
     async def is_ended(self, grace: float) -> None:

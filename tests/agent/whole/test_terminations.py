@@ -15,15 +15,18 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from agent.node import Job, Node, condition, serve
-from partita.agent import client_termination
+from agent.node import Job, Node, serve
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
+from support.polling import until
 
 AT_ONCE = 6
 """Jobs that are ended at the same time."""
+BATCH = 50
+"""Terminations beside the same neighbours."""
 GRACE = 1.0
 """Seconds of a program's own grace period."""
 SAVES, TOO_LATE = "sigterm:100", "sigterm:3600000"
@@ -35,11 +38,6 @@ KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "two processes": ((), ()),
     "a worker beside one that saves": ((), (SAVES,)),
 }
-
-
-@pytest.fixture(autouse=True)
-def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_termination, "CHECK_EVERY", 0.1)
 
 
 class Ends:
@@ -81,20 +79,66 @@ async def end(job: Job, programs: dict[subprocess.Popen[str], tuple[str, ...]], 
             ends.counts["SIGKILL in flight"] += 1
 
 
+def has_started_or_ended(program: subprocess.Popen[str], node: Node) -> bool:
+    return program.poll() is not None or program.pid in node.gpus.pids()
+
+
+async def start(job: Job, steps: tuple[str, ...], ends: Ends) -> subprocess.Popen[str]:
+    """Start a program; again if MPS refuses it, as it does while it terminates another client."""
+    while True:
+        program = job.run(*steps, "alloc:10", "forever")
+        await until(partial(has_started_or_ended, program, job.node))
+        if program.poll() is None:
+            return program
+        said = (await asyncio.to_thread(program.communicate))[1]
+        assert "MPS server is not ready to accept" in said
+        ends.counts["refused at the start"] += 1
+
+
 async def run_and_end(node: Node, name: str, chance: random.Random, ends: Ends) -> None:
     """Run a job, end it at a random time while it uses the GPU, and release its allocation."""
     job = await node.allocate(name, 300)
     kind = chance.choice(sorted(KINDS))
     ends.counts["jobs"] += 1
-    programs = {job.run(*steps, "alloc:10", "forever"): steps for steps in KINDS[kind]}
-    while not all(program.pid in node.gpus.pids() for program in programs):
-        assert all(program.poll() is None for program in programs), "it never ran"
-        await asyncio.sleep(0.02)
+    programs = {await start(job, steps, ends): steps for steps in KINDS[kind]}
     await asyncio.sleep(chance.uniform(0.0, 0.3))
     await end(job, programs, ends)
     for program in programs:
         await asyncio.to_thread(program.communicate)
+    code = max(program.returncode for program in programs)
+    await job.ends("Failed" if code else "Succeeded", code)
     await job.release()
+
+
+class Neighbours:
+    """Jobs that run beside those that are ended."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._jobs: dict[Job, subprocess.Popen[str]] = {}
+        self._numbers = itertools.count()
+
+    async def start(self) -> None:
+        for _ in range(2):
+            job = await self._node.allocate(f"neighbour-{next(self._numbers)}", 1000)
+            self._jobs[job] = job.run("alloc:500", "forever")
+        await until(lambda: self.on_gpu == set(self._jobs.values()))
+
+    @property
+    def on_gpu(self) -> set[subprocess.Popen[str]]:
+        """Their programs that use the GPU."""
+        found = self._node.gpus.pids()
+        return {program for program in self._jobs.values() if program.pid in found}
+
+    def check(self) -> None:
+        assert all(program.poll() is None for program in self._jobs.values())
+
+    async def end(self, ends: Ends) -> None:
+        for job, program in self._jobs.items():
+            await end(job, {program: ()}, ends)
+            await asyncio.to_thread(program.communicate)
+            await job.release()
+        self._jobs.clear()
 
 
 @pytest.mark.timeout(3600)
@@ -104,23 +148,25 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
     total = int(pytestconfig.getoption("--terminations", default=12))
     chance = random.Random(total)
     await serve(node)
-    neighbours = [
-        (await node.allocate(f"neighbour-{n}", 1000)).run("alloc:500", "forever") for n in range(2)
-    ]
-    numbers, ends = itertools.count(), Ends()
+    node.gpus.mps(kill="documented")  # what NVIDIA has confirmed of a program killed in flight
+    numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node)
 
-    async def work() -> None:
-        while (number := next(numbers)) < total:
-            await run_and_end(node, f"job-{number}", chance, ends)
-            assert all(program.poll() is None for program in neighbours)
+    async def work(until_number: int) -> None:
+        while ends.counts["jobs"] < until_number:
+            await run_and_end(node, f"job-{next(numbers)}", chance, ends)
+            neighbours.check()
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(AT_ONCE, total)):
-            group.create_task(work())
-    figures = dict(ends.counts) | {"longest (s)": round(max(ends.seconds), 2)}
+    for batch in range(0, total, BATCH):
+        await neighbours.start()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(work(min(batch + BATCH, total)))
+        neighbours.check()
+        await neighbours.end(ends)
+    figures = dict(ends.counts) | {
+        "longest termination (s)": round(max(ends.seconds), 2),
+    }
     record_property("terminations", figures)
     print(figures)  # noqa: T201 - the result
-    assert ends.counts["jobs"] == total
+    assert ends.counts["jobs"] >= total
     assert ends.counts["SIGTERM in flight"] == ends.counts["SIGKILL in flight"] == 0
-    assert condition(await node.body(), "Ready")[0] == "True"
-    assert all(program.poll() is None for program in neighbours)

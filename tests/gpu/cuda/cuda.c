@@ -60,6 +60,7 @@ static void rest(long milliseconds) {
             exit_at = now() + saving;
         }
         if (exit_at && now() >= exit_at) {
+            compute(0); /* it waits for its kernels before it exits */
             puts("saved");
             exit(0);
         }

@@ -24,7 +24,8 @@ from partita.pods.server_pod import ServerPodSettings
 __all__ = ["LimitProbes", "ProbeChanges", "plan_probes"]
 
 AGAIN_AFTER: Final = 10.0
-"""Minimum seconds between two probe Pods of a GPU: kubelet may reject one at once."""
+"""Minimum seconds between two probe Pods of a GPU, as kubelet may reject one at once. An
+assumption."""
 
 
 @dataclass(slots=True)

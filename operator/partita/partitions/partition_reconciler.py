@@ -114,8 +114,8 @@ class PartitionReconciler:
         for server in todo.finish:
             await self._finish(server)
         servers = self._state.servers_of(name)
-        await self._probes.reconcile(partition, servers, self._pods(servers))
         await self._protect(servers)
+        await self._probes.reconcile(partition, servers, self._pods(servers))
 
     def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
         """Return server Pods, by name of their GPUServer."""

@@ -72,7 +72,8 @@ class SimulatedCapabilities:
                 "computeMode": "ExclusiveProcess",
             },
             "enforcement": self._enforcement,
-            "protocol": 3 if self._has_limits and self.spec.protocol is not MPSProtocol.V2 else 2,
+            # `Auto` is 2: programs that run as root need user namespaces, which the nodes lack.
+            "protocol": 3 if self._has_limits and self.spec.protocol is MPSProtocol.V3 else 2,
             "smPartitions": self.spec.max_jobs if static else None,
         }
 

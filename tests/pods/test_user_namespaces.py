@@ -37,6 +37,7 @@ def test_a_pod_that_cannot_be_root(spec: dict[str, Any]):
 @pytest.mark.parametrize(
     "spec",
     [
+        {"securityContext": "none", "containers": [{"name": "main", "securityContext": [1]}]},
         spec_of(),
         spec_of({"runAsUser": 0, **UNPRIVILEGED}),
         spec_of({"runAsUser": 1000}),  # it may call sudo

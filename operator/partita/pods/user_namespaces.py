@@ -42,11 +42,11 @@ def may_be_root(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """
     if spec.get("hostUsers") is False:
         return ()
-    pod = spec.get("securityContext") or {}
+    pod = _set(spec.get("securityContext"))
     return tuple(
         str(container.get("name"))
         for container in _containers(spec)
-        if _may_be_root({**pod, **_set(container.get("securityContext") or {})})
+        if _may_be_root(pod | _set(container.get("securityContext")))
     )
 
 
@@ -61,8 +61,10 @@ def _may_be_root(context: Mapping[str, Any]) -> bool:
     return not (other and context.get("allowPrivilegeEscalation") is False)
 
 
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _set(values: object) -> dict[str, Any]:
+    """Return the fields of a security context that are set; the API server rejects other types."""
+    found = values if isinstance(values, Mapping) else {}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from partita.cli.terminal import UserError
 from partita.console.view import partitions_view
 from partita.constants import OTHERS_JOB
 from partita.models import GPUPartition, Phase, SharedGPUJob
-from partita.models.partition import ShadowStatus
+from partita.models.partition_status import ShadowStatus
 from partita_testcluster.cli.demo_display import DemoDisplay
 from partita_testcluster.cli.demo_events import DemoEvents, settled
 from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected

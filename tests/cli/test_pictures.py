@@ -16,7 +16,7 @@ from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.view import partitions_view
 from partita.models import SharedGPUJob
-from partita.models.partition import GPUSummary
+from partita.models.partition_status import GPUSummary
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
 

@@ -11,7 +11,8 @@ from partita.models.job import (
     SharedGPUJob,
     SharedGPUJobStatus,
 )
-from partita.models.partition import GPUPartition, GPUPartitionStatus
+from partita.models.partition import GPUPartition
+from partita.models.partition_status import GPUPartitionStatus
 from partita.models.profile import ApplicationProfile
 from partita.models.selector import LabelSelector
 from partita.models.sharing import SharingMode

@@ -16,7 +16,7 @@ from partita.models import (
     set_condition,
 )
 from partita.models.base import READABLE, clipped
-from partita.models.partition import (
+from partita.models.partition_status import (
     Capacity,
     GPUSummary,
     PolicyStatus,

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from partita.cli.number_format import duration, gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.models.partition import ShadowStatus
+from partita.models.partition_status import ShadowStatus
 from partita_testcluster.cli.demo_events import DemoEvents, finished_at
 from partita_testcluster.cli.examples import ExpectedEnding
 

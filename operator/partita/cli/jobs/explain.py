@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from partita.cli.connection import Lists
     from partita.cli.jobs.ask_policies import PolicyAnswer
     from partita.models import SharedGPUJob
-    from partita.models.partition import GPUSummary
+    from partita.models.partition_status import GPUSummary
 
 __all__ = ["command"]
 

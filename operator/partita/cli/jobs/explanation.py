@@ -11,7 +11,7 @@ from partita.cli.jobs.ask_policies import PolicyAnswer
 from partita.cli.number_format import duration, gib
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
-from partita.models.partition import GPUSummary
+from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 
 __all__ = ["explanation"]

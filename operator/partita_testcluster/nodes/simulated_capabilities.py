@@ -82,12 +82,12 @@ class SimulatedCapabilities:
         limits = self._limits()
         protocol = self._needs(_LIMITS_FROM, "MPS protocol 3")
         partitions = self._needs(_STATIC_SM_FROM, "static SM partitions")
-        required = {
-            limits: self.spec.enforcement is Enforcement.DRIVER or self._limit_hook == "Unknown",
-            protocol: self.spec.protocol is MPSProtocol.V3,
-            partitions: self.spec.isolation is Isolation.STATIC_SM,
-        }
-        missing = [stated for stated, needed in required.items() if needed and not stated[0]]
+        required = [
+            (limits, self.spec.enforcement is Enforcement.DRIVER or self._limit_hook == "Unknown"),
+            (protocol, self.spec.protocol is MPSProtocol.V3),
+            (partitions, self.spec.isolation is Isolation.STATIC_SM),
+        ]
+        missing = [stated for stated, needed in required if needed and not stated[0]]
         return {
             "Ready": missing[0] if missing else (True, "AgentReporting", ""),
             "DriverLimits": limits,
@@ -99,14 +99,14 @@ class SimulatedCapabilities:
         if self._branch >= branch:
             return True, "Supported", f"driver {self.driver} has {what}"
         remedy = f"install driver {branch} or later"
-        return False, "DriverTooOld", f"driver {self.driver} does not have {what}: {remedy}"
+        return False, "NotSupported", f"driver {self.driver} does not have {what}: {remedy}"
 
     def _limits(self) -> StatedCondition:
-        stated = self._needs(_LIMITS_FROM, "memory limits for containers")
-        if self._limit_hook == "Unknown":
-            return (
-                False,
-                "LimitHookUnknown",
-                "a probe Pod has not shown yet that limits are applied",
-            )
-        return stated
+        if self.spec.enforcement is Enforcement.CLIENT:
+            return False, "NotRequested", "sharing.enforcement of the partition is Client"
+        if not self._has_limits:
+            _, _, message = self._needs(_LIMITS_FROM, "memory limits for containers")
+            return False, "NoDriverSupport", message
+        if not self.probed:
+            return False, "LimitsNotProven", "no probe Pod has shown yet that limits are applied"
+        return True, "Proven", ""

@@ -13,6 +13,7 @@ from partita.cli.doctor.cluster_checks import OLDEST, minor_of
 from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.constants import GPU_RESOURCE
 from partita.models.quantities import parse_amount
+from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["check_nodes", "free_gpus", "gpu_nodes"]
 
@@ -190,8 +191,7 @@ def _injection(name: str, facts: ClusterFacts) -> CheckResult:
 def _user_namespaces(node: Json, name: str) -> CheckResult:
     """Pods whose user is root get a user namespace under MPS protocol 3."""
     check = "user-namespaces"
-    handlers = (node.get("status") or {}).get("runtimeHandlers") or ()
-    if any((handler.get("features") or {}).get("userNamespaces") for handler in handlers):
+    if has_user_namespaces(node):
         return ok(check, "the runtime supports them", node=name)
     return not_applicable(
         check,

@@ -149,7 +149,7 @@ static void run(const char *step) {
         return;
     }
     if (IS("sigterm")) {
-        struct sigaction action = {.sa_handler = on_sigterm};
+        struct sigaction action = {.sa_handler = on_sigterm, .sa_flags = SA_RESTART};
         saving = atol(value);
         sigaction(SIGTERM, &action, NULL);
         return;

@@ -55,7 +55,7 @@ class AttemptAllocation:
     name: str
     attempt: int
     memory: int
-    """Bytes."""
+    """Bytes that it may use: its ceiling."""
     clients: int = 1
     """MPS client processes."""
     release: Release | None = None
@@ -84,7 +84,8 @@ class AttemptAllocation:
         release = None
         if a.releasing_since is not None and a.release_deadline is not None:
             release = Release(a.releasing_since, a.release_deadline)
-        return cls(job, a.namespace, a.name, a.attempt, a.memory, a.clients, release)
+        memory = a.memory_limit or a.memory
+        return cls(job, a.namespace, a.name, a.attempt, memory, a.clients, release)
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,8 +145,8 @@ def grown_request(
     refusals = _refusals(attempts, partition, most)
     ceiling = _grown(asked.ceiling, refusals.ceilings, percent, most.ceiling)
     guarantee = _grown(asked.guarantee, refusals.guarantees, percent, most.guarantee)
-    reclaimed = [a for a in attempts if a.outcome is Outcome.RECLAIMED][UNCHANGED_RECLAIMS:]
-    if reclaimed and _can_borrow(partition):
+    reclaimed = [a for a in attempts if a.outcome is Outcome.RECLAIMED]
+    if len(reclaimed) > UNCHANGED_RECLAIMS and _can_borrow(partition):
         quota = partition.spec.quota(job.metadata.namespace)
         bounds = (
             max(ceiling, *(a.memory_limit or 0 for a in reclaimed)),

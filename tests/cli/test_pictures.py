@@ -87,6 +87,7 @@ def test_a_script_reads_bytes_and_seconds() -> None:
         "memory": 18 << 30,
         "used": 9 << 30,
         "threadPercent": 100,
+        "memoryLimit": None,
     }
     assert [(j["name"], j["position"], j["asks"]) for j in shared["queue"]] == [
         ("first", 1, "20.0 GiB"),
@@ -108,6 +109,32 @@ def test_top_shows_limits_of_the_driver_and_why_a_gpu_takes_no_jobs() -> None:
     text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
     assert "MPS with limits of the driver on 1 of 2 GPUs" in text
     assert "unready: install driver r615 or newer" in text
+
+
+BURST = job("burst", "8Gi", gpuMemoryLimit="30Gi", status={
+    "phase": "Running",
+    "assignment": {"servers": ["shared-0"], "node": "node-1", "memory": "8Gi",
+                   "memoryLimit": "30Gi", "pod": "burst-2", "attempt": 2},
+    "attempts": [attempt(1, "shared-0", outcome="Reclaimed", memory="8Gi", memoryLimit="30Gi",
+                         message="MPS ended it")],
+})  # fmt: skip
+
+
+def test_guarantee_and_ceiling_are_shown() -> None:
+    limited = server("shared-0", BURST, used={"uid-burst": "12Gi"})
+    limited["status"]["allocations"]["uid-burst"]["memoryLimit"] = "30Gi"
+    (seen,) = partitions_view(state_of(lists(node(), partition(), limited, BURST)), NOW)
+    assert "memory above guarantees: 4.0 GiB" in drawn(
+        partition_view(seen, Colours(), queue_rows=2), 100
+    )
+    text = drawn(explanation(SharedGPUJob.parse(BURST), [], ""), 160)
+    assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text
+    assert "Asks for  8.0 GiB, up to 30.0 GiB" in text
+    assert "1  Reclaimed  shared-0  8.0 GiB, up to 30.0 GiB" in text
+    waiting = job("waiting", "8Gi", gpuMemoryLimit="30Gi", status={"phase": "Queued"})
+    spare = partition(sharing={"burst": "Spare"})
+    (seen,) = partitions_view(state_of(lists(node(), spare, waiting)), NOW)
+    assert seen.queue[0].asks == "8.0 GiB, up to 30.0 GiB"
 
 
 def test_explain_shows_what_limits_a_job_and_why_gpus_take_none() -> None:

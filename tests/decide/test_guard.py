@@ -36,6 +36,18 @@ def place(job: str, *gpus: str) -> Placement:
     return Placement(job, gpus)
 
 
+def test_guarantees_are_allocated_and_counted_by_quotas_and_ceilings_are_not():
+    several = [replace(SMALL, id=f"burst-{n}", memory_limit=40 * GIB) for n in range(3)]
+    allowed = {"team-a": Quota(namespace="team-a", memory=16 * GIB)}
+    checked = guard(*several, quotas=allowed)
+    verdict = checked.check([place(job.id, "gpu-1") for job in several], snapshot(*several))
+    assert [job.id for job, _ in verdict.accepted] == ["burst-0", "burst-1"]
+    assert "16.0 GiB of 16.0 GiB of namespace team-a are allocated" in verdict.refused[0].why
+    assert checked.held_memory() == {"team-a": 16 * GIB}
+    (gpu,) = checked.remaining()
+    assert [(b.memory, b.memory_limit) for b in gpu.running] == [(8 * GIB, 40 * GIB)] * 2
+
+
 quotas = st.dictionaries(
     st.sampled_from(["red", "green", "blue"]),
     st.builds(

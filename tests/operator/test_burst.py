@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
+
 from partita_testcluster.nodes import NodeSpec
 from support.operator import GIB, Job, System, env_of
 from support.queues import LONG
@@ -9,6 +13,7 @@ from support.queues import LONG
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
 R580 = NodeSpec("r580", 1, 40 * GIB)
 SPARE = {"burst": "Spare"}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "burst"
 REQUEST, LIMIT = "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"
 
 
@@ -118,3 +123,28 @@ async def test_in_a_partition_without_burst_a_job_gets_its_guarantee_and_is_told
         await system.history.until(lambda: events(system, job, "BurstNotAvailable"))
         (said,) = events(system, job, "BurstNotAvailable")
         assert f"partition {partition} has sharing.burst Never, so the job is limited to" in said
+
+
+async def test_the_jobs_of_the_example_end_as_it_says(system: System) -> None:
+    async with system.running(specs=[R615]):
+        spec = yaml.safe_load((EXAMPLE / "partition.yaml").read_text())["spec"]
+        del spec["allowedNamespaces"]
+        partition = await system.partition(**spec)
+        sweep, training = [
+            await system.job(
+                body["metadata"]["name"],
+                partition,
+                sim=_sim(body["spec"]["template"]["metadata"]["annotations"]),
+                **{k: v for k, v in body["spec"].items() if k.startswith("gpuMemory")},
+            )
+            for body in yaml.safe_load_all((EXAMPLE / "jobs.yaml").read_text())
+        ]
+        await training.succeeds()
+        await sweep.succeeds()
+        assert training.outcomes == ["Succeeded"]
+        assert sweep.outcomes[0] == "Reclaimed"
+        assert set(sweep.outcomes[:-1]) == {"Reclaimed"}
+
+
+def _sim(annotations: dict[str, str]) -> dict[str, str]:
+    return {name.removeprefix("sim.partita.dev/"): value for name, value in annotations.items()}

@@ -56,6 +56,8 @@ _SHAPES = (
     {"nodes": frozenset({"node-0"})},
     {"nodes": frozenset({"node-1", "node-2"}), "cpu": 2000},
     {"nodes": frozenset({"node-1"}), "gpus": 2},
+    {"memory_limit": 80 * GIB},
+    {"memory_limit": 41 * GIB, "reclaimed": True},
     {"products": ("NVIDIA A100-SXM4-40GB",)},
     {"products": ("NVIDIA T4", "NVIDIA V100")},
 )

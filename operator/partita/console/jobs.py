@@ -45,7 +45,12 @@ def running_row(job: SharedGPUJob) -> Entity:
         "stuck": False,
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
-        "asks": asks(assignment.memory if assignment else None, None, job.spec.gpus),
+        "asks": asks(
+            assignment.memory if assignment else None,
+            None,
+            job.spec.gpus,
+            assignment.memory_limit if assignment else None,
+        ),
         "phase": str(status.phase),
         "reason": status.reason,
         "message": f"on {', '.join(assignment.servers)}" if assignment else "",
@@ -107,7 +112,11 @@ def _ended_row(job: SharedGPUJob) -> Entity:
     return {
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
-        "asks": asks(last.memory if last else job.spec.gpu_memory, None, job.spec.gpus),
+        "asks": (
+            asks(last.memory, None, job.spec.gpus, last.memory_limit)
+            if last
+            else asks(job.spec.gpu_memory, None, job.spec.gpus, job.spec.gpu_memory_limit)
+        ),
         "reason": status.reason,
         "message": status.message,
         "attempts": len(status.attempts),
@@ -134,6 +143,7 @@ def job_in_full(state: State, job: SharedGPUJob) -> Entity:
         "position": status.queue_position,
         "requested": {
             "memory": spec.gpu_memory,
+            "limit": spec.gpu_memory_limit,
             "gpus": spec.gpus,
             "slice": spec.slice,
             "threads": spec.thread_percent,
@@ -144,6 +154,7 @@ def job_in_full(state: State, job: SharedGPUJob) -> Entity:
         "peak": status.peak_memory,
         "assignment": status.assignment and status.assignment.dump(),
         "allocated": status.assignment and status.assignment.memory,
+        "limit": status.assignment and status.assignment.memory_limit,
         "created": _seconds(job.metadata.creation_timestamp),
         "started": _seconds(status.start_time),
         "completed": _seconds(status.completion_time),
@@ -155,6 +166,7 @@ def job_in_full(state: State, job: SharedGPUJob) -> Entity:
                 "node": attempt.node,
                 "servers": list(attempt.servers),
                 "memory": attempt.memory,
+                "limit": attempt.memory_limit,
                 "peak": attempt.peak_memory,
                 "started": _seconds(attempt.start_time),
                 "ended": _seconds(attempt.end_time),

@@ -155,6 +155,7 @@ def _slice(piece: SliceView) -> Entity:
         "name": piece.name,
         "attempt": piece.attempt,
         "memory": piece.memory,
+        "limit": piece.memory_limit,
         "used": piece.used,
         "threads": piece.thread_percent,
     }

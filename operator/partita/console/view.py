@@ -31,6 +31,8 @@ class SliceView:
     memory: int
     used: int
     thread_percent: int
+    memory_limit: int | None = None
+    """Most memory that the job may use if that is more than `memory`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,12 @@ class GPUView:
     """Number of processes that use the GPU without an allocation."""
     unknown_memory: int = 0
     """Memory of these processes."""
+
+    @property
+    def borrowed(self) -> int:
+        """Memory that jobs with a ceiling use above their guarantee."""
+        return sum(max(0, p.used - p.memory) for p in self.slices if p.memory_limit)
+
     enforcement: str = ""
     """What limits the GPU memory of its jobs: `Driver` or `Client`; empty if it is not known."""
     message: str = ""
@@ -135,6 +143,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
                 memory=allocated.memory,
                 used=seen.memory if seen else 0,
                 thread_percent=allocated.thread_percent,
+                memory_limit=allocated.memory_limit,
             )
         )
     slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
@@ -177,15 +186,16 @@ def _place(job: SharedGPUJob) -> tuple[bool, bool, bool, int, float, str]:
 
 def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -> WaitingView:
     spec, status = job.spec, job.status
-    memory = spec.gpu_memory
+    memory, limit = spec.gpu_memory, spec.gpu_memory_limit
     if partition is not None and memory is not None:
         wanted = resolve(job, partition, attempts=status.attempts, largest=Largest())
-        memory = memory if isinstance(wanted, Why) else wanted.memory  # grown, or a slice's
+        if not isinstance(wanted, Why):
+            memory, limit = wanted.memory, wanted.memory_limit  # grown, or a slice's
     return WaitingView(
         position=status.queue_position,
         namespace=job.metadata.namespace,
         name=job.metadata.name,
-        asks=asks(memory, spec.slice, spec.gpus),
+        asks=asks(memory, spec.slice, spec.gpus, limit),
         phase=status.phase.value if status.phase else "Queued",
         reason=status.reason,
         message=status.message,
@@ -193,7 +203,9 @@ def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -
     )
 
 
-def asks(memory: int | None, piece: str | None, gpus: int) -> str:
-    """Return a short text of what a job requests."""
+def asks(memory: int | None, piece: str | None, gpus: int, limit: int | None = None) -> str:
+    """Return a short text of what a job requests, such as `8.0 GiB, up to 20.0 GiB`."""
     amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
+    if memory and limit and limit > memory and not piece:
+        amount += f", up to {limit / (1 << 30):.1f} GiB"
     return f"{gpus} x {amount}" if gpus > 1 else amount

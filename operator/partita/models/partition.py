@@ -138,7 +138,8 @@ class Quota(Model):
     namespace: Name
     """The namespace."""
     memory: ListedQuantity | None = None
-    """Most GPU memory that its jobs may have allocated at once (bytes, as a quantity)."""
+    """Most GPU memory that its jobs may have allocated at once (bytes, as a quantity). Memory that
+    they use above their `gpuMemory` does not count."""
     jobs: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = None
     """Most jobs that may run at once."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1

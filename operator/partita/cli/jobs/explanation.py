@@ -76,7 +76,8 @@ def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
         limited = any(g.name in place.servers and g.enforcement == "Driver" for g in gpus)
         table.add_row(
             "On",
-            f"{where}, {gib(place.memory)} GiB{' (limited by the driver)' if limited else ''} and "
+            f"{where}, {_amount(place.memory, place.memory_limit)}"
+            f"{' (limited by the driver)' if limited else ''} and "
             f"{place.thread_percent} % of the threads",
         )
         table.add_row("Beside", ", ".join(place.beside) or "no other job when it started")
@@ -88,7 +89,8 @@ def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
     urgent = f", priority {spec.priority}" if spec.priority else ""
     if status.effective_priority is not None:
         urgent += f" (counts as {status.effective_priority}: the partition's maxPriority)"
-    table.add_row("Asks for", asks(spec.gpu_memory, spec.slice, spec.gpus) + threads + urgent)
+    wanted = asks(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
+    table.add_row("Asks for", wanted + threads + urgent)
     if status.peak_memory:
         table.add_row("Used", f"{gib(status.peak_memory)} GiB at most")
     created = job.metadata.creation_timestamp
@@ -96,6 +98,10 @@ def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
         end = status.completion_time or datetime.now(UTC)
         table.add_row("Age", f"{duration(seconds_since(created, end))} since it was submitted")
     return table
+
+
+def _amount(memory: int, limit: int | None) -> str:
+    return f"{gib(memory)} GiB" + (f", up to {gib(limit)} GiB" if limit else "")
 
 
 def _why(job: SharedGPUJob) -> str:
@@ -165,7 +171,7 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
             str(attempt.number),
             attempt.outcome.value if attempt.outcome else "running",
             ", ".join(attempt.servers),
-            f"{gib(attempt.memory)} GiB",
+            _amount(attempt.memory, attempt.memory_limit),
             f"{gib(attempt.peak_memory)} GiB" if attempt.peak_memory else "-",
             *_overhead(attempt),
             _between(attempt.start_time, attempt.end_time or datetime.now(UTC)),

@@ -59,6 +59,7 @@ class JobRow:
     queue_position: int | None
     request: str
     gpu_memory: int | None
+    gpu_memory_limit: int | None
     gpus: int
     node: str
     servers: tuple[str, ...]
@@ -106,8 +107,9 @@ def _row(job: "SharedGPUJob", now: datetime) -> JobRow:
         reason=status.reason,
         message=status.message,
         queue_position=status.queue_position,
-        request=asks(spec.gpu_memory, spec.slice, spec.gpus),
+        request=asks(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit),
         gpu_memory=spec.gpu_memory,
+        gpu_memory_limit=spec.gpu_memory_limit,
         gpus=spec.gpus,
         node=place.node if place else "",
         servers=tuple(place.servers) if place else (),

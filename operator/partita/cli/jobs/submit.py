@@ -41,6 +41,11 @@ __all__ = ["command"]
 )
 @click.option("--gpu-memory", type=MEMORY, help="GPU memory of the job, such as 6Gi.")
 @click.option(
+    "--gpu-memory-limit",
+    type=MEMORY,
+    help="Most GPU memory that the job may use while other jobs do not need it, such as 12Gi.",
+)
+@click.option(
     "--thread-percent", type=click.IntRange(1, 100), help="Limit on the share of a GPU's threads."
 )
 @click.option(
@@ -172,8 +177,9 @@ async def _job(
     from partita.validation.files import check_files
 
     asked = {to_camel(key): value for key, value in wishes.items()}
-    if asked["gpuMemory"] is not None:
-        asked["gpuMemory"] = format_memory(asked["gpuMemory"])
+    for name in ("gpuMemory", "gpuMemoryLimit"):
+        if asked[name] is not None:
+            asked[name] = format_memory(asked[name])
     if asked["partition"] is None:
         asked["partition"] = await _only_partition(cluster)
     body = shared_job(metadata, spec, asked)

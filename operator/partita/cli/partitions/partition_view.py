@@ -116,6 +116,9 @@ class _Bars:
                 line, "  ", allocated, "  ", (_amount(gpu).rjust(amounts), ""), (busy, "dim")
             )
             yield Text.assemble((" " * (names + 2), ""), used, no_wrap=True)
+            if gpu.borrowed:
+                said = f"memory above guarantees: {gib(gpu.borrowed)} GiB"
+                yield Text(" " * (names + 2) + said, style="dim", no_wrap=True)
             if gpu.unknown:
                 said = f"unknown processes: {gpu.unknown}, {gib(gpu.unknown_memory)} GiB"
                 yield Text(" " * (names + 2) + said, style="red", no_wrap=True)

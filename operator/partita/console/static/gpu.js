@@ -74,7 +74,8 @@ function makeSlice() {
 function updateSlice(part, slice) {
   const hidden = slice.namespace === null;
   part.address = hidden ? "" : jobAddress(slice);
-  const over = !hidden && slice.used > slice.memory;
+  const over = !hidden && slice.used > (slice.limit ?? slice.memory);
+  const borrows = !hidden && !over && slice.used > slice.memory;
   style(part.node, "flex-grow", String(slice.share));
   put(part.node, "data-colour", colour(slice.namespace));
   put(part.node, "data-over", over ? "" : null);
@@ -84,8 +85,8 @@ function updateSlice(part, slice) {
     ? [OTHER, `${gib(slice.memory)} GiB allocated`]
     : [
         `${slice.namespace}/${slice.name}`,
-        `${gib(slice.memory)} GiB allocated`,
-        `${gib(slice.used)} GiB used${over ? ", more than allocated" : ""}`,
+        `${gib(slice.memory)} GiB allocated${slice.limit ? `, may use ${gib(slice.limit)} GiB` : ""}`,
+        `${gib(slice.used)} GiB used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`,
         `at most ${slice.threads} % of the threads`,
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
       ];

@@ -56,6 +56,9 @@ const back = () => el("p", {}, el("a", { href: "#" }, "← All jobs"));
 
 const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : `${gib(bytes)} GiB`);
 
+/** A guarantee, and the ceiling if it is above that. */
+const upTo = (bytes, limit) => (limit ? `${amount(bytes)} (up to ${amount(limit)})` : amount(bytes));
+
 function describe(job) {
   const reason = job.reason && job.reason !== job.phase ? [el("strong", {}, `${spaced(job.reason)} `)] : [];
   const state = job.phase === "Queued" && job.position ? `Queued, place ${job.position}` : job.phase;
@@ -78,7 +81,7 @@ function list(pairs) {
 }
 
 function memory(job) {
-  const whole = job.allocated ?? job.requested.memory ?? 0;
+  const whole = job.limit ?? job.allocated ?? job.requested.memory ?? 0;
   const used = job.used ?? job.peak;
   const fill = el("i");
   fill.style.width = `${Math.min(100, percent(used ?? 0, whole))}%`;
@@ -88,8 +91,8 @@ function memory(job) {
     {},
     ...(whole ? [meter] : []),
     list([
-      ["Requested", job.requested.slice ?? (job.requested.memory === null ? "not given: a whole GPU until its use is known" : amount(job.requested.memory))],
-      ["Allocated", job.allocated === null ? "" : amount(job.allocated)],
+      ["Requested", job.requested.slice ?? (job.requested.memory === null ? "not given: a whole GPU until its use is known" : upTo(job.requested.memory, job.requested.limit))],
+      ["Allocated", job.allocated === null ? "" : upTo(job.allocated, job.limit)],
       ["Used now", job.used === null ? "" : amount(job.used)],
       ["Most used", job.peak === null ? "not measured yet" : amount(job.peak)],
     ]),
@@ -141,7 +144,7 @@ function attempts(job) {
       ...(attempt.message ? [el("p", { class: "said" }, attempt.message)] : []),
       list([
         ["GPU", [attempt.servers.join(", "), attempt.node].filter(Boolean).join(" on ")],
-        ["Memory", `${amount(attempt.memory)} allocated, ${attempt.peak === null ? "use not measured" : `at most ${amount(attempt.peak)} used`}`],
+        ["Memory", `${upTo(attempt.memory, attempt.limit)} allocated, ${attempt.peak === null ? "use not measured" : `at most ${amount(attempt.peak)} used`}`],
         ["Pod", attempt.pod],
         ["Exit code", attempt.exitCode],
         ["Reason", attempt.reason],

@@ -1,0 +1,59 @@
+"""MPS protocol 3 and static SM partitions on a true kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.gpus import NodeGPUs
+from cluster.jobs import Carve, condition, servers
+from cluster.pods import logs
+from support.api import Api
+
+SHARING = {"protocol": 3, "enforcement": "Client", "maxJobsPerGPU": 4}
+"""Limits of the driver would hide those of MPS."""
+
+
+@pytest.fixture
+def new_driver(gpus: NodeGPUs) -> Iterator[None]:
+    """A driver with MPS protocol 3."""
+    gpus.install_driver("615.71.09")
+    yield
+    gpus.install_driver()
+
+
+@pytest.mark.usefixtures("new_driver")
+async def test_a_program_that_forgets_its_variables_keeps_its_limits(api: Api, carve: Carve):
+    jobs = await carve(sharing=SHARING)
+    (server,) = await servers(api)
+    assert server["status"]["protocol"] == 3
+    assert condition(server, "MPSProtocol3")["status"] == "True"
+    await jobs.submit("train", "unset", "try:3000", "alloc:400", "compute:500")
+    await jobs.reaches("train", "Succeeded")
+    assert "refused: out of memory" in await logs(api, jobs.namespace, "train-1")
+    pod = (await api.get(jobs.pod_path("train-1"))).ok().body
+    assert "hostUsers" not in pod["spec"]  # it cannot be root
+
+
+@pytest.mark.usefixtures("new_driver")
+async def test_a_slot_serves_one_job_after_the_other(api: Api, carve: Carve):
+    jobs = await carve(sharing={**SHARING, "maxJobsPerGPU": 1})
+    await jobs.submit("small", "try:2500", "alloc:400", memory="1Gi")
+    await jobs.submit("large", "alloc:2500", memory="4Gi")
+    for name in ("small", "large"):
+        await jobs.reaches(name, "Succeeded")
+
+
+@pytest.mark.usefixtures("new_driver")
+async def test_an_sm_fault_of_one_job_leaves_its_neighbour_alone(api: Api, carve: Carve):
+    jobs = await carve(sharing={**SHARING, "isolation": "StaticSM"})
+    (server,) = await servers(api)
+    assert server["status"]["smPartitions"] == 4
+    await jobs.submit("neighbour", "alloc:400", "compute:15000")
+    await jobs.until("neighbour", lambda status: status.get("phase") == "Running")
+    await jobs.submit("faulty", "alloc:400", "fault:sm", retry={"limit": 0})
+    failed = await jobs.reaches("faulty", "Failed")
+    assert failed["attempts"][0]["outcome"] == "Failed"
+    done = await jobs.reaches("neighbour", "Succeeded")
+    assert len(done["attempts"]) == 1

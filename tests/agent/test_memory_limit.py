@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import AttemptAllocation
 from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, ContextSize, memory_violations
+from partita.models import Allocation
 
 MIB = 1 << 20
 
@@ -24,6 +27,16 @@ def test_a_process_above_it_goes_and_its_neighbour_does_not():
     (found,) = memory_violations({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
     assert (found.pid, found.allocation) == (1, mine)
     assert found.used == "2000Mi of GPU memory with 1000Mi allocated"
+
+
+def test_a_job_with_a_ceiling_may_use_that_much():
+    entry = Allocation(
+        namespace="team-a", name="train", attempt=1, memory=1000 * MIB, memory_limit=3000 * MIB,
+        since=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+    mine = AttemptAllocation.of("uid-train", entry)
+    assert memory_violations({1: 3200 * MIB}, {1: mine}, 300 * MIB) == []
+    assert len(memory_violations({1: 3400 * MIB}, {1: mine}, 300 * MIB)) == 1
 
 
 def test_of_a_jobs_processes_the_largest_goes_first():

@@ -203,6 +203,40 @@ def test_rules_are_checked_although_something_else_is_malformed() -> None:
     assert "write either slice, or gpuMemory, gpuMemoryLimit and threadPercent" in both
 
 
+@pytest.mark.parametrize(
+    ("sharing", "told"),
+    [
+        (
+            "burst: Never",
+            (
+                "f:5: SharedGPUJob/a: spec.gpuMemoryLimit: warning: GPUPartition shared has "
+                "sharing.burst Never, so this has no effect: remove it, or set sharing.burst to Spare "
+                "there"
+            ),
+        ),
+        (
+            "mode: TimeSlicing",
+            (
+                "f:5: SharedGPUJob/a: spec.gpuMemoryLimit: gpuMemoryLimit needs a partition with "
+                "sharing.mode MPS, and shared has TimeSlicing: remove gpuMemoryLimit, or use another "
+                "partition"
+            ),
+        ),
+        ("burst: Spare", None),
+    ],
+)
+def test_a_ceiling_is_compared_with_what_the_partition_allows(
+    sharing: str, told: str | None
+) -> None:
+    limits = "{partition: shared, gpuMemory: 4Gi, gpuMemoryLimit: 8Gi,"
+    job = JOB.replace("spec:\n  partition: shared\n ", f"spec:\n  {limits}") + "  }\n"
+    partition = (
+        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
+        f"metadata: {{name: shared}}\nspec: {{gpus: 1, sharing: {{{sharing}}}}}\n"
+    )
+    assert messages(job + partition) == ([] if told is None else [told])
+
+
 def test_the_template_is_checked_although_a_field_is_unknown() -> None:
     job = JOB.replace("partition: shared", "partition: shared\n  gpuMemry: 4Gi")
     job = job.replace("image: program}", "image: program, env: [{name: A, value: 1}]}")

@@ -130,6 +130,16 @@ def test_a_value_on_a_bound_is_within_it():
     assert values.counts == [2, 2, 1]
 
 
+def test_a_job_whose_ceiling_grows_is_resized():
+    one = ENDED.model_copy(
+        update={"outcome": Outcome.OUT_OF_MEMORY, "memory": GIB, "memory_limit": 2 * GIB}
+    )
+    two = ALLOCATED.model_copy(update={"number": 2, "memory": GIB, "memory_limit": 3 * GIB})
+    tally = Tally()
+    write(tally, status(one), status(one, two))
+    assert tally.counts[d.RESIZES]["shared",] == 1
+
+
 @given(
     st.lists(st.sampled_from(Outcome), min_size=1, max_size=4),
     st.sets(st.integers(0, 15)),

@@ -8,7 +8,7 @@ from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobSt
 
 __all__ = ["Span", "job_span"]
 
-_NO_FAILURE = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED}
+_NO_FAILURE = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED, Outcome.RECLAIMED}
 """Outcomes of an attempt that are not failures."""
 
 

@@ -15,6 +15,7 @@ from partita.constants import GROUP, VERSION
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
 from partita.models.crd import RESOURCES, crds
 from partita.models.errors import describe
+from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
 from partita.pods.job_pod import device_slots, is_gpu_resource
 from partita.pods.template_check import template_problems
@@ -323,6 +324,14 @@ def _job_findings(found: _Object, job: SharedGPUJob, known: _Known) -> Iterator[
         refusals = [_refusal(job, partition) for partition in partitions]
         if all(refusals) and refusals[0] is not None:
             yield found.finding(*refusals[0])
+    sharing = [p.spec.sharing for p in partitions]
+    never = all(s.mode is SharingMode.MPS and s.burst is Burst.NEVER for s in sharing)
+    if job.spec.gpu_memory_limit and never:
+        said = (
+            f"GPUPartition {name} has sharing.burst Never, so this has no effect: remove it, or "
+            "set sharing.burst to Spare there"
+        )
+        yield found.finding(("spec", "gpuMemoryLimit"), said, warning=True)
     labels = known.namespaces.get(job.metadata.namespace)
     if labels is not None and not any(
         p.spec.allowed_namespaces is None or p.spec.allowed_namespaces.matches(labels)
@@ -351,7 +360,9 @@ def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str]
         return None
     spec = job.spec
     path: Location
-    if spec.gpus > 1 and partition.spec.sharing.mode is not SharingMode.EXCLUSIVE:
+    if spec.gpu_memory_limit and partition.spec.sharing.mode is not SharingMode.MPS:
+        path = ("spec", "gpuMemoryLimit")
+    elif spec.gpus > 1 and partition.spec.sharing.mode is not SharingMode.EXCLUSIVE:
         path = ("spec", "gpus")
     elif spec.slice is not None and partition.spec.slice(spec.slice) is None:
         path = ("spec", "slice")

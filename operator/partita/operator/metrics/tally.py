@@ -129,4 +129,5 @@ class Tally:
 
 
 def _is_resized(before: Attempt, after: Attempt) -> bool:
-    return before.outcome is Outcome.OUT_OF_MEMORY and after.memory > before.memory
+    old, new = ((a.memory, a.memory_limit or a.memory) for a in (before, after))
+    return before.outcome is Outcome.OUT_OF_MEMORY and (new[0] > old[0] or new[1] > old[1])

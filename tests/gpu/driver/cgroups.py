@@ -43,14 +43,16 @@ class CgroupTree:
 
     def mount(self, capacities: Mapping[int, int], *, dmem: bool) -> None:
         """Make the root, for GPUs with so many bytes; cgroups that are there lose their limits."""
+        self.root.mkdir(exist_ok=True)
         for file in self.root.rglob("dmem.*"):
             file.unlink()
-        self.root.mkdir(exist_ok=True)
         more = " dmem" if dmem else ""
         (self.root / "cgroup.controllers").write_text(f"{CONTROLLERS}{more}\n")
         if dmem:
             lines = [f"{device_key(gpu)} {size}\n" for gpu, size in capacities.items()]
             (self.root / "dmem.capacity").write_text("".join(lines))
+            for file in self.root.rglob("cgroup.procs"):
+                self._enable(file.parent)
 
     def _devices(self) -> list[str]:
         lines = (self.root / "dmem.capacity").read_text().splitlines()
@@ -66,10 +68,13 @@ class CgroupTree:
             group.mkdir()
             (group / "cgroup.procs").touch()
             if self.has_dmem and dmem:
-                for file, first in {"max": "max", "min": "0", "current": "0"}.items():
-                    lines = [f"{device} {first}\n" for device in self._devices()]
-                    (group / f"dmem.{file}").write_text("".join(lines))
+                self._enable(group)
         return group
+
+    def _enable(self, group: Path) -> None:
+        for file, first in {"max": "max", "min": "0", "current": "0"}.items():
+            lines = [f"{device} {first}\n" for device in self._devices()]
+            (group / f"dmem.{file}").write_text("".join(lines))
 
     def remove(self, group: Path) -> None:
         """Remove a cgroup, as the runtime does when a container ends: nobody tells the driver."""

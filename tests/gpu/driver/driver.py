@@ -62,6 +62,8 @@ MPS_CLIENT_TERMINATED = 810
 EXCLUSIVE_PROCESS = 3
 PROHIBITED = 2
 
+FIRST_WITH_LIMITS = 615
+"""The first driver that limits the memory of cgroups."""
 POLL = 0.05
 """Seconds."""
 
@@ -108,7 +110,10 @@ class Driver:
     @property
     def backend(self) -> Backend | None:
         """`mp`, "Backends"; `memacct off` in the file `driver` is RmMemacctMode=0."""
-        if not self.tree.exists or value_of(self.folder / "driver", "memacct") == "off":
+        driver = self.folder / "driver"
+        major, _, _ = value_of(driver, "version").partition(".")
+        off = int(major) < FIRST_WITH_LIMITS or value_of(driver, "memacct") == "off"
+        if off or not self.tree.exists:
             return None
         return self.dmem if self.tree.has_dmem else self.misc
 

@@ -1,0 +1,114 @@
+"""Limits of the driver, which no program can take off, and nodes that do not have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.cluster import Cluster
+from cluster.gpus import NodeGPUs
+from cluster.jobs import Carve, Jobs, condition, servers
+from cluster.pods import logs
+from gpu.fake import MIB
+from support.api import Api
+from support.polling import poll
+
+R615 = "615.71.09"
+
+ESCAPES = {
+    "takes all": "fill sleep:500",
+    "removes the limit of MPS": "unset fill sleep:500",
+    "has MPS drop its limits": "set:CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=1=4G fill sleep:500",
+    "names a pipe directory without MPS": "set:CUDA_MPS_PIPE_DIRECTORY=/tmp fill sleep:500",
+    "removes all variables": "clear fill sleep:500",
+    "forks": "unset fork:4 fill sleep:500",
+    "starts 60 clients": "unset fork:60 fill sleep:500",
+}
+"""What a program tries: its steps, see `gpu/cuda/cuda.c`."""
+
+
+@pytest.fixture
+def node(gpus: NodeGPUs) -> Iterator[NodeGPUs]:
+    """The node's GPUs; driver, cgroups and toolkit are as before at the end."""
+    yield gpus
+    gpus.install_driver()
+    gpus.install_toolkit("present")
+    gpus.mount_cgroups()
+
+
+def taken(said: str) -> int:
+    """Return how many MiB the programs had that printed this, all together."""
+    words = [line.split() for line in said.splitlines() if line.startswith("has ")]
+    return sum(int(count) for _, count, _ in words)
+
+
+async def environment(api: Api, jobs: Jobs, name: str) -> dict[str, str]:
+    """Return the variables of a job's container."""
+    pod = (await api.get(jobs.pod_path(f"{name}-1"))).ok().body
+    return {v["name"]: v.get("value", "") for v in pod["spec"]["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize(("dmem", "protocol"), [(True, "2"), (False, "3")])
+async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neighbours(
+    node: NodeGPUs, cluster: Cluster, api: Api, carve: Carve, *, dmem: bool, protocol: str
+):
+    node.install_driver(R615, cuda=13040)
+    node.mount_cgroups(dmem=dmem)
+    jobs = await carve(sharing={"enforcement": "Driver", "protocol": protocol})
+    (server,) = await servers(api)
+    assert (server["status"]["enforcement"], str(server["status"]["protocol"])) == (
+        "Driver",
+        protocol,
+    )
+    await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
+    neighbour = await jobs.running("neighbour")
+    poll(lambda: list(node.pids().values()) == [900 * MIB])
+
+    attempts = "; ".join(
+        f"echo '== {name}'; fake-cuda {steps} 2>&1" for name, steps in ESCAPES.items()
+    )
+    script = f"{attempts}; echo == end; exec fake-cuda alloc:100 forever"
+    await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi")
+    container = await jobs.running("hostile")
+    limit = int((await environment(api, jobs, "hostile"))["NVIDIA_GPU_MEMORY_LIMIT"])
+    poll(lambda: 100 * MIB in node.pids().values(), timeout=60)
+    said = await logs(api, jobs.namespace, "hostile-1")
+    found = dict(part.split("\n", 1) for part in said.split("== ")[1:])
+    assert found.keys() == {*ESCAPES, "end"}
+    had = {name: taken(found[name]) for name in ESCAPES}
+    assert had["takes all"] > limit / 2
+    assert max(had.values()) <= limit, had
+
+    entered = taken(cluster.execute(container, "fake-cuda", "unset", "fill"))
+    assert 0 < entered <= limit - 100
+
+    assert await jobs.running("neighbour") == neighbour
+    assert 900 * MIB in node.pids().values()
+    await jobs.submit("late", "alloc:900", memory="1Gi")
+    await jobs.reaches("late", "Succeeded")
+    await jobs.delete("hostile", "neighbour", "late")
+    if dmem:
+        reservations = list(node.cgroups.root.rglob("dmem.min"))
+        assert reservations
+        poll(
+            lambda: all(file.read_text().split()[1] == "0" for file in reservations),
+            timeout=60,
+            what="nothing of ended jobs is reserved",
+        )
+
+
+@pytest.mark.parametrize(("driver", "hook"), [("580.95.05", "present"), (R615, "missing")])
+async def test_where_the_driver_cannot_limit_clients_are_limited_as_before(
+    node: NodeGPUs, api: Api, carve: Carve, driver: str, hook: str
+):
+    node.install_driver(driver, cuda=13040)
+    node.install_toolkit(hook)
+    jobs = await carve()
+    (server,) = await servers(api)
+    assert server["status"]["enforcement"] == "Client"
+    assert condition(server, "DriverLimits")["status"] == "False"
+    await jobs.submit("greedy", "try:2000", "alloc:900", memory="1Gi")
+    await jobs.reaches("greedy", "Succeeded")
+    assert "NVIDIA_GPU_MEMORY_LIMIT" not in await environment(api, jobs, "greedy")
+    assert "refused: out of memory" in await logs(api, jobs.namespace, "greedy-1")

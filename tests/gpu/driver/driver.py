@@ -103,6 +103,7 @@ class Driver:
         self.dmem = Dmem(self.tree)
         self.misc = Misc(self.tree)
         self.processes: list[Process] = []
+        self.bindings: dict[tuple[int, Path], list[tuple[Path, Limits]]] = {}
 
     def figure(self, gpu: int, key: str) -> int:
         return int(value_of(self.folder / f"gpu-{gpu}", key) or 0)
@@ -232,8 +233,11 @@ class Driver:
         return self.figure(gpu, "memory") - used
 
     def binding(self, process: Process) -> list[tuple[Path, Limits]]:
-        backend = self.backend
-        return backend.binding(process.gpu, process.group) if backend else []
+        """Of many processes in a cgroup the files are read once in a request."""
+        key = process.gpu, process.group
+        if key not in self.bindings:
+            self.bindings[key] = self.backend.binding(*key) if self.backend else []
+        return self.bindings[key]
 
     def used(self, gpu: int, level: Path) -> int:
         """Bytes of a cgroup: of all processes that its limits bind, MPS's clients or not."""
@@ -302,8 +306,7 @@ class Driver:
         peer = writer.get_extra_info("socket")
         # struct ucred, unix(7): the PID is translated into our own PID namespace.
         pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        process = Process(pid, self.tree.of(pid), writer)
-        self.show(process)
+        process = Process(pid, self.tree.root, writer)
         try:
             while line := (await reader.readline()).decode().split():
                 answer = await self.answer(process, line)
@@ -330,6 +333,7 @@ class Driver:
         self, process: Process, line: list[str]
     ) -> int | str:
         """Do what a line asks for; an answer of 0 is `ok`."""
+        self.bindings.clear()
         match line:
             case ["set-limits", gpu, inode, soft, hard]:
                 return self.set_limits(int(gpu), int(inode), int(soft), int(hard))
@@ -337,6 +341,8 @@ class Driver:
                 return self.get_limits(int(gpu), int(inode))
             case ["attach", gpu, kind]:
                 process.gpu, process.kind = int(gpu), kind
+                process.group = self.tree.of(process.pid)
+                self.show(process)
                 return await self.attach(process)
             case ["end", pid, error]:
                 return await self.end(int(pid), int(error))

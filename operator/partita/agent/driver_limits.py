@@ -25,7 +25,7 @@ from partita.agent.nvml_memory_limits import can_limit_memory
 from partita.agent.nvml_threads import in_thread
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
-from partita.models import Condition
+from partita.models import Condition, GPUServer
 from partita.models.sharing import Enforcement
 
 __all__ = ["DriverLimits"]
@@ -100,15 +100,22 @@ class DriverLimits:
         if support.missing is None:
             await self._jobs.find(now)
             if requested is not Enforcement.CLIENT:
-                waiting = self._health.serves_containers
-                required = requested is Enforcement.DRIVER
-                await self._probe.check(device, server, now, waiting=waiting, required=required)
+                await self._check_probe(device, server, now)
         self._decide(requested, support)
         if support.dmem and now - self._reservations_at >= CHECK_RESERVATIONS_EVERY:
             self._reservations_at = now
             repaired = await in_thread(self._reservations.repair, device, self._tree)
             if repaired:
                 self._log.info("repaired leftover reservations", cgroups=[*map(str, repaired)])
+
+    async def _check_probe(self, device: NVMLDevice, server: GPUServer, now: float) -> None:
+        required = server.spec.enforcement is Enforcement.DRIVER
+        if required and self._jobs.wrong:
+            # The operator ends the job. The next one must not start here before limits work again.
+            self._probe.forget()
+            return
+        waiting = self._health.serves_containers
+        await self._probe.check(device, server, now, waiting=waiting, required=required)
 
     def _look_up(self, device: NVMLDevice) -> LimitSupport:
         tree = self._tree

@@ -52,6 +52,10 @@ class LimitProbe:
         self._decided_at: float | None = None
         self._checked_at: float | None = None
 
+    def forget(self) -> None:
+        """Drop the result, because the limit of a job contradicts it; another probe is needed."""
+        self.result, self._decided_at, self._waited = ProbeResult("Unknown"), None, 0.0
+
     async def check(
         self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool, required: bool
     ) -> None:

@@ -141,7 +141,11 @@ async def test_a_container_without_its_limit_is_reported_and_watched(new_driver:
     assert program.poll() is None
     greedy = job.run("alloc:3000", "forever")
     await until(lambda: greedy.poll() is not None)
-    assert "AboveAllocation" in [e["reason"] for e in await job.job.events()]
+
+    async def told() -> bool:
+        return "AboveAllocation" in [e["reason"] for e in await job.job.events()]
+
+    await until(told)
 
 
 async def test_a_container_with_another_limit_is_reported(new_driver: Node):
@@ -154,6 +158,23 @@ async def test_a_container_with_another_limit_is_reported(new_driver: Node):
     assert used(job, body)["limitMismatch"] == wrong
     await job.ends()
     await node.until(lambda b: condition(b, "DriverLimits")[0] == "True")
+
+
+async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(new_driver: Node):
+    node = new_driver
+    await start(node, "Driver")
+    await probe(node)
+    await node.is_ready()
+    job = await limited_job(node, "job", 1000, OTHER="no limits")
+    job.run("alloc:100", "forever", NVIDIA_VISIBLE_DEVICES=node.uuid)
+    body = await node.says("LimitsNotProven")
+    assert "enforcement" not in body["status"]
+    await node.until(lambda b: "limitMismatch" in used(job, b))
+    await job.ends()
+    node.gpus.install_toolkit("missing")
+    await probe(node)
+    body = await node.says("HookMissing")
+    assert condition(body, "DriverLimits") == ("False", "HookMissing")
 
 
 async def test_a_job_that_is_limited_is_not_terminated_by_the_agent(new_driver: Node):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent.processes import PodsOfProcesses, caught_signals, pod_uid
+from partita.agent.processes import PodsOfProcesses, caught_signals, container_id, pod_uid
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
 SLICE = UID.replace("-", "_")
@@ -115,3 +115,18 @@ def test_the_caught_signals_of_a_process_are_read_from_its_mask():
 )
 def test_bit_0_of_the_mask_is_signal_1(status: str, signals: set[int]):
     assert caught_signals(status) == signals
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "container"),
+    [
+        (f"0::/kubepods/besteffort/pod{UID}/{'a1' * 32}\n", "a1" * 32),
+        (f"0::/kubepods-pod{SLICE}.slice/cri-containerd-{'b2' * 32}.scope\n", "b2" * 32),
+        (f"0::/kubepods-pod{SLICE}.slice/crio-{'c3' * 32}.scope/container\n", "c3" * 32),
+        (f"0::/docker/{'d4' * 32}/kubepods/pod{UID}/{'e5' * 32}\n", "e5" * 32),
+        (f"0::/kubepods/besteffort/pod{UID}/main\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_container_is_read_from_the_cgroup(cgroup: str, container: str):
+    assert container_id(cgroup) == container

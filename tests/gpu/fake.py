@@ -241,6 +241,7 @@ def fake_gpus(fake_gpu_build: Built, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setenv("FAKE_GPU_DIR", folder)
         monkeypatch.setenv("FAKE_MPS_PYTHON", sys.executable)
         monkeypatch.setenv("PATH", str(fake_gpu_build.folder), prepend=os.pathsep)
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_gpu_build.folder), prepend=os.pathsep)
         gpus.install_driver()
         gpus.add(0)
         try:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from partita.decide.policy_runner import PolicyRunner, ShadowCount
 from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
+from partita.models.gpu_server import RestartReason
 from partita.models.partition import PolicySpec
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import SECTIONS, Metric
@@ -181,7 +182,7 @@ def test_a_gpu_with_allocations_usage_and_mps():
     assert values(made, d.GPU_UNKNOWN) == {gpu: 0}
     assert values(made, d.MPS_CLIENTS) == {gpu: 3}
     assert values(made, d.MPS_STATE, gpu="shared-0", partition="shared") == {
-        ("Starting",): 0, ("Ready",): 0, ("Faulted",): 1, ("Stopped",): 0,
+        ("Starting",): 0, ("Checking",): 0, ("Ready",): 0, ("Faulted",): 1, ("Stopped",): 0,
     }  # fmt: skip
     states = values(made, d.GPU_STATE)
     assert [labels for labels, value in states.items() if value] == [(*gpu, "Ready")]
@@ -189,6 +190,24 @@ def test_a_gpu_with_allocations_usage_and_mps():
     ((info, one),) = values(made, d.GPU_INFO).items()
     assert info[:4] == (*gpu, "node-1", "NVIDIA A100-SXM4-40GB")
     assert (info[5], one) == ("MPS", 1)
+
+
+def test_wedges_restarts_and_canaries_of_mps():
+    canary = {"checks": 5, "failures": 2, "durationMilliseconds": 1500}
+    mps = {"wedges": 1, "restarts": {"Wedged": 1, "UncleanEnd": 3}, "canary": canary}
+    made = metrics(a_state(partition_body(), *gpus_up(server_body(status={"mps": mps}))))
+    gpu = {"gpu": "shared-0", "partition": "shared"}
+    assert values(made, d.MPS_WEDGES, **gpu) == {(): 1}
+    restarts = values(made, d.MPS_RESTARTS, **gpu)
+    assert restarts.keys() == {(reason,) for reason in get_args(RestartReason)}
+    assert {k: v for k, v in restarts.items() if v} == {("Wedged",): 1, ("UncleanEnd",): 3}
+    assert values(made, d.CANARIES, **gpu) == {("Passed",): 3, ("Failed",): 2}
+    assert values(made, d.CANARY_TIME, **gpu) == {(): 1.5}
+
+
+def test_before_the_first_canary_has_ended_no_duration_is_known():
+    made = metrics(a_state(partition_body(), *gpus_up(server_body(status={"mps": {}}))))
+    assert values(made, d.CANARY_TIME) == {}
 
 
 def test_processes_without_an_allocation():

@@ -217,10 +217,10 @@ async def test_the_memory_of_a_job_is_divided_by_its_processes(system: System) -
 async def test_no_more_processes_are_started_on_a_gpu_than_mps_serves(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
-        many = await system.job("many", partition, gpuMemory="4Gi", processes=40, sim=LONG)
+        many = await system.job("many", partition, gpuMemory="4Gi", processes=39, sim=LONG)
         await many.runs()
         more = await system.job("more", partition, gpuMemory="4Gi", processes=9)
-        await more.waits("TooManyClients", "48 MPS clients", "needs 9")
+        await more.waits("TooManyClients", "47 MPS clients", "needs 9")
         few = await system.job("few", partition, gpuMemory="4Gi", processes=8)
         await few.succeeds()
         await many.delete()

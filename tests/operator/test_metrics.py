@@ -174,7 +174,9 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
             check_jobs(page, used, **here)
             check_gpu(page, server)
             check_policy(page, **here)
-            assert page.names() == every_name() - {"partita_unrecorded_decisions_total"}
+            # The simulated agents run no canaries.
+            untold = {"partita_unrecorded_decisions_total", "partita_mps_canary_seconds"}
+            assert page.names() == every_name() - untold
 
         await scrape_until(port, check)
         await system.settle()

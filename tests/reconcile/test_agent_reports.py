@@ -5,14 +5,22 @@ from typing import Any
 import pytest
 
 from partita.models import GPUServer
-from partita.reconcile.agent_reports import excess_of, max_clients, wrong_limit_of
+from partita.reconcile.agent_reports import (
+    excess_of,
+    fault_of,
+    kill_beside,
+    max_clients,
+    wrong_limit_of,
+)
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Reason, Why
-from support.builders import GIB, a_job, a_partition, a_server, allocation
+from support.builders import GIB, a_job, a_partition, a_server, allocation, at
 
 
-@pytest.mark.parametrize(("told", "limit"), [(60, 60), (48, 48), (None, 48)])
-def test_the_limit_of_mps_clients_is_what_the_agent_tells(told: int | None, limit: int):
+@pytest.mark.parametrize(("told", "limit"), [(60, 59), (48, 47), (None, 47)])
+def test_one_of_the_mps_clients_that_the_agent_tells_of_is_left_for_its_canary(
+    told: int | None, limit: int
+):
     status = {"maxClients": told} if told else {}
     assert max_clients(a_server(status=status)) == limit
     assert max_clients(a_server(status=status, mode="TimeSlicing")) == 0
@@ -67,3 +75,22 @@ def test_a_job_with_more_processes_than_any_gpu_serves_never_fits(serves: int, *
     if isinstance(found, Why):
         assert found.reason is Reason.NEVER_FITS
         assert "serves at most 48 with its driver" in found.message
+
+
+def killed(job: str, second: int) -> dict[str, object]:
+    return {"mps": {"killedClient": {"job": job, "time": at(second).isoformat()}}}
+
+
+def test_the_last_kill_of_another_jobs_client_is_found():
+    servers = [a_server(status=killed("v", 5)), a_server(status=killed("w", 7)), a_server()]
+    assert kill_beside("u", servers) == at(7)
+    assert kill_beside("w", servers) == at(5)
+    assert kill_beside("u", [a_server()]) is None
+
+
+@pytest.mark.parametrize(("reason", "job"), [("MPSClientKilled", "v"), ("MPSFault", "")])
+def test_a_fault_that_followed_from_a_kill_names_the_job(reason: str, job: str):
+    fault = {"type": "Faulted", "status": "True", "reason": reason}
+    found = fault_of(a_server(status={"conditions": [fault], **killed("v", 5)}), None)
+    assert found is not None
+    assert found.killed == job

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partita.models import Outcome, Phase
+from partita.models import Attempt, Outcome, Phase
 from partita.reconcile.attempts import Ending
 from partita.reconcile.fault_policy import GPUFault, ending_of
 from partita.reconcile.job_request import Largest, resolve
@@ -11,6 +11,7 @@ from partita_policies.types import Job
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, an_allocation, at, pod_status, seconds
 
+ILLEGAL = "CUDA error: an illegal memory access was encountered"
 MPS_FAULT = GPUFault("MPSFault", "a program has caused a fatal fault")
 LARGEST = Largest(memory=37 * GIB, gpus_on_node=1)
 
@@ -56,6 +57,7 @@ class TestEnding:
             GPUFault("XidError", "Xid 79: the GPU has fallen off the bus; it needs a reset"),
             GPUFault("", "its server Pod is gone"),
             GPUFault("MPSWedged", "a canary client hung"),
+            GPUFault("MPSClientKilled", "a program was killed with work on the GPU", "uid-b"),
         ],
     )
     @pytest.mark.parametrize("alone", [False, True])
@@ -106,6 +108,36 @@ class TestPlan:
         idle = (attempt(n, Outcome.PREEMPTED) for n in range(3, 40))
         made = plan_job(with_attempts(suspect(1), suspect(2), *idle), around(), NOW)
         assert [a.number for a in made.attempts if a.fault_suspect] == [1, 2]
+
+
+class TestKilledNeighbour:
+    """Its programs end with cudaErrorIllegalAddress because a co-located client was killed."""
+
+    @staticmethod
+    def judged(message: str = ILLEGAL, *, killed: int | None = 58) -> Attempt:
+        job = with_attempts(attempt(), retry={"limit": 0})
+        pod = a_pod(status=ended(1, message))  # at 60 s
+        there = around(
+            pod,
+            allocated=1,
+            ended_since={1: at(60)},
+            killed_beside=None if killed is None else at(killed),
+        )
+        return last(plan_job(job, there, NOW))
+
+    @pytest.mark.parametrize("killed", [52, 60, 61])
+    def test_its_attempt_is_charged_to_nobody(self, killed: int):
+        found = self.judged(killed=killed)
+        assert (found.outcome, found.fault_suspect) == (Outcome.GPU_FAULT, None)
+        assert "a co-located program was killed" in found.message
+        assert ILLEGAL in found.message
+
+    @pytest.mark.parametrize("killed", [None, 40, 70])
+    def test_without_a_kill_at_that_time_the_error_is_its_own(self, killed: int | None):
+        assert self.judged(killed=killed).outcome is Outcome.FAILED
+
+    def test_another_error_is_its_own(self):
+        assert self.judged("ValueError: no such file").outcome is Outcome.FAILED
 
 
 class TestRequest:

@@ -240,3 +240,32 @@ class TestRefusals:
         made = jobs.reconcile(UID, at(1))
         assert made is not None
         assert made.release
+
+
+class TestAKilledClient:
+    """A program of uid-b was killed with work in flight, and the GPU has faulted."""
+
+    @staticmethod
+    def outcome(uid: str, pod: dict[str, Any]) -> Outcome | None:
+        fault = {"type": "Faulted", "status": "True", "reason": "MPSClientKilled"}
+        killed = {"job": uid, "time": "2026-01-01T00:00:00Z"}
+        told = {"conditions": [fault], "mps": {"killedClient": killed}}
+        server = server_body(allocations=ALLOCATED, status=told)
+        gpu = gpus_up(server)
+        _, jobs = world(node_body(), *gpu, job_body(), pod_body(status=pod))
+        jobs.reconcile(UID, START)
+        made = jobs.reconcile(UID, at(5))
+        assert made is not None
+        return made.attempts[-1].outcome
+
+    def test_the_jobs_beside_it_are_queued_again(self):
+        assert self.outcome("uid-b", pod_status("Running")) is Outcome.GPU_FAULT
+        failed = pod_status("Failed", exit_code=1, started=START, finished=at(1))
+        assert self.outcome("uid-b", failed) is Outcome.GPU_FAULT
+
+    def test_the_job_itself_is_judged_by_its_pod(self):
+        killed = pod_status("Failed", exit_code=137, started=START, finished=at(1))
+        assert self.outcome(UID, killed) is Outcome.FAILED
+
+    def test_what_it_still_runs_is_lost_too(self):
+        assert self.outcome(UID, pod_status("Running")) is Outcome.GPU_FAULT

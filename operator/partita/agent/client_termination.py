@@ -96,6 +96,8 @@ class ClientTermination:
         Finds the Pods of processes.
     read_ledger
         Requests a read of the ledger and its Pods.
+    terminated
+        Called with the PID of a client that MPS has terminated.
     wedged
         Called with a message if MPS does not terminate a client.
     """
@@ -107,12 +109,14 @@ class ClientTermination:
         ledger: AllocationReader,
         processes: PodsOfProcesses,
         read_ledger: Callable[[], None],
+        terminated: Callable[[int], None],
         wedged: Callable[[str], None],
     ) -> None:
         self._control = control
         self._ledger = ledger
         self._processes = processes
         self._read_ledger = read_ledger
+        self._terminated = terminated
         self._wedged = wedged
         self._times = ReleaseTimes()
         self._done: set[tuple[int, ProcessIdentity]] = set()
@@ -171,4 +175,5 @@ class ClientTermination:
         if error:
             log.warning("MPS client not terminated", error=error)
         else:
+            self._terminated(client.pid)
             log.info("MPS client terminated", seconds=round(time.monotonic() - began, 3))

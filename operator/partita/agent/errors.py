@@ -8,6 +8,7 @@ AgentError
 ├── CUDAError           a call of the CUDA driver API failed
 ├── MPSError            a command to the MPS control daemon failed
 │   ├── MPSGoneError        no daemon runs
+│   ├── MPSBusyError        another command occupies the daemon
 │   ├── MPSUnansweredError  the daemon did not answer in time
 │   ├── MPSRefusedError     the daemon refused the command
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
@@ -21,6 +22,7 @@ __all__ = [
     "CUDAError",
     "GPULostError",
     "KubeletError",
+    "MPSBusyError",
     "MPSError",
     "MPSGarbledError",
     "MPSGoneError",
@@ -76,6 +78,10 @@ class MPSError(AgentError):
 
 class MPSGoneError(MPSError):
     """No daemon runs."""
+
+
+class MPSBusyError(MPSError):
+    """Another command occupies the daemon."""
 
 
 class MPSUnansweredError(MPSError):

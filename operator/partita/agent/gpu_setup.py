@@ -121,13 +121,15 @@ class GPUSetup:
         if self._settings.mode is SharingMode.MPS:
             path, identity = self._settings.paths.mps_config, gpu.identity
             old = MPSConfig.read(path)
-            restarts = old.restarts if old is not None and old.uuid == identity.uuid else 0
+            if old is None or old.uuid != identity.uuid:
+                old = MPSConfig("", 0, 0)
+                self._settings.paths.canary_result.unlink(missing_ok=True)
             memory = identity.memory // MEBI
-            self._mps_config = MPSConfig(
-                identity.uuid,
-                memory,
-                os.getpid(),
-                restarts,
+            self._mps_config = replace(
+                old,
+                uuid=identity.uuid,
+                memory=memory,
+                agent=os.getpid(),
                 slots=self._settings.max_jobs,
                 protocol=selection.newest_protocol,
                 static_sm=selection.static_sm,
@@ -168,6 +170,14 @@ class GPUSetup:
             self._mps_config = replace(old, restarts=old.restarts + 1)
             self._mps_config.write(self._settings.paths.mps_config)
 
+    def request_canary(self) -> int:
+        """Request a canary client and return the number of the request."""
+        if self._mps_config is None:
+            return 0
+        self._mps_config = replace(self._mps_config, canaries=self._mps_config.canaries + 1)
+        self._mps_config.write(self._settings.paths.mps_config)
+        return self._mps_config.canaries
+
     async def release_gpu(self, device: NVMLDevice) -> None:
         """Stop MPS, restore the compute mode and remove the agent's files from the node.
 
@@ -182,7 +192,12 @@ class GPUSetup:
                 MPSConfig("", 0, config.agent, config.restarts).write(paths.mps_config)
                 await _removed(paths.pipes(config.uuid))
                 shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
-            for path in (paths.mps_config, paths.mps_report, paths.mps_toml):
+            for path in (
+                paths.mps_config,
+                paths.mps_report,
+                paths.mps_toml,
+                paths.canary_result,
+            ):
                 path.unlink(missing_ok=True)
         finally:
             if not self._settings.keep_compute_mode:

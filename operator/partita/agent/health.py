@@ -23,6 +23,7 @@ class Source(StrEnum):
     SETUP = "setup"
     MPS_OPTIONS = "mps-options"
     MPS_STARTING = "mps-starting"
+    MPS_CANARY = "mps-canary"
     KUBELET = "kubelet"
     LIMITS = "limits"
     TEMPERATURE = "temperature"

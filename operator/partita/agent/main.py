@@ -184,7 +184,10 @@ class Agent:
         mps = None
         if self._settings.mode is SharingMode.MPS:
             mps = self._setup.control(deadline=TERMINATE_DEADLINE)
-        return await terminate(pid, partial(self._processes.is_same, pid), mps)
+        error = await terminate(pid, partial(self._processes.is_same, pid), mps)
+        if not error:
+            self.jobs.exits.terminated(pid)
+        return error
 
     # The API server
 

@@ -27,6 +27,9 @@ class MPSConfig:
     """Newest protocol that the daemon may have: 2 or 3."""
     static_sm: bool = False
     """Whether each slot gets static SM partitions."""
+    canaries: int = 0
+    """Number of canary clients that the agent has requested; an increase runs one
+    (`partita.agent.canary_runner`)."""
 
     @classmethod
     def read(cls, path: Path) -> "MPSConfig | None":
@@ -35,6 +38,10 @@ class MPSConfig:
             return cls(**json.loads(path.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
+
+    def is_other_daemon(self, old: "MPSConfig") -> bool:
+        """Return whether it requires another daemon than an older configuration, or none."""
+        return (self.uuid, self.restarts) != (old.uuid, old.restarts)
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""

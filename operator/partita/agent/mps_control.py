@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from partita.agent.errors import (
+    MPSBusyError,
     MPSGarbledError,
     MPSGoneError,
     MPSRefusedError,
@@ -219,8 +220,10 @@ class MPSControl:
         ------
         MPSGoneError
             No daemon runs.
+        MPSBusyError
+            Another command did not end in time, such as one that terminates a client.
         MPSUnansweredError
-            The daemon did not answer in time, or was busy with other commands.
+            The daemon did not answer in time.
         """
         return await self.execute(text=text)
 
@@ -233,8 +236,10 @@ class MPSControl:
             The program reports another error than those of `command`.
         """
         said = text or " ".join(arguments)
+        waits = True
         try:
             async with asyncio.timeout(self.deadline), self.lock:
+                waits = False
                 while True:
                     code, out, err = await self._run(text, *arguments)
                     if code == 0:
@@ -246,6 +251,8 @@ class MPSControl:
                         raise MPSRefusedError(f"{said}: {answer or f'exit code {code}'}")
                     await asyncio.sleep(_RETRY)
         except TimeoutError as error:
+            if waits:
+                raise MPSBusyError(f"another command kept {said!r} from running") from error
             raise MPSUnansweredError(f"no answer to {said!r} in {self.deadline:g} s") from error
 
     async def _run(self, text: str, *arguments: str) -> tuple[int, str, str]:

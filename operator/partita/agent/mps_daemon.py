@@ -6,8 +6,9 @@ to check that the server works before the first client connects. The clients of 
 server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
 jobs run under different UIDs, and would otherwise wait until the clients of other UIDs have exited.
 
-It restarts the daemon when the daemon exits or the agent requests it. It stops the daemon when the
-agent releases the GPU, but not when the agent exits: clients run on without an agent.
+It runs a canary client when the agent requests one (`CanaryRunner`). It restarts the daemon when
+the daemon exits or the agent requests it. It stops the daemon when the agent releases the GPU, but
+not when the agent exits: clients run on without an agent.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ from typing import Final
 
 import structlog
 
+from partita.agent.canary_runner import CanaryRunner
 from partita.agent.errors import AgentError, MPSError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.mps_config import MPSConfig
 from partita.agent.mps_control import COMMAND_DEADLINE, CONTROL, MPSControl, ServerState
+from partita.agent.mps_namespaces import CANARY, namespace_directory
 from partita.agent.mps_protocol import (
     control_client,
     daemon_arguments,
@@ -42,8 +45,9 @@ _POLL: Final = 0.2
 _START_DEADLINE: Final = 60.0
 """Seconds until a server must be ACTIVE. Loading the driver on a node with many GPUs takes long
 (https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "Server Initialization")."""
-_END_DEADLINE: Final = 5.0
-"""Seconds for a daemon to exit after `quit`, and again after SIGTERM; within a Pod's 30 s."""
+_END_DEADLINE: Final = 2.0
+"""Seconds for a daemon to exit after `quit`, again after SIGTERM and again after SIGKILL. A wedged
+server may ignore the first two, and MPS must be back within 15 s."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
@@ -123,14 +127,19 @@ class MPSDaemon:
         self._pause = _FIRST_PAUSE
         self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
         exited = asyncio.ensure_future(self._process.wait())
+        canary = CanaryRunner(self._paths.canary_result)
+        as_client = self._canary_environment(pipes, partitions)
         try:
             while not exited.done() and not self._stop.is_set():
-                if self._is_outdated(config):
+                now = MPSConfig.read(self._paths.mps_config) or config
+                if now.is_other_daemon(config):
                     self._log.info("stopping MPS", why="the agent requests it")
                     return
+                canary.request(now.canaries, uuid, as_client)
                 await asyncio.wait({exited}, timeout=_POLL)
         finally:
             exited.cancel()
+            await canary.close()
         if self._process.returncode is not None:
             self._log.warning("MPS has exited", code=self._process.returncode)
 
@@ -138,11 +147,6 @@ class MPSDaemon:
         """Return whether another daemon for the same GPU is to follow."""
         now = MPSConfig.read(self._paths.mps_config)
         return now is not None and now.uuid == config.uuid
-
-    def _is_outdated(self, config: MPSConfig) -> bool:
-        """Return whether the agent requests another daemon or none."""
-        now = MPSConfig.read(self._paths.mps_config)
-        return now is not None and (now.uuid, now.restarts) != (config.uuid, config.restarts)
 
     async def _protocol_3_problem(self, uuid: str) -> str:
         """Return why protocol 3 does not work; empty if it works."""
@@ -166,7 +170,8 @@ class MPSDaemon:
                 self._log.debug("not started yet", error=str(error))
             if self._process is None or self._process.returncode is not None:
                 raise MPSError("the control daemon has exited")
-            if self._is_outdated(config):
+            now = MPSConfig.read(self._paths.mps_config)
+            if now is not None and now.is_other_daemon(config):
                 raise MPSError("the agent requests another control daemon, or none")
             if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
                 raise MPSError(f"no server became ACTIVE within {_START_DEADLINE:g} s")
@@ -197,10 +202,9 @@ class MPSDaemon:
             return
         pipes = self._paths.pipes(config.uuid)
         if process.returncode is None:
-            with suppress(MPSError):
-                await self._control(pipes, _END_DEADLINE).quit()
-            with suppress(TimeoutError):
+            with suppress(MPSError, TimeoutError):
                 async with asyncio.timeout(_END_DEADLINE):
+                    await self._control(pipes, _END_DEADLINE).quit()
                     await process.wait()
         for number in (signal.SIGTERM, signal.SIGKILL):
             # End the whole session: a server that runs on without its daemon would occupy the GPU.
@@ -217,6 +221,15 @@ class MPSDaemon:
 
     def _control(self, pipes: Path, deadline: float = COMMAND_DEADLINE) -> MPSControl:
         return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
+
+    def _canary_environment(self, pipes: Path, partitions: tuple[str, ...]) -> dict[str, str]:
+        """Return the variables that make a canary a client.
+
+        With static SM partitions a client must choose one; clients may share a partition.
+        """
+        directory = namespace_directory(pipes, CANARY) if self._protocol == 3 else pipes
+        partition = {"CUDA_MPS_SM_PARTITION": partitions[0]} if partitions else {}
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(directory), **partition}
 
     async def _rest(self, seconds: float) -> None:
         with suppress(TimeoutError):

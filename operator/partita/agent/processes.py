@@ -1,4 +1,4 @@
-"""Finds the Pod of a process by its cgroup."""
+"""Finds the Pod and the container of a process by its cgroup."""
 
 import re
 import signal
@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PodsOfProcesses", "ProcessIdentity", "caught_signals", "pod_uid", "started"]
+__all__ = [
+    "PodsOfProcesses",
+    "ProcessIdentity",
+    "caught_signals",
+    "container_id",
+    "pod_uid",
+    "started",
+]
 
 _POD: Final = re.compile(
     # cgroupfs: .../kubepods/burstable/pod<uid>/..., systemd: ...-pod<uid with _>.slice/...
@@ -37,6 +44,17 @@ def pod_uid(cgroup: str) -> str | None:
     return None
 
 
+_CONTAINER: Final = re.compile(r"([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+"""The ID of a container: containerd and CRI-O use it as the name of the cgroup, with a prefix and
+`.scope` if systemd manages cgroups."""
+
+
+def container_id(cgroup: str) -> str:
+    """Parse the ID of the container from `/proc/<pid>/cgroup`; empty if there is none."""
+    found = _CONTAINER.findall(cgroup)
+    return found[-1] if found else ""
+
+
 def started(stat: str) -> int | None:
     """Parse when a process started from `/proc/<pid>/stat`, in clock ticks since the boot.
 
@@ -65,6 +83,8 @@ class ProcessIdentity:
 
     pod: str | None
     """UID of its Pod; None outside Pods."""
+    container: str
+    """ID of its container; empty if it is unknown."""
     started: int | None
     """Start in clock ticks since the boot; None if it cannot be read."""
 
@@ -90,13 +110,20 @@ class PodsOfProcesses:
         self._known = {pid: known[pid] if pid in known else self.identity(pid) for pid in pids}
         return {pid: identity.pod for pid, identity in self._known.items()}
 
+    def known(self, pid: int) -> ProcessIdentity:
+        """Return the identity of a process whose Pod `of` returned."""
+        return self._known[pid]
+
     def is_same(self, pid: int) -> bool:
         """Return whether a PID still belongs to the process whose Pod `of` returned."""
         return pid in self._known and self.identity(pid) == self._known[pid]
 
     def identity(self, pid: int) -> ProcessIdentity:
         """Return the identity of the process that has this PID now."""
-        return ProcessIdentity(pod_uid(self._read(pid, "cgroup")), started(self._read(pid, "stat")))
+        cgroup = self._read(pid, "cgroup")
+        return ProcessIdentity(
+            pod_uid(cgroup), container_id(cgroup), started(self._read(pid, "stat"))
+        )
 
     def catches(self, pid: int, number: signal.Signals) -> bool:
         """Return whether a process has a handler for a signal."""

@@ -103,7 +103,7 @@ def status_patch(
         k: _replaced(known.get(k), v) for k, v in report.facts.items() if known.get(k) != v
     }
     if report.mps is not None and known.get("mps") != report.mps:
-        patch["mps"] = dict(report.mps)
+        patch["mps"] = _replaced(known.get("mps"), report.mps)
     jobs = {uid: use.dump() for uid, use in report.jobs.items()}
     usage = {
         "memory": mebibytes(report.memory),
@@ -115,8 +115,7 @@ def status_patch(
         usage["unknownProcesses"] = dict(report.unknown) or None
     old_jobs = (known.get("usage") or {}).get("jobs") or {}
     if _compared(usage) != _compared(known.get("usage") or {}):
-        changed = {uid: _replaced(old_jobs.get(uid), use) for uid, use in jobs.items()}
-        patch["usage"] = usage | {"jobs": _replaced(old_jobs, changed)}
+        patch["usage"] = usage | {"jobs": _replaced(old_jobs, jobs)}
     conditions = _conditions(report, known, now)
     if conditions is not None:
         patch["conditions"] = conditions
@@ -124,10 +123,11 @@ def status_patch(
 
 
 def _replaced(old: Any, new: Any) -> Any:
-    """Return the merge patch that replaces a value: fields that are gone are null."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return {**new, **dict.fromkeys(old.keys() - new.keys())}
-    return new
+    """Return the merge patch that replaces a value and those in it: what is gone is null."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    changed = {key: _replaced(old.get(key), v) for key, v in new.items() if old.get(key) != v}
+    return {**changed, **dict.fromkeys(old.keys() - new.keys())}
 
 
 def _compared(usage: Mapping[str, Any]) -> Any:
@@ -215,8 +215,7 @@ class Reporter:
         if patch.keys() - {"usage", "mps"}:
             return True
         old = self._known.get("usage") or {}
-        state = (self._known.get("mps") or {}).get("state")
-        if "mps" in patch and patch["mps"]["state"] != state:
+        if patch.get("mps", {}).keys() & {"state", "killedClient"}:
             return True
         shown = _compared(old)[2]
         urgent = {uid: [use.get(field) for field in _URGENT] for uid, use in shown.items()} != {

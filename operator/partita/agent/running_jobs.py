@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Key
+from partita.agent.client_exits import ClientExits, JobClient
 from partita.agent.job_limits import JobLimits, LimitedUse
 from partita.agent.limit_enforcer import LimitEnforcer
 from partita.agent.limits import ClientLimit, ContextSize, LimitViolation, memory_violations
@@ -80,6 +81,8 @@ class RunningJobs:
         self.sample: GPUSample | None = None
         """The newest sample."""
         self.unknown = UnknownProcessTracker()
+        self.exits = ClientExits()
+        """The ends of MPS clients."""
         self.all_limited = False
         """Whether the driver limits all jobs that use the GPU, as was read back."""
         self._events = events
@@ -151,6 +154,7 @@ class RunningJobs:
             self._update_unknown(sample, set(allocations))
             if self._mode is SharingMode.MPS:
                 violations = self._clients.violations(sample.at, allocations)
+                self._update_exits(sample.at, allocations)
             self.sample = sample
         if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
             memory, context = self.sample.memory, self._context.bytes
@@ -178,6 +182,15 @@ class RunningJobs:
                 self._unknown_pods[pod] = sample.at
                 self.read_now.set()
         return found
+
+    def _update_exits(self, at: float, allocations: Mapping[int, AttemptAllocation]) -> None:
+        if allocations.keys() == self.exits.clients.keys():
+            return
+        clients = {}
+        for pid, allocation in allocations.items():
+            process = self.processes.known(pid)
+            clients[pid] = JobClient(allocation, process.pod or "", process.container)
+        self.exits.update(at, clients)
 
     def _add_usage(self, sample: GPUSample, allocations: dict[int, AttemptAllocation]) -> None:
         jobs = {pid: allocation.key for pid, allocation in allocations.items()}

@@ -5,11 +5,15 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
+from partita.agent.allocations import AttemptAllocation
+from partita.agent.canary_check import CanaryCheck
+from partita.agent.canary_runner import CanaryResult
 from partita.agent.cgroups import CgroupTree
 from partita.agent.client_termination import ClientTermination
 from partita.agent.device_plugin import DevicePlugin, Slots
@@ -33,7 +37,8 @@ from partita.agent.settings import AgentSettings
 from partita.agent.slot_limits import SlotLimits
 from partita.agent.usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
 from partita.agent.xid import FATAL_TO_CLIENTS
-from partita.kube.client import Kube
+from partita.kube.client import PODS, Kube
+from partita.kube.errors import NotFoundError
 from partita.models import SharingMode
 from partita.models.profile import Environment
 from partita.pods.probe_pod import probe_name
@@ -76,6 +81,7 @@ class ServedGPU:
     ) -> None:
         self.gpu = gpu
         self._settings = settings
+        self._kube = kube
         self._setup = setup
         self._selection = selection
         self._jobs = jobs
@@ -122,13 +128,17 @@ class ServedGPU:
             logs = settings.paths.logs(identity.uuid)
             # With protocol 3 the server has a directory of its own.
             server_logs = [MPSServerLog(logs), MPSServerLog(logs / SERVER)]
+            control = setup.control()
+            result = partial(CanaryResult.read, settings.paths.canary_result)
             self.mps = MPSHealth(
-                setup.control(),
-                health,
-                setup.restart_mps,
-                jobs.ledger.released,
-                jobs.has_single_job,
-                lambda: [fault for log in server_logs for fault in log.faults()],
+                control=control,
+                health=health,
+                canary=CanaryCheck(setup.request_canary, result, control.lock.locked),
+                exits=jobs.exits,
+                restart=setup.restart_mps,
+                released=jobs.ledger.released,
+                has_single_job=jobs.has_single_job,
+                new_faults=lambda: [fault for log in server_logs for fault in log.faults()],
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
             self.limits = DriverLimits(
@@ -147,7 +157,8 @@ class ServedGPU:
                 ledger=jobs.ledger,
                 processes=jobs.processes,
                 read_ledger=jobs.read_now.set,
-                wedged=self._on_wedge,
+                terminated=jobs.exits.terminated,
+                wedged=self.report_wedge,
             )
 
     async def run(self) -> NoReturn:
@@ -194,6 +205,8 @@ class ServedGPU:
             self._sampling.interval = LIMITED_INTERVAL if limited else SAMPLE_INTERVAL
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
+        if self._jobs.exits.undecided:
+            self._check_now.set()
 
     def _limited_cgroups(self) -> Iterable[Path]:
         return self._jobs.limits.cgroups
@@ -206,11 +219,6 @@ class ServedGPU:
         if self.mps is not None and event.xid in FATAL_TO_CLIENTS and not self._isolates_faults():
             self.mps.report_fault(f"Xid {event.xid}")
         self._check_and_report()
-
-    def _on_wedge(self, message: str) -> None:
-        if self.mps is not None:
-            self.mps.report_wedge(message)
-            self._check_and_report()
 
     def _on_error(self, error: NVMLError) -> None:
         if isinstance(error, GPULostError) and self._gpu_health.lost(str(error), time.monotonic()):
@@ -245,6 +253,8 @@ class ServedGPU:
             if self._health.faulted:
                 self._report_now.set()
             pause = CHECK_EVERY if self._health.conditions().ready else CHECK_EVERY / 5
+            if self.mps is not None and self.mps.is_unsettled:
+                pause = CHECK_EVERY / 10
             await event_or_timeout(self._check_now, pause)
 
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
@@ -254,6 +264,8 @@ class ServedGPU:
             self._health.clear(Source.MPS_OPTIONS)
         else:
             self._health.set(Source.MPS_OPTIONS, problem)
+        for end in await self._jobs.exits.decide(time.time(), self._read_pod):
+            mps.report_unclean_end(end, now)
         mps.control = self._setup.control()
         await mps.check(now)
         if report is not None:
@@ -273,6 +285,12 @@ class ServedGPU:
         """
         report = self._setup.mps_report()
         return report is not None and bool(report.sm_partitions)
+
+    async def _read_pod(self, allocation: AttemptAllocation) -> dict[str, Any] | None:
+        try:
+            return await self._kube.get(PODS, allocation.pod, allocation.namespace)
+        except NotFoundError:
+            return None
 
     async def _check_gpu(self, now: float) -> None:
         try:

@@ -30,13 +30,16 @@ from partita.models.sharing import (
 
 __all__ = [
     "Allocation",
+    "Canary",
     "Capabilities",
     "GPUServer",
     "GPUServerSpec",
     "GPUServerStatus",
     "JobUsage",
+    "KilledClient",
     "LimitMismatch",
     "MPSStatus",
+    "RestartReason",
     "UnknownProcesses",
     "Usage",
 ]
@@ -137,13 +140,52 @@ class Capabilities(Model):
     """Compute mode of the GPU; unset if unknown."""
 
 
+RestartReason = Literal[
+    "Wedged", "UncleanEnd", "Fault", "NotAnswering", "NotStarted", "CanaryRefused"
+]
+"""Why the agent restarted MPS."""
+_Count = Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))]
+
+
+class Canary(Model):
+    """The canary clients, with which the agent checks whether MPS accepts clients."""
+
+    checks: _Count = 0
+    """Number of canary clients that have ended since the agent started."""
+    failures: _Count = 0
+    """Number of those that hung or were refused."""
+    duration_milliseconds: _Count = 0
+    """Duration of the last one, in milliseconds."""
+
+
+class KilledClient(Model):
+    """A client that was killed while it was connected."""
+
+    job: Word
+    """UID of its job."""
+    time: Time
+    """When the agent missed it, by the node's clock."""
+
+
 class MPSStatus(Model):
     """The MPS control daemon of the GPU."""
 
-    state: Literal["Starting", "Ready", "Faulted", "Stopped"] = "Starting"
-    """The state of the daemon."""
-    clients: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
-    """Connected client processes."""
+    state: Literal["Starting", "Checking", "Ready", "Faulted", "Stopped"] = "Starting"
+    """The state of the daemon. `Checking`: it answers, and the GPU takes no jobs until a canary
+    client has shown that it accepts clients."""
+    clients: _Count = 0
+    """Connected client processes of jobs."""
+    wedges: _Count = 0
+    """How often it was wedged since the agent started: clients hung, although it answered."""
+    restarts: dict[RestartReason, _Count] = Field(
+        default_factory=dict, json_schema_extra=at_most(maxProperties=16)
+    )
+    """How often the agent restarted it since the agent started, by reason."""
+    canary: Canary | None = None
+    """The canary clients; unset before the first report."""
+    killed_client: KilledClient | None = None
+    """The client that was killed last, and was not terminated by MPS before. Programs beside it may
+    have failed for this reason."""
 
 
 class LimitMismatch(Model):

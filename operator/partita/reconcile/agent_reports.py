@@ -2,30 +2,39 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from partita.constants import MPS_MAX_CLIENTS
 from partita.informer.views import PodView
 from partita.models import GPUServer, SharingMode
 from partita.models.sharing import Enforcement
 from partita.pods.allocation import CONTEXT_MEMORY
-from partita.reconcile.fault_policy import GPUFault
+from partita.reconcile.fault_policy import CLIENT_KILLED, GPUFault
 from partita.reconcile.reasons import gib
 
 __all__ = [
     "context_memory",
     "excess_of",
     "fault_of",
+    "kill_beside",
     "max_clients",
     "use_of",
     "wrong_limit_of",
 ]
 
+_CANARY: Final = 1
+"""MPS clients that the agent needs for its canary."""
+
 
 def max_clients(server: GPUServer) -> int:
-    """Return the maximum number of MPS clients of a GPU; 0 without MPS."""
+    """Return the maximum number of MPS clients of a GPU's jobs; 0 without MPS.
+
+    One client of the driver's limit is reserved for the agent's canary, which must be able to
+    connect while the jobs use all of theirs.
+    """
     if server.spec.mode is not SharingMode.MPS:
         return 0
-    return server.status.max_clients or MPS_MAX_CLIENTS
+    return (server.status.max_clients or MPS_MAX_CLIENTS) - _CANARY
 
 
 def context_memory(server: GPUServer) -> int:
@@ -84,6 +93,12 @@ def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime
     return peak, first_use
 
 
+def kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
+    """Return when a client of another job on the same GPU was killed last, by the node's clock."""
+    found = [server.status.mps.killed_client for server in servers if server.status.mps is not None]
+    return max((k.time for k in found if k is not None and k.job != uid), default=None)
+
+
 def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
     """Return why all programs on a GPU are lost; None if they are not.
 
@@ -94,7 +109,9 @@ def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
     """
     fault = server.status.condition("Faulted")
     if fault is not None and fault.status == "True":
-        return GPUFault(fault.reason, fault.message)
+        killed = server.status.mps.killed_client if server.status.mps is not None else None
+        by_kill = killed is not None and fault.reason == CLIENT_KILLED
+        return GPUFault(fault.reason, fault.message, killed.job if by_kill and killed else "")
     if pod is None or pod.deleting or pod.outcome.finished:
         return GPUFault("", "its server Pod is gone")
     return None

@@ -35,8 +35,17 @@ MAX_BACK_OFF = 300.0
 """Maximum seconds before a retry; batch/v1 Job uses 6 minutes."""
 JUDGEMENT_DELAY = timedelta(seconds=2)
 """Delay before the outcome of a failure with a possible external cause is decided. The agent
-reports a fault within half a second and a job's peak memory within one second; the rest is for
-latency."""
+reports a fault within half a second after kubelet has reported the end of its client, and a job's
+peak memory within one second; the rest is for latency."""
+_SAMPLED_WITHIN = timedelta(seconds=2)
+"""Delay with which the agent misses a client that was killed. Kubernetes rounds the end of a
+container down to a second."""
+_FAILS_WITHIN = timedelta(seconds=10)
+"""Time after a kill within which co-located programs end with its error. An assumption: CUDA
+reports it at the program's next call, and the program needs a moment to exit."""
+_KILLED_BESIDE = (
+    "a co-located program was killed with work on the GPU, and others see that as their own error"
+)
 MAX_ATTEMPTS_KEPT = 20
 """Maximum number of attempts in the status. All attempts that count against a limit are kept."""
 
@@ -89,6 +98,8 @@ class JobContext:
     """Whether the API server rejects its status, so that nothing waits for a status write."""
     system_failures: int = 0
     """Attempts that ended as SystemFailure since the last requested retry."""
+    killed_beside: datetime | None = None
+    """When a client of a co-located job was killed last, by the node's clock."""
     above_processes: str = ""
     """Message if the agent ended a client because the job exceeded its `processes`. Else empty."""
     node_ready: Callable[[str], bool] = lambda _: True
@@ -218,10 +229,8 @@ def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outco
     seen = pod.outcome
     peak = peak_of(pod, context)
     if seen.outcome is Outcome.FAILED:
-        if context.ending is not None and context.ending.outcome is Outcome.GPU_FAULT:
-            return context.ending.outcome, context.ending.message
-        if pod.deleting:
-            return Outcome.POD_DELETED, POD_DELETED
+        if (external := _external_cause(pod, context)) is not None:
+            return external
         limit = attempt.memory_limit or attempt.memory
         above = peak is not None and peak > limit + _overhead(attempt, context) and context.enforced
         if seen.ended_from_outside and peak is not None and above and limit:
@@ -238,6 +247,18 @@ def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outco
     return seen.outcome, seen.message
 
 
+def _external_cause(pod: PodView, context: JobContext) -> tuple[Outcome, str] | None:
+    """Return outcome and message of a failed attempt that something else has ended; else None."""
+    if context.ending is not None and context.ending.outcome is Outcome.GPU_FAULT:
+        return context.ending.outcome, context.ending.message
+    if pod.deleting:
+        return Outcome.POD_DELETED, POD_DELETED
+    seen = pod.outcome
+    if seen.gpu_error and _is_explained(seen.finished_at, context.killed_beside):
+        return Outcome.GPU_FAULT, f"{_KILLED_BESIDE}: {seen.message}"
+    return None
+
+
 def _overhead(attempt: Attempt, context: JobContext) -> int:
     """Return the bytes of contexts in the measured memory of an attempt that may borrow.
 
@@ -247,6 +268,16 @@ def _overhead(attempt: Attempt, context: JobContext) -> int:
         return 0
     clients = max((a.clients for a in context.allocated.values()), default=1)
     return CONTEXT_MEMORY * clients
+
+
+def _is_explained(finished: datetime | None, killed: datetime | None) -> bool:
+    """Return whether a CUDA error may be the effect of a co-located client that was killed.
+
+    Both times are by the node's clock.
+    """
+    if finished is None or killed is None:
+        return False
+    return killed - _SAMPLED_WITHIN <= finished <= killed + _FAILS_WITHIN
 
 
 def _is_suspect(outcome: Outcome | None, context: JobContext) -> bool | None:

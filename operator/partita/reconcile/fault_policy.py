@@ -12,8 +12,9 @@ caused the fault. So there is no reliable evidence of the cause, and the rule us
 3. A fault while a job runs alone is that job's own failure: it counts against `retry.limit`.
 
 Faults that are not the failure of a program make no job a suspect, alone or not: failed hardware, a
-server Pod that was deleted or evicted, and a wedged MPS server, whose cause is a client that was
-killed with work in flight.
+server Pod that was deleted or evicted, and the effects of a client of MPS that was killed with work
+in flight: a fault of the others, or a wedged server. A job whose own client was killed is judged by
+how its Pod ended.
 """
 
 import re
@@ -23,15 +24,25 @@ from typing import Final
 
 from partita.models import Allocation, Attempt, Outcome
 
-__all__ = ["FAULTS_BESIDE_OTHERS", "Ending", "GPUFault", "ending_of", "must_run_alone"]
+__all__ = [
+    "CLIENT_KILLED",
+    "FAULTS_BESIDE_OTHERS",
+    "Ending",
+    "GPUFault",
+    "ending_of",
+    "must_run_alone",
+]
 
 FAULTS_BESIDE_OTHERS: Final = 2
 """Faults with co-located jobs after which a job runs alone."""
 
 _HARDWARE: Final = frozenset({"ECCError", "GPULost"})
 """Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu_health`)."""
-_WEDGED: Final = "MPSWedged"
-"""Reason of the condition Faulted while MPS is wedged (`partita.agent.mps_health`)."""
+CLIENT_KILLED: Final = "MPSClientKilled"
+"""Reason of the condition Faulted after a client was killed with work in flight."""
+_EFFECTS_OF_A_KILL: Final = frozenset({CLIENT_KILLED, "MPSWedged"})
+"""Reasons of the condition Faulted that are effects of a killed client
+(`partita.agent.mps_health`)."""
 _HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
 """Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. A program may cause the other
@@ -58,6 +69,8 @@ class GPUFault:
     reason: str
     """Reason of the GPUServer's condition Faulted; empty if its server Pod is gone."""
     message: str
+    killed: str = ""
+    """UID of the job whose client was killed, if this is the cause."""
 
     @property
     def text(self) -> str:
@@ -69,7 +82,8 @@ class GPUFault:
         """Whether a program may have caused it. An unknown reason counts as caused by a program."""
         xid = _XID.match(self.message)
         hardware = self.reason in _HARDWARE or (xid and int(xid[1]) in _HARDWARE_XIDS)
-        return bool(self.reason) and not hardware and self.reason != _WEDGED
+        effect = self.reason in _EFFECTS_OF_A_KILL
+        return bool(self.reason) and not hardware and not effect
 
 
 def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:

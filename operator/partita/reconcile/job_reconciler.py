@@ -21,7 +21,13 @@ from partita.models import (
     SharingMode,
 )
 from partita.pods.termination import preemption_grace
-from partita.reconcile.agent_reports import excess_of, fault_of, use_of, wrong_limit_of
+from partita.reconcile.agent_reports import (
+    excess_of,
+    fault_of,
+    kill_beside,
+    use_of,
+    wrong_limit_of,
+)
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
@@ -309,6 +315,7 @@ class JobReconciler:
             may_start=self._may_start(job, servers.values()),
             above_processes=excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
+            killed_beside=kill_beside(uid, servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
         )
@@ -324,9 +331,12 @@ class JobReconciler:
     def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
         """Return why the job's attempt must end, from the state of its GPUs or on request."""
         allocated, record = self._state.allocated(job.metadata.uid), self._records[job.metadata.uid]
+        pods = self._state.pods_of(job.metadata.uid)
         for name, allocation in allocated.items():
             fault = fault_of(self._state.servers[name], self._state.server_pod(name))
-            if fault is not None:
+            # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
+            cause = fault is not None and fault.killed == job.metadata.uid
+            if fault is not None and not (cause and not any(p.alive for p in pods)):
                 return ending_of(name, fault, allocation)
             if wrong := wrong_limit_of(job.metadata.uid, self._state.servers[name]):
                 return Ending(Outcome.SYSTEM_FAILURE, wrong)

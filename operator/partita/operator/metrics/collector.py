@@ -10,7 +10,7 @@ from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.crd import RESOURCES
-from partita.models.gpu_server import MPSStatus
+from partita.models.gpu_server import Canary, MPSStatus, RestartReason
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 from partita.partitions.partition_status import waits
@@ -136,6 +136,18 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
         for word in _ENFORCEMENTS:
             yield Sample(d.GPU_ENFORCEMENT, word == status.enforcement, (*gpu, word))
     if status.mps is not None:
-        for word in _MPS_STATES:
-            yield Sample(d.MPS_STATE, word == status.mps.state, (*gpu, word))
-        yield Sample(d.MPS_CLIENTS, status.mps.clients, gpu)
+        yield from _mps(status.mps, gpu)
+
+
+def _mps(mps: MPSStatus, gpu: tuple[str, str]) -> Iterator[Sample]:
+    for word in _MPS_STATES:
+        yield Sample(d.MPS_STATE, word == mps.state, (*gpu, word))
+    yield Sample(d.MPS_CLIENTS, mps.clients, gpu)
+    yield Sample(d.MPS_WEDGES, mps.wedges, gpu)
+    for reason in get_args(RestartReason):
+        yield Sample(d.MPS_RESTARTS, mps.restarts.get(reason, 0), (*gpu, reason))
+    canary = mps.canary or Canary()
+    yield Sample(d.CANARIES, canary.checks - canary.failures, (*gpu, "Passed"))
+    yield Sample(d.CANARIES, canary.failures, (*gpu, "Failed"))
+    if canary.checks:
+        yield Sample(d.CANARY_TIME, canary.duration_milliseconds / 1000, gpu)

@@ -248,7 +248,35 @@ MPS_STATE = Metric(
     (*_GPU, "state"),
 )
 MPS_CLIENTS = Metric(
-    "partita_mps_clients", "gauge", "Processes connected to MPS. Absent without MPS.", _GPU
+    "partita_mps_clients",
+    "gauge",
+    "Processes of jobs that are connected to MPS. Absent without MPS.",
+    _GPU,
+)
+MPS_WEDGES = Metric(
+    "partita_mps_wedges_total",
+    "counter",
+    "How often the agent found MPS wedged: new programs hung, although MPS answered.",
+    _GPU,
+)
+MPS_RESTARTS = Metric(
+    "partita_mps_restarts_total",
+    "counter",
+    "Restarts of MPS that the agent requested, by reason.",
+    (*_GPU, "reason"),
+)
+CANARIES = Metric(
+    "partita_mps_canaries_total",
+    "counter",
+    "Canary clients with which the agent checked whether MPS accepts clients, by result: Passed or "
+    "Failed.",
+    (*_GPU, "result"),
+)
+CANARY_TIME = Metric(
+    "partita_mps_canary_seconds",
+    "gauge",
+    "Duration of the last canary client. Absent before the first one has ended.",
+    _GPU,
 )
 
 SECTIONS = (
@@ -304,6 +332,10 @@ SECTIONS = (
             GPU_UNKNOWN,
             MPS_STATE,
             MPS_CLIENTS,
+            MPS_WEDGES,
+            MPS_RESTARTS,
+            CANARIES,
+            CANARY_TIME,
         ),
     ),
 )

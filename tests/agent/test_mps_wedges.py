@@ -1,0 +1,317 @@
+"""When a canary is needed, what follows from it, and when MPS is restarted."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.watched_daemon import JOB, WatchedDaemon
+from partita.agent.canary_runner import CanaryOutcome
+from partita.agent.client_exits import JobClient
+from partita.agent.errors import MPSBusyError, MPSGoneError
+from partita.agent.mps_health import (
+    FAULT_HELD_FOR,
+    FAULT_SHOWN_FOR,
+    KILL_EXPLAINS,
+    RELEASED_WITHIN,
+)
+
+PASSED, REFUSED, HUNG = CanaryOutcome.PASSED, CanaryOutcome.REFUSED, CanaryOutcome.HUNG
+
+
+@pytest.fixture
+def daemon() -> WatchedDaemon:
+    return WatchedDaemon()
+
+
+class TestCanary:
+    async def test_none_runs_while_clients_come_and_go(self, daemon: WatchedDaemon):
+        await daemon.up()
+        daemon.allocated = True
+        for pids in [[7], [7, 8], [8], [8, 5]]:
+            daemon.control.pids = pids
+            assert await daemon.check() == ("Ready", False)
+        assert daemon.canaries.requests == 1
+
+    async def test_one_runs_after_the_last_client_has_left_and_delays_no_job(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7)
+        daemon.control.pids = []
+        daemon.canaries.outcome = None  # it is still running
+        for _ in range(3):
+            assert await daemon.check() == ("Ready", False)
+        assert daemon.canaries.requests == 2
+        daemon.canaries.outcome = PASSED
+        for _ in range(3):
+            assert await daemon.check() == ("Ready", False)
+        assert daemon.canaries.requests == 2
+
+    async def test_a_client_that_came_and_left_between_two_checks_is_checked_after(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up()
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.terminated(7)
+        daemon.exits.update(1000.5, {})
+        await daemon.check()
+        assert daemon.canaries.requests == 2
+
+    async def test_after_an_unclean_end_no_job_is_placed_before_it_has_passed(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.control.pids = [8]
+        daemon.ends_uncleanly()
+        daemon.canaries.outcome = None
+        for _ in range(3):
+            assert await daemon.check() == ("Checking", False)
+        conditions = daemon.health.conditions()
+        assert (conditions.ready, conditions.reason) == (False, "MPSChecking")
+        assert "team/job was killed" in conditions.message
+        daemon.canaries.outcome = PASSED
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.restarts == []
+
+    async def test_one_that_began_before_the_unclean_end_does_not_suffice(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.control.pids = []
+        daemon.canaries.outcome = None
+        await daemon.check()
+        daemon.control.pids = [8]
+        daemon.ends_uncleanly()
+        daemon.canaries.outcome = PASSED
+        assert await daemon.check() == ("Checking", False)
+        await daemon.check()
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.canaries.requests == 3
+
+    async def test_a_canary_that_hangs_is_a_wedge(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.allocated = daemon.single = True
+        daemon.ends_uncleanly()
+        daemon.canaries.outcome = HUNG
+        await daemon.check()
+        assert await daemon.check() == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSWedged"
+        assert daemon.restarts == [daemon.now]
+        assert daemon.watch.status()["restarts"] == {"Wedged": 1}
+        assert daemon.watch.status()["wedges"] == 1
+
+    async def test_a_new_mps_that_is_wedged_is_restarted_again(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.watch.report_wedge("it hangs")
+        await daemon.check()
+        daemon.canaries.outcome = HUNG
+        await daemon.restarted()
+        assert len(daemon.restarts) == 2
+
+    async def test_one_that_hangs_while_a_client_is_terminated_shows_nothing(
+        self, daemon: WatchedDaemon
+    ):
+        """The server refuses new clients meanwhile."""
+        await daemon.up(7)
+        daemon.ends_uncleanly()
+        await daemon.check()
+        daemon.terminates = True
+        daemon.canaries.outcome = HUNG
+        assert await daemon.check() == ("Checking", False)
+        assert await daemon.check(daemon.now + 10) == ("Checking", False)
+        assert daemon.canaries.requests == 2, "none starts meanwhile"
+        daemon.terminates = False
+        daemon.canaries.outcome = PASSED
+        await daemon.check()
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.watch.wedges == 0
+
+    async def test_one_that_is_refused_is_tried_again(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.ends_uncleanly()
+        daemon.canaries.outcome = REFUSED
+        await daemon.check()
+        assert await daemon.check() == ("Checking", False)
+        daemon.canaries.outcome = PASSED
+        await daemon.check(daemon.now + 5)
+        assert await daemon.check() == ("Ready", False)
+
+    async def test_an_idle_mps_that_refuses_every_client_is_restarted(self, daemon: WatchedDaemon):
+        daemon.canaries.outcome = REFUSED
+        daemon.control.server = 100
+        for _ in range(3):
+            await daemon.check(daemon.now + 5)
+            await daemon.check()
+        assert daemon.watch.status()["restarts"] == {"CanaryRefused": 1}
+
+    async def test_one_that_is_never_run_does_not_make_the_gpu_ready(self, daemon: WatchedDaemon):
+        daemon.canaries.outcome = None
+        daemon.control.server = 100
+        await daemon.check()
+        assert await daemon.check(daemon.now + 60) == ("Checking", False)
+        assert "did not run a canary" in daemon.health.conditions().message
+
+
+class TestWedge:
+    async def test_all_clients_are_lost_and_mps_is_restarted_at_once(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.watch.report_wedge("terminate_client 7 did not return")
+        assert await daemon.check() == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSWedged"
+        assert daemon.restarts == [daemon.now]
+        await daemon.restarted()
+        daemon.allocated = False
+        assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+        assert len(daemon.restarts) == 1
+
+    async def test_the_old_server_is_not_taken_for_the_new_one(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.watch.report_wedge("it hangs")
+        await daemon.check()
+        for _ in range(3):
+            await daemon.check(daemon.now + FAULT_SHOWN_FOR)
+        assert daemon.canaries.requests == 1
+        assert daemon.watch.state == "Faulted"
+
+    async def test_it_stays_faulted_until_a_canary_has_passed(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.watch.report_wedge("it hangs")
+        await daemon.check()
+        daemon.canaries.outcome = None
+        await daemon.restarted()
+        assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Faulted", True)
+        daemon.canaries.outcome = PASSED
+        assert await daemon.check() == ("Ready", False)
+
+    async def test_after_a_fault_it_makes_nobody_a_suspect(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.watch.report_fault("Xid 31")
+        await daemon.check()
+        daemon.watch.report_wedge("the canary hung")
+        assert await daemon.check() == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSWedged"
+
+    async def test_a_termination_that_takes_long_is_no_hung_daemon(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.control.error = MPSBusyError("another command")
+        for _ in range(5):
+            assert await daemon.check() == ("Ready", False)
+        assert daemon.restarts == []
+
+
+class TestRestartWhenIdle:
+    async def test_the_last_client_after_an_unclean_end_has_mps_restarted(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.ends_uncleanly()
+        daemon.control.pids = [8]
+        await daemon.check()
+        assert await daemon.check() == ("Ready", False)
+        daemon.control.pids = []
+        assert await daemon.check() == ("Checking", False)
+        daemon.allocated = False
+        assert await daemon.check() == ("Starting", False)
+        assert daemon.watch.status()["restarts"] == {"UncleanEnd": 1}
+        await daemon.restarted()
+        assert daemon.watch.state == "Ready"
+        assert len(daemon.restarts) == 1
+
+    async def test_it_waits_for_the_release_so_that_a_jobs_next_program_is_not_lost(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.ends_uncleanly(killed=False)
+        daemon.control.pids = []
+        for _ in range(3):
+            assert await daemon.check() == ("Checking", False)
+        daemon.control.pids = [8]
+        assert await daemon.check() == ("Ready", False)
+        daemon.control.pids = []
+        assert await daemon.check(daemon.now + RELEASED_WITHIN) == ("Ready", False)
+        assert daemon.restarts == []
+
+    async def test_clean_ends_restart_nothing(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.control.pids = []
+        for _ in range(3):
+            assert await daemon.check() == ("Ready", False)
+        assert daemon.restarts == []
+
+    async def test_a_daemon_that_was_replaced_has_no_unclean_end(self, daemon: WatchedDaemon):
+        await daemon.up()
+        daemon.allocated = True
+        daemon.ends_uncleanly()
+        daemon.control.error = MPSGoneError("gone")
+        await daemon.check()
+        daemon.allocated = False
+        await daemon.restarted()
+        assert daemon.watch.state == "Ready"
+        assert daemon.restarts == []
+
+
+class TestFaultOfAKilledClient:
+    async def test_it_makes_nobody_a_suspect(self, daemon: WatchedDaemon):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.ends_uncleanly()
+        daemon.watch.report_fault("Xid 31")
+        assert await daemon.check() == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSClientKilled"
+
+    async def test_a_fault_waits_until_it_is_known_how_the_client_ended(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.update(1000.5, {})
+        daemon.watch.report_fault("Xid 31")
+        await daemon.check(daemon.now + 0.1)
+        assert not daemon.health.faulted
+        assert not daemon.health.conditions().ready
+        daemon.ends_uncleanly()
+        await daemon.exits.decide(1001.0, gone)
+        assert await daemon.check(daemon.now + 0.1) == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSClientKilled"
+
+    async def test_it_waits_only_for_a_moment(self, daemon: WatchedDaemon):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.update(1000.5, {})
+        daemon.watch.report_fault("Xid 31")
+        await daemon.check()
+        assert await daemon.check(daemon.now + FAULT_HELD_FOR) == ("Faulted", True)
+        assert daemon.health.conditions().reason == "MPSFault"
+
+    @pytest.mark.parametrize("killed", [True, False])
+    async def test_another_programs_fault_is_not_explained_by_it(
+        self,
+        daemon: WatchedDaemon,
+        killed: bool,  # noqa: FBT001
+    ):
+        await daemon.up(7, 8)
+        daemon.allocated = True
+        daemon.ends_uncleanly(killed=killed)
+        daemon.watch.report_fault("Xid 31")
+        await daemon.check(daemon.now + (KILL_EXPLAINS if killed else 0.1))
+        assert daemon.health.conditions().reason == "MPSFault"
+
+    async def test_the_operator_is_told_which_job_was_killed(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        assert "killedClient" not in daemon.watch.status()
+        daemon.ends_uncleanly()
+        assert daemon.watch.status()["killedClient"] == {
+            "job": "uid-a",
+            "time": "1970-01-01T00:16:40.000000Z",
+        }
+
+
+async def gone(_: object) -> None:
+    """The Pod does not exist any more."""

@@ -1,0 +1,113 @@
+"""MPSHealth beside a daemon, canaries and a ledger that answer as a test wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from partita.agent.allocations import AttemptAllocation
+from partita.agent.canary_check import CanaryCheck
+from partita.agent.canary_runner import CanaryOutcome, CanaryResult
+from partita.agent.client_exits import ClientExits, UncleanEnd
+from partita.agent.errors import MPSError, MPSGarbledError
+from partita.agent.health import Health
+from partita.agent.mps_control import ServerState
+from partita.agent.mps_health import MPSHealth
+
+__all__ = ["JOB", "WatchedDaemon"]
+
+JOB = AttemptAllocation("uid-a", "team", "job", 1, 1 << 30)
+
+
+@dataclass
+class Control:
+    """Answers as a test wants it."""
+
+    server: int = 0
+    state: ServerState = ServerState.ACTIVE
+    pids: list[int] = field(default_factory=list)
+    error: MPSError | None = None
+
+    async def servers(self) -> list[int]:
+        if self.error is not None:
+            raise self.error
+        return [self.server] if self.server else []
+
+    async def status(self, server: int) -> tuple[ServerState, list[int]]:
+        if self.error is not None:
+            raise self.error
+        if server != self.server:
+            raise MPSGarbledError(f"Server {server} not found")
+        return self.state, self.pids
+
+
+@dataclass
+class Canaries:
+    """The MPS container: answers each request at once, or when the test says so."""
+
+    outcome: CanaryOutcome | None = CanaryOutcome.PASSED
+    requests: int = 0
+    result: CanaryResult | None = None
+
+    def request(self) -> int:
+        self.requests += 1
+        return self.requests
+
+    def read(self) -> CanaryResult | None:
+        if self.requests:
+            self.result = CanaryResult(self.requests, 9, self.outcome, 0.5, "slow")
+        return self.result
+
+
+class WatchedDaemon:
+    def __init__(self) -> None:
+        self.control = Control()
+        self.canaries = Canaries()
+        self.exits = ClientExits()
+        self.terminates = False
+        self.health = Health()
+        self.restarts: list[float] = []
+        self.allocated = False
+        self.single = False
+        self.logged: list[str] = []
+        self.now = 0.0
+        self.watch = MPSHealth(
+            control=self.control,  # type: ignore[arg-type]
+            health=self.health,
+            canary=CanaryCheck(self.canaries.request, self.canaries.read, lambda: self.terminates),
+            exits=self.exits,
+            restart=lambda: self.restarts.append(self.now),
+            released=lambda: not self.allocated,
+            has_single_job=self.has_single_job,
+            new_faults=self.read,
+        )
+
+    async def has_single_job(self) -> bool:
+        return self.single
+
+    def read(self) -> list[str]:
+        read, self.logged = self.logged, []
+        return read
+
+    async def check(self, at: float | None = None) -> tuple[str, bool]:
+        """State, and whether all clients are lost."""
+        self.now = self.now + 1 if at is None else at
+        await self.watch.check(self.now)
+        return self.watch.state, self.health.faulted
+
+    async def up(self, *pids: int) -> None:
+        """MPS runs, and a canary has passed."""
+        self.control.server, self.control.pids = 100, list(pids)
+        assert await self.check() == ("Checking", False)
+        assert not self.health.conditions().ready
+        assert await self.check() == ("Ready", False)
+        assert self.health.conditions().ready
+
+    async def restarted(self, server: int = 200) -> None:
+        """Another MPS runs, and a canary has passed."""
+        self.control.error = None
+        self.control.server, self.control.pids = server, []
+        await self.check()
+        await self.check()
+
+    def ends_uncleanly(self, *, killed: bool = True) -> None:
+        self.watch.report_unclean_end(UncleanEnd(JOB, 1000.0, killed), self.now)

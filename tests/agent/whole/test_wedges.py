@@ -1,0 +1,147 @@
+"""Clients that are killed, and the wedges that follow, beside the whole agent."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from agent.node import Body, Job, Node, condition, ended, serve
+from partita.agent import canary_runner
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A canary counts as hung sooner."""
+    monkeypatch.setattr(canary_runner, "CANARY_DEADLINE", 2.0)
+
+
+class Running:
+    """A job of one program that uses the GPU."""
+
+    def __init__(self, job: Job, program: subprocess.Popen[str]) -> None:
+        self.job = job
+        self.program = program
+
+    @classmethod
+    async def on(cls, node: Node, name: str, *steps: str) -> Running:
+        job = await node.allocate(name, 1000)
+        program = job.run("alloc:100", *(steps or ("forever",)))
+        await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+        return cls(job, program)
+
+    async def is_killed(self) -> None:
+        """SIGKILL, and what kubelet then tells."""
+        self.program.kill()
+        await ended(self.program)
+        await self.job.ends("Failed", 137)
+
+    async def ends(self) -> tuple[int, str]:
+        """It ends by itself, and what kubelet then tells."""
+        code, said, _ = await ended(self.program)
+        await self.job.ends("Failed" if code else "Succeeded", code)
+        return code, said
+
+
+def mps(body: Body) -> Body:
+    return dict(body.get("status", {}).get("mps", {}))
+
+
+def ready_since(body: Body) -> str:
+    conditions = body["status"]["conditions"]
+    return str(next(c["lastTransitionTime"] for c in conditions if c["type"] == "Ready"))
+
+
+async def works(node: Node) -> bool:
+    """Whether a new job can use the GPU."""
+    job = await node.allocate("late", 1000)
+    code, _, _ = await ended(job.run("alloc:100"))
+    await job.ends()
+    await job.release()
+    return code == 0
+
+
+async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
+    await serve(node)
+    node.gpus.mps(kill="orphan")
+    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    await killed.is_killed()
+    body = await node.says("MPSWedged", "Faulted", "True")
+    assert condition(body, "Ready") == ("False", "MPSWedged")
+    assert mps(body)["wedges"] == 1
+    node.gpus.mps()
+    assert (await beside.ends())[0] != 0
+    for one in (killed, beside):
+        await one.job.release()
+    body = await node.is_ready()
+    assert mps(body)["restarts"]["Wedged"] == 1
+    assert await works(node)
+
+
+async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node):
+    node.gpus.wedge()
+    await node.create()
+    node.start_agent()
+    node.start_mps()
+    body = await node.until(lambda b: "Wedged" in mps(b).get("restarts", {}))
+    assert condition(body, "Faulted") == ("True", "MPSWedged")
+    await node.is_ready()
+    assert await works(node)
+
+
+async def test_neighbours_that_fail_with_a_killed_client_are_explained(node: Node):
+    await serve(node)
+    node.gpus.mps(kill="fault")
+    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    await killed.is_killed()
+    code, said = await beside.ends()
+    assert code == 1
+    assert "illegal" in said
+    body = await node.until(lambda b: "killedClient" in mps(b))
+    assert mps(body)["killedClient"]["job"] == killed.job.uid
+    for one in (killed, beside):
+        await one.job.release()
+    await node.until(lambda b: mps(b)["restarts"] == {"UncleanEnd": 1})
+    body = await node.is_ready()
+    assert mps(body)["wedges"] == 0
+    assert await works(node)
+
+
+async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs(node: Node):
+    await serve(node)
+    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    await killed.is_killed()
+    await node.until(lambda b: "killedClient" in mps(b))
+    await killed.job.release()
+    body = await node.is_ready()
+    assert mps(body)["canary"]["checks"] >= 2
+    assert mps(body)["restarts"] == {}
+    assert beside.program.poll() is None
+
+
+async def test_a_clean_end_keeps_the_gpu_ready_and_restarts_nothing(node: Node):
+    await serve(node)
+    since = ready_since(await node.body())
+    checks = mps(await node.body())["canary"]["checks"]
+    job = await Running.on(node, "job", "compute:500")
+    assert (await job.ends())[0] == 0
+    await job.job.release()
+    body = await node.until(lambda b: mps(b)["canary"]["checks"] > checks)
+    assert ready_since(body) == since
+    assert mps(body)["restarts"] == {}
+    assert mps(body)["canary"]["failures"] == 0
+
+
+async def test_a_client_that_mps_has_terminated_ended_cleanly(node: Node):
+    """It has exceeded its allocation."""
+    await serve(node)
+    since = ready_since(await node.body())
+    job = await node.allocate("greedy", 200)
+    code, said, _ = await ended(job.run("unset", "alloc:4000", "forever"))
+    assert code == 1
+    assert "terminated by the server" in said
+    await job.ends("Failed", 1)
+    await job.release()
+    body = await node.until(lambda b: mps(b)["clients"] == 0 and mps(b)["canary"]["checks"] > 1)
+    assert ready_since(body) == since
+    assert mps(body)["restarts"] == {}

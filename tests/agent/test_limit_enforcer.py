@@ -75,6 +75,21 @@ async def test_a_process_that_lives_on_is_terminated_again_later(
     await until(repeated)
 
 
+async def test_an_alarm_is_one_event_of_an_attempt_and_terminates_nothing(recorder: Recorder):
+    for used in ("3Gi", "4Gi"):
+        alarm = LimitViolation(
+            7, TRAIN, "AboveAllocation", used, "raise spec.gpuMemory", terminate=False
+        )
+        recorder.enforcer.limit(alarm)
+    ((job, reason, message),) = recorder.events
+    assert (job, reason) == ("train", "AboveAllocation")
+    assert "nothing was terminated" in message
+    assert recorder.terminated == []
+    recorder.enforcer.forget(TRAIN.key)
+    recorder.enforcer.limit(alarm)
+    assert len(recorder.events) == 2
+
+
 async def test_a_failure_to_terminate_is_reported_and_counts_no_excess_clients(recorder: Recorder):
     recorder.error = "no MPS server runs"
     recorder.enforcer.limit(excess(7))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import AttemptAllocation
+from partita.agent.job_limits import LimitedUse
 from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, ContextSize, memory_violations
 from partita.models import Allocation
 
@@ -52,6 +53,24 @@ def test_each_process_may_have_a_context():
     memory = {1: 800 * MIB, 2: 800 * MIB}
     assert memory_violations(memory, dict.fromkeys(memory, mine), 300 * MIB) == []
     assert len(memory_violations(memory, dict.fromkeys(memory, mine), 299 * MIB)) == 1
+
+
+def test_a_job_that_the_driver_limits_goes_only_if_the_driver_counts_too_much():
+    mine = allocation()
+    limit = LimitedUse(used=1600 * MIB, limit=1600 * MIB)
+    memory = {1: 900 * MIB, 2: 700 * MIB}
+    jobs = dict.fromkeys(memory, mine)
+    assert memory_violations(memory, jobs, 0, {mine.key: limit}) == []
+    above = LimitedUse(used=1601 * MIB, limit=1600 * MIB)
+    (found,) = memory_violations(memory, jobs, 0, {mine.key: above})
+    assert (found.pid, found.terminate) == (1, True)
+
+
+def test_memory_that_the_driver_does_not_limit_is_only_reported():
+    mine = allocation()
+    limit = LimitedUse(used=500 * MIB, limit=1600 * MIB)
+    (found,) = memory_violations({1: 2000 * MIB}, {1: mine}, 0, {mine.key: limit})
+    assert (found.pid, found.terminate) == (1, False)
 
 
 def test_processes_of_no_job_are_left_alone():

@@ -33,6 +33,23 @@ def test_without_usage_by_process_the_usage_is_divided_equally():
     assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100)
 
 
+def test_memory_that_the_driver_counts_replaces_the_sum_over_processes():
+    reading = GPUSample(at=0, memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB})
+    uses = attribute(reading, {1: "a", 2: "a", 3: "b"}, {"a": 11 * MIB})
+    assert uses == {"a": TracePoint(11 * MIB), "b": TracePoint(9 * MIB)}
+
+
+def test_between_two_samples_the_usage_is_that_of_the_earlier_one():
+    trace = UsageTrace(limit=64)
+    for second in range(4):
+        trace.add(100.0 + second, TracePoint((second + 1) * MIB, 50.0))
+    steps = trace.steps(100.0, 103.1)
+    assert min(step.memory for step in steps) == MIB
+    assert [step.utilization for step in steps] == pytest.approx([50.0] * len(steps))
+    assert steps[0].memory == MIB
+    assert steps[-1].memory == 4 * MIB
+
+
 def test_figures_that_the_gpu_cannot_tell_stay_out():
     assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {"a": TracePoint(MIB)}
 

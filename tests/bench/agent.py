@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from agent.limited import limited_job, probe
 from agent.node import Node
 from gpu.fake import MIB, FakeGPUs, build
 from support.clusters import embedded_server
@@ -43,8 +44,14 @@ def memory(pid: int) -> dict[str, float]:
     return {key: int(lines[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "RssAnon")}
 
 
-async def measure(seconds: float) -> tuple[float, dict[str, float]]:
-    """Return percent of a core and memory."""
+async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, float]]:
+    """Return percent of a core and memory.
+
+    Parameters
+    ----------
+    limited
+        Whether the driver limits the jobs. Otherwise the agent finds processes above their limit.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as text:
         folder = Path(text)
         os.environ["FAKE_GPU_DIR"] = text
@@ -55,8 +62,10 @@ async def measure(seconds: float) -> tuple[float, dict[str, float]]:
             async with server.session() as session:
                 api = server.api(session)
                 await install_crds(api)
-                gpus.install_driver()
+                gpus.install_driver(*(["615.71.09"] if limited else []))
                 gpus.add(0, context=300 * MIB)
+                if limited:
+                    gpus.mount_cgroups()
                 gpus.start_driver()
                 node = Node(api, server, NAMESPACE, gpus)
                 await node.create()
@@ -77,19 +86,24 @@ async def measure(seconds: float) -> tuple[float, dict[str, float]]:
                 )  # fmt: skip
                 node.start_mps()
                 try:
-                    return await _measure(node, agent, seconds)
+                    return await _measure(node, agent, seconds, limited=limited)
                 finally:
                     await asyncio.to_thread(gpus.close)
                     await node.close()
 
 
 async def _measure(
-    node: Node, agent: subprocess.Popen[str], seconds: float
+    node: Node, agent: subprocess.Popen[str], seconds: float, *, limited: bool
 ) -> tuple[float, dict[str, float]]:
+    if limited:
+        await probe(node)
     await node.is_ready()
     for n in range(CLIENTS):
-        job = await node.allocate(f"job-{n}", 1000)
-        job.run(f"alloc:{100 + n}", "forever")
+        steps = (f"alloc:{100 + n}", "forever")
+        if limited:
+            (await limited_job(node, f"job-{n}", 1000)).run(*steps)
+        else:
+            (await node.allocate(f"job-{n}", 1000)).run(*steps)
     await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
     await asyncio.sleep(5)
     began, at = cpu_seconds(agent.pid), time.monotonic()
@@ -103,13 +117,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
     arguments = parser.parse_args()
-    cpu, resident = asyncio.run(measure(arguments.seconds))
-    sys.stdout.write(
-        f"The agent at 10 samples a second with {CLIENTS} clients, over {arguments.seconds:g} s:\n"
-        f"  processor  {cpu:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
-        f"  memory     {resident['VmRSS']:6.1f} MB resident  (target {MEMORY_TARGET:g} MB), of "
-        f"which {resident['RssAnon']:.1f} MB are its own\n"
-    )
+    for limited, kind in ((True, "limits of the driver"), (False, "limits of MPS")):
+        cpu, resident = asyncio.run(measure(arguments.seconds, limited=limited))
+        sys.stdout.write(
+            f"The agent with {CLIENTS} clients and {kind}, over {arguments.seconds:g} s:\n"
+            f"  processor  {cpu:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
+            f"  memory     {resident['VmRSS']:6.1f} MB resident  (target {MEMORY_TARGET:g} MB), of "
+            f"which {resident['RssAnon']:.1f} MB are its own\n"
+        )
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -
         device_plugins=folder / "kubelet-0" / "device-plugins",
         pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
         proc=folder / "proc",
+        cgroups=folder / "cgroup",
     )
     asyncio.run(run_agent(settings, asyncio.Event(), kubeconfig))
 

@@ -1,0 +1,97 @@
+"""How long the agent waits for a probe Pod, and when it tries again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from partita.agent.cgroups import CgroupTree
+from partita.agent.limit_decision import ProbeResult
+from partita.agent.limit_probe import DEADLINE, RETRY_AFTER, LimitProbe
+from partita.agent.nvml import NVMLDevice
+from partita.kube.client import Kube
+from partita.kube.errors import NotFoundError
+from partita.models import GPUServer
+
+SERVER = GPUServer.parse(
+    {"metadata": {"name": "gpus-0", "uid": "uid-0"}, "spec": {"partition": "gpus"}}
+)
+GPU = cast("NVMLDevice", None)
+
+
+class Pods:
+    """An API server with the probe Pod, or without one."""
+
+    def __init__(self) -> None:
+        self.pod: dict[str, Any] | None = None
+        self.reads = 0
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        self.reads += 1
+        if self.pod is None:
+            raise NotFoundError("get", 404, "no")
+        return self.pod
+
+
+@pytest.fixture
+def pods() -> Pods:
+    return Pods()
+
+
+def probe(pods: Pods, folder: Path, result: ProbeResult | None = None) -> LimitProbe:
+    return LimitProbe(cast("Kube", pods), "partita-system", CgroupTree(folder), result)
+
+
+async def test_a_probe_that_is_never_seen_counts_as_failed(pods: Pods, tmp_path: Path):
+    made = probe(pods, tmp_path)
+    await made.check(GPU, SERVER, 0.0, waiting=True, required=False)
+    await made.check(GPU, SERVER, DEADLINE - 1, waiting=True, required=False)
+    assert made.result.hook == "Unknown"
+    await made.check(GPU, SERVER, DEADLINE, waiting=True, required=False)
+    assert made.result.hook == "Failed"
+    assert "gpus-0-probe" in made.result.detail
+
+
+async def test_the_time_in_which_the_gpu_takes_no_containers_does_not_count(
+    pods: Pods, tmp_path: Path
+):
+    made = probe(pods, tmp_path)
+    await made.check(GPU, SERVER, 0.0, waiting=False, required=False)
+    await made.check(GPU, SERVER, 10 * DEADLINE, waiting=False, required=False)
+    assert made.result.hook == "Unknown"
+
+
+@pytest.mark.parametrize(("required", "again"), [(True, "Unknown"), (False, "NotApplied")])
+async def test_limits_that_did_not_work_are_tried_again_where_they_are_required(
+    pods: Pods,
+    tmp_path: Path,
+    again: str,
+    *,
+    required: bool,
+):
+    made = probe(pods, tmp_path, ProbeResult("NotApplied"))
+    await made.check(GPU, SERVER, 0.0, waiting=True, required=required)
+    await made.check(GPU, SERVER, RETRY_AFTER - 1, waiting=True, required=required)
+    assert (made.result.hook, pods.reads) == ("NotApplied", 0)
+    await made.check(GPU, SERVER, RETRY_AFTER, waiting=True, required=required)
+    assert made.result.hook == again
+
+
+async def test_a_pod_of_somebody_else_shows_nothing(pods: Pods, tmp_path: Path):
+    waiting = {"reason": "CreateContainerError", "message": "hook: exit status 1"}
+    status = {"containerStatuses": [{"name": "probe", "state": {"waiting": waiting}}]}
+    owner = {"uid": "uid-of-another", "controller": True}
+    pods.pod = {
+        "metadata": {"uid": "pod", "ownerReferences": [owner]},
+        "spec": {"containers": []},
+        "status": status,
+    }
+    made = probe(pods, tmp_path)
+    await made.check(GPU, SERVER, 0.0, waiting=True, required=False)
+    assert made.result.hook == "Unknown"
+    owner["uid"] = "uid-0"
+    await made.check(GPU, SERVER, 1.0, waiting=True, required=False)
+    assert made.result.hook == "Failed"
+    assert "exit status 1" in made.result.detail

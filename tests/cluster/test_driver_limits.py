@@ -98,6 +98,26 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
         )
 
 
+async def test_memory_above_the_guarantee_is_reclaimed_for_the_guarantee_of_another_job(
+    node: NodeGPUs, api: Api, carve: Carve
+):
+    node.install_driver(R615, cuda=13040)
+    node.mount_cgroups()
+    jobs = await carve(6000, sharing={"enforcement": "Driver", "burst": "Spare"})
+    once = (
+        "case $HOSTNAME in *-1) exec fake-cuda alloc:4000 forever;; "
+        "*) exec fake-cuda alloc:900 compute:500;; esac"
+    )
+    await jobs.submit_command("borrower", ["sh", "-c", once], memory="1Gi", gpuMemoryLimit="4Gi")
+    await jobs.running("borrower")
+    poll(lambda: list(node.pids().values()) == [4000 * MIB])
+    await jobs.submit("owner", "alloc:3000", "compute:500", memory="3Gi")
+    assert len((await jobs.reaches("owner", "Succeeded"))["attempts"]) == 1
+    status = await jobs.reaches("borrower", "Succeeded", seconds=90)
+    assert [attempt["outcome"] for attempt in status["attempts"]] == ["Reclaimed", "Succeeded"]
+    assert status["attempts"][1]["memory"] == "1Gi"
+
+
 @pytest.mark.parametrize(("driver", "hook"), [("580.95.05", "present"), (R615, "missing")])
 async def test_where_the_driver_cannot_limit_clients_are_limited_as_before(
     node: NodeGPUs, api: Api, carve: Carve, driver: str, hook: str

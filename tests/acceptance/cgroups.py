@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from acceptance.requirements import CGROUP_ROOT, DMEM
 from acceptance.results import CannotRunError
@@ -19,19 +19,12 @@ from partita.agent.errors import NVMLError
 if TYPE_CHECKING:
     # pynvml may be what is missing.
     from partita.agent.nvml import NVMLDevice
+    from partita.agent.nvml_memory_limits import MemoryLimits
 
-__all__ = ["Limits", "backend", "leaf", "limits", "own_cgroup", "set_limits"]
+__all__ = ["backend", "leaf", "limits", "own_cgroup", "set_limits"]
 
 _EMPTY_DEADLINE = 10.0
 """Seconds for the kernel to take ended processes out of a cgroup. An assumption."""
-
-
-class Limits(NamedTuple):
-    """The limits of one cgroup for one GPU, in bytes."""
-
-    soft: int
-    hard: int
-    used: int
 
 
 @contextlib.contextmanager
@@ -83,28 +76,16 @@ def set_limits(gpu: NVMLDevice, folder: Path, *, soft: int, hard: int) -> None:
     CannotRunError
         The driver does not accept them.
     """
-    import pynvml
+    from partita.agent.nvml_memory_limits import set_memory_limits
 
-    from partita.agent.nvml_calls import call
-
-    asked = pynvml.c_nvmlSetMemoryLimits_v1_t(str(folder).encode(), soft, hard)
     try:
-        call(pynvml.nvmlDeviceSetMemoryLimits_v1, gpu._handle, asked)
+        set_memory_limits(gpu, folder, soft, hard)
     except NVMLError as error:
         raise CannotRunError(f"the driver did not set limits for {folder}: {error}") from None
-    if limits(gpu, folder) is None:
-        raise CannotRunError(f"the driver has no limits for {folder} after they were set")
 
 
-def limits(gpu: NVMLDevice, folder: Path) -> Limits | None:
+def limits(gpu: NVMLDevice, folder: Path) -> MemoryLimits | None:
     """Read limits and use; None if none are set."""
-    import pynvml
+    from partita.agent.nvml_memory_limits import memory_limits
 
-    read = pynvml.c_nvmlGetMemoryLimits_v1_t(str(folder).encode())
-    try:
-        pynvml.nvmlDeviceGetMemoryLimits_v1(gpu._handle, read)
-    except pynvml.NVMLError as error:
-        if error.value in {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED}:
-            return None
-        raise CannotRunError(f"limits of {folder} cannot be read: {error}") from None
-    return Limits(read.softLimit, read.hardLimit, read.currentUsed)
+    return memory_limits(gpu, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from acceptance.bench import Bench
 from gpu.fake import MIB, FakeGPUs, fake_gpu_build, fake_gpus
 from partita.agent.nvml import close_library, gpus, open_library
+
+ROOT = Path(__file__).resolve().parents[2]
 
 __all__ = ["bench", "fake_gpu_build", "fake_gpus", "worker"]
 
@@ -22,13 +25,18 @@ def worker() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def bench(fake_gpus: FakeGPUs, worker: tuple[str, ...]) -> Iterator[Bench]:
-    """A fake GPU to try."""
+def bench(
+    fake_gpus: FakeGPUs, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    """A fake GPU to try. Programs without torch are the real ones, with the fake CUDA driver."""
+    folders = [str(ROOT / name) for name in ("operator", "policies", "tests")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_gpus.built.folder))
     fake_gpus.add(0, context=300 * MIB)
     fake_gpus.start_driver()
     open_library()
     gpu = gpus()[0]
     folder = fake_gpus.folder / "acceptance"
     folder.mkdir()
-    yield Bench(gpu, gpu.identity(), folder, worker=worker, program=worker, seconds=0.05)
+    yield Bench(gpu, gpu.identity(), folder, worker=worker, seconds=0.05)
     close_library()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from acceptance import checks
 from acceptance.bench import Bench
+from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS, TERMINATE
 from acceptance.checks.many_clients import CLIENT_LIMIT
 from acceptance.checks.sm_fault import SM_FAULTS
@@ -17,6 +20,7 @@ from acceptance.session import run_check
 from gpu.fake import FakeGPUs
 from support.polling import poll
 
+ESCAPES, TOTAL, SOFT, MPS_V2 = DRIVER_LIMITS
 KILL_V2, TERMINATE_V2, KILL_V3, TERMINATE_V3 = KILLS
 WITHOUT, WITH = SM_FAULTS
 
@@ -27,7 +31,34 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_KERNEL", 0.5), ("_NEIGHBOUR", 0.5), ("_LENGTHS", (0.1, 0.2))):
         monkeypatch.setattr(f"acceptance.checks.kills.{name}", value)
     monkeypatch.setattr("acceptance.checks.sm_fault._SECONDS", 0.5)
-    monkeypatch.setenv("FAKE_REST", "1")
+
+
+def new_driver(bench: Bench, gpus: FakeGPUs) -> None:
+    gpus.install_driver("615.71.09", cuda=13040)
+    bench.driver, bench.cuda = "615.71.09", 13040
+
+
+def plain_cgroups(gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch, *, dmem: bool) -> None:
+    """Let the checks use the fake node's cgroups, which are plain folders."""
+    tree = gpus.mount_cgroups(dmem=dmem)
+
+    @contextlib.contextmanager
+    def own() -> Iterator[Path]:
+        folder = tree.make("acceptance")
+        try:
+            yield folder
+        finally:
+            tree.remove(folder)
+
+    def leaf(parent: Path, name: str) -> Path:
+        return tree.make(str((parent / name).relative_to(tree.root)))
+
+    module = "acceptance.checks.driver_limits"
+    monkeypatch.setattr(f"{module}.own_cgroup", own)
+    monkeypatch.setattr(f"{module}.leaf", leaf)
+    monkeypatch.setattr(f"{module}.remove", tree.remove)
+    monkeypatch.setattr("acceptance.requirements.CGROUP_ROOT", tree.root)
+    monkeypatch.setattr("acceptance.requirements.os.getuid", lambda: 0)
 
 
 def outcome(result: Result) -> tuple[Outcome, str]:
@@ -61,9 +92,85 @@ def test_the_duration_of_terminate_is_measured_by_the_length_of_the_kernel(bench
     result = run_check(TERMINATE, bench)
     assert outcome(result) == (Outcome.PASSED, "")
     assert [(row[0], row[3]) for row in result.tables[0].rows] == [
-        (0.1, "CUDA_ERROR_MPS_CLIENT_TERMINATED"),
-        (0.2, "CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+        (0.1, "cuCtxSynchronize: CUDA_ERROR_MPS_CLIENT_TERMINATED"),
+        (0.2, "cuCtxSynchronize: CUDA_ERROR_MPS_CLIENT_TERMINATED"),
     ]
+
+
+def test_a_kill_that_takes_the_neighbour_is_reported_as_it_is(
+    bench: Bench, fake_gpus: FakeGPUs
+) -> None:
+    fake_gpus.mps(kill="fault")
+    result = run_check(KILL_V2, bench)
+    assert result.outcome is Outcome.PASSED
+    assert "CUDA_ERROR" in result.figures["the neighbour's next call"]
+
+
+def test_a_wedge_is_found_by_the_new_client_and_cured_by_a_restart(
+    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceptance.checks.kills._CANARY_DEADLINE", 3.0)
+    fake_gpus.mps(kill="orphan")
+    result = run_check(KILL_V2, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    assert "did not answer" in result.figures["a new client"]
+
+
+@pytest.mark.parametrize("check", [KILL_V3, TERMINATE_V3], ids=lambda check: check.name)
+def test_protocol_3_is_tried_where_the_driver_has_it(
+    check: Check, bench: Bench, fake_gpus: FakeGPUs
+) -> None:
+    new_driver(bench, fake_gpus)
+    assert outcome(run_check(check, bench)) == (Outcome.PASSED, "")
+
+
+def test_an_sm_fault_stays_in_its_partition(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    new_driver(bench, fake_gpus)
+    result = run_check(WITH, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    trap, _, address = result.tables[0].rows
+    assert (trap[0], trap[3]) == ("trap", "computed on")
+    assert "CUDA_ERROR" in address[3]
+
+
+@pytest.mark.parametrize("dmem", [True, False], ids=["dmem", "misc"])
+@pytest.mark.parametrize("check", DRIVER_LIMITS, ids=lambda check: check.name)
+def test_limits_of_the_driver_are_tried_on_cgroups_of_our_own(
+    check: Check,
+    dmem: bool,  # noqa: FBT001 - a parameter of the test
+    bench: Bench,
+    fake_gpus: FakeGPUs,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    new_driver(bench, fake_gpus)
+    plain_cgroups(fake_gpus, monkeypatch, dmem=dmem)
+    result = run_check(check, bench)
+    assert result.reason == ""
+    assert result.outcome is Outcome.PASSED
+
+
+def test_a_soft_limit_leaves_a_reservation_that_is_found_and_repaired(
+    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_driver(bench, fake_gpus)
+    plain_cgroups(fake_gpus, monkeypatch, dmem=True)
+    result = run_check(SOFT, bench)
+    equal, zero = result.tables[0].rows
+    assert (equal[3], zero[3]) == (4096, 0)
+    assert result.figures["after the repair, MiB"] == 0
+
+
+def test_a_driver_that_does_not_limit_fails_the_check(
+    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_driver(bench, fake_gpus)
+    plain_cgroups(fake_gpus, monkeypatch, dmem=True)
+    monkeypatch.setattr(
+        "acceptance.checks.driver_limits.set_limits", lambda *_arguments, **_limits: None
+    )
+    result = run_check(ESCAPES, bench)
+    assert result.outcome is Outcome.FAILED
+    assert "no MPS variables: 8192 MiB were granted" in result.reason
 
 
 @pytest.mark.parametrize("check", [KILL_V3, TERMINATE_V3], ids=lambda check: check.name)
@@ -78,7 +185,7 @@ def test_protocol_3_does_not_apply_to_an_older_driver(check: Check, bench: Bench
 def test_a_fault_ends_every_client_without_partitions(bench: Bench) -> None:
     result = run_check(WITHOUT, bench)
     assert outcome(result) == (Outcome.PASSED, "")
-    assert {row[3] for row in result.tables[0].rows} == {"CUDA_ERROR_LAUNCH_FAILED"}
+    assert all("CUDA_ERROR_LAUNCH_FAILED" in row[3] for row in result.tables[0].rows)
 
 
 def test_static_partitions_apply_only_where_gpu_and_driver_have_them(bench: Bench) -> None:
@@ -100,7 +207,9 @@ def test_a_server_that_refuses_early_fails_the_check(bench: Bench, fake_gpus: Fa
     fake_gpus.mps(max_clients=2)
     result = run_check(CLIENT_LIMIT, bench)
     assert result.reason == "only 2 of 48 clients were accepted"
-    assert result.figures["the refusal of one more"] == "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
+    assert result.figures["the refusal of one more"] == (
+        "cuInit: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
+    )
 
 
 def test_a_missing_container_runtime_is_said(

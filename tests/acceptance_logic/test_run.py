@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.__main__ import main, write
+from acceptance.bench import PROGRAM as CUDA_PROGRAM
 from acceptance.bench import Bench
 from acceptance.checks import CHECKS
 from acceptance.checks.lifecycle import LIFECYCLE
@@ -123,7 +124,7 @@ def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
         gpu="",
         budget=600,
         worker=worker,
-        program=worker,
+        program=CUDA_PROGRAM,
         image="",
         say=lambda _: None,
     )
@@ -164,7 +165,7 @@ from pathlib import Path
 from acceptance import __main__ as program
 from acceptance import session
 session.PARENT = sys.argv[2]
-program.WORKER = program.PROGRAM = tuple(sys.argv[3:])
+program.WORKER = tuple(sys.argv[3:])
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 

@@ -69,7 +69,7 @@ def build(folder: Path) -> Built:
     cuda, nvml = SOURCES / "cuda", SOURCES / "nvml"
     made: dict[str, list[str | Path]] = {
         "libnvidia-ml.so.1": [*library, nvml / "nvml.c", nvml / "limits.c"],
-        "libcuda.so.1": [*library, cuda / "libcuda.c", cuda / "client.c"],
+        "libcuda.so.1": [*library, *(cuda / f"{n}.c" for n in ("libcuda", "kernels", "client"))],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
         "fake-cuda": [cuda / "cuda.c", cuda / "client.c"],
     }

@@ -7,10 +7,13 @@ https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Pa
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from partita.agent.errors import MPSGarbledError, SetupError
-from partita.agent.nvml import GPUIdentity
+
+if TYPE_CHECKING:
+    # What only speaks to MPS needs no pynvml.
+    from partita.agent.nvml import GPUIdentity
 
 __all__ = [
     "REASON",
@@ -32,7 +35,7 @@ _COLUMNS: Final = 7
 """GPU, partition, free chunks, used chunks, free SMs, used SMs, clients."""
 
 
-def check_static_sm(identity: GPUIdentity, driver: str) -> None:
+def check_static_sm(identity: "GPUIdentity", driver: str) -> None:
     """Check that GPU and driver isolate the SM faults of partitions.
 
     Raises

@@ -68,7 +68,8 @@ def _escapes(bench: Bench, findings: Findings) -> None:
         with bench.start(pipes, cgroup=folder) as first:
             child = first.ready().ask("again", mib=2 * _LIMIT)["granted"]
             with bench.start(pipes, cgroup=folder) as second:
-                together = _fill(first) + _fill(second.ready())
+                second.ready()
+                together = _fill(first) + _fill(second)
         rows += [("a process that it starts", child), ("two processes together", together)]
         folder = _limited(bench, parent, "managed")
         with bench.start(pipes, cgroup=folder) as client:
@@ -147,8 +148,9 @@ def _mps_clients(bench: Bench, findings: Findings) -> None:
             bench.start(daemon.client_pipes) as free,
         ):
             total = limited.ready().facts["total"]
+            free.ready()
             granted, counted = _fill(limited), limits(bench.gpu, folder)
-            beside = _fill(free.ready())
+            beside = _fill(free)
         set_limits(bench.gpu, folder, soft=0, hard=_LIMIT * MIB)
     findings.figures |= {
         "granted to the limited client, MiB": granted,

@@ -10,7 +10,6 @@ from acceptance.clients import Client, run_together
 from acceptance.model import predicted
 from acceptance.requirements import needs_torch
 from acceptance.results import CannotRunError, Check, Findings
-from acceptance.sampler import Sampler
 
 __all__ = ["PAIRS", "judge"]
 
@@ -25,6 +24,9 @@ Pair = tuple[str, str]
 
 def _profile(bench: Bench, client: Client) -> tuple[dict[str, float], float]:
     """Measure what a program uses alone, and the seconds of one pass."""
+    # It needs pynvml, which may be what is missing.
+    from acceptance.sampler import Sampler
+
     sampler = Sampler(bench.gpu, client.pid)
     client.send("run", seconds=2 * bench.seconds)
     answer = client.receive(meanwhile=sampler)

@@ -7,7 +7,6 @@ import importlib.util
 from acceptance.bench import MIB, Bench
 from acceptance.requirements import needs_torch
 from acceptance.results import Check, Findings
-from acceptance.sampler import Sampler
 
 __all__ = ["PROFILE"]
 
@@ -20,6 +19,9 @@ _MOST_STEPS = 128
 
 
 def _profile(bench: Bench, findings: Findings) -> None:
+    # It needs pynvml, which may be what is missing.
+    from acceptance.sampler import Sampler
+
     with bench.sharing(mps=False) as sharing:
         (client,) = sharing.start(1)
         reserved = client.ask("prepare", kind="training")["reserved"]

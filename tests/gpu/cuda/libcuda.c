@@ -147,8 +147,6 @@ int cuCtxSetCurrent(void *context) {
     return initialised ? 0 : NOT_INITIALIZED;
 }
 
-int cuCtxSynchronize(void) { return has_context() ? listen_for(0) : INVALID_CONTEXT; }
-
 /* An address is that of the size that lies there. */
 int cuMemAlloc_v2(Address *address, size_t bytes) {
     if (!bytes) return INVALID_VALUE;

@@ -256,9 +256,20 @@ class MPSHealth:
                 self.report_fault("the server is in the state FAULT")
                 await self._handle_fault(now)
                 self._restart_after(RESTART_AFTER, now, "Fault")
+            case None if self._server:
+                self._lost_server(now)
             case ServerState.INITIALIZING | None:
                 self._starting("MPSStarting", "the MPS server is not ready yet")
                 self._restart_after(START_WITHIN, now)
+
+    def _lost_server(self, now: float) -> None:
+        """Handle a server that has exited: with protocol 3 the daemon starts no other one."""
+        said = f"MPS server {self._server} has exited"
+        if self.clients:
+            self._fault("MPSServerLost", f"{said} with {self.clients} clients")
+        self.clients = 0
+        self._starting("MPSServerLost", said)
+        self._restart_after(0.0, now)
 
     def _active(self, now: float) -> None:
         self._replaced = 0

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from partita.agent.allocations import AttemptAllocation, Release
-from partita.agent.client_termination import ReleaseTimes
+from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Release
+from partita.agent.client_termination import ClientTermination, ReleaseTimes
+from partita.agent.mps_control import MPSControl
+from partita.agent.processes import PodsOfProcesses
+from partita.kube.client import Kube
 from partita.pods.termination import TERMINATE_BEFORE_KILL
+from support.polling import until
+
+POD = "0b0e3f6e-0000-4000-8000-000000000001"
 
 SINCE = datetime(2026, 1, 2, tzinfo=UTC)
 GRACE = 37.0
@@ -42,3 +51,41 @@ def test_an_agent_that_starts_meanwhile_knows_the_time_from_the_ledger():
 def test_what_is_not_being_released_has_no_such_time():
     allocation = AttemptAllocation("uid", "team-a", "train", 1, 1 << 30)
     assert ReleaseTimes().update({allocation.key: allocation}, 0.0, SINCE) == {}
+
+
+async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path: Path):
+    answers = ["no answer", "", "not asked"]
+
+    class Control:
+        async def servers(self) -> list[int]:
+            return [1]
+
+        async def clients(self, _server: int) -> list[int]:
+            return [7]
+
+        async def terminate(self, _server: int, _client: int) -> str:
+            return answers.pop(0)
+
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(f"0::/kubepods/pod{POD}/main\n")
+    ledger = AllocationReader(cast("Kube", None), "gpus-0")
+    now = datetime.now(UTC)
+    release = Release(now, now + timedelta(hours=1))
+    allocation = AttemptAllocation("uid", "team-a", "train", 1, 1 << 30, release=release)
+    ledger.allocations = {allocation.key: allocation}
+    ledger.pods = {allocation.key: AllocatedPod(POD, "", frozenset())}
+    terminated: list[int] = []
+    termination = ClientTermination(
+        control=lambda _deadline: cast("MPSControl", Control()),
+        ledger=ledger,
+        processes=PodsOfProcesses(tmp_path),
+        read_ledger=lambda: None,
+        terminated=terminated.append,
+        wedged=terminated.append,  # type: ignore[arg-type]
+    )
+    task = asyncio.create_task(termination.run())
+    await until(lambda: terminated)
+    ledger.changed.set()  # it looks again
+    await until(lambda: not ledger.changed.is_set())
+    task.cancel()
+    assert (terminated, answers) == ([7], ["not asked"])

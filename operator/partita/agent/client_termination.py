@@ -171,9 +171,9 @@ class ClientTermination:
         except MPSError as failed:
             log.warning("MPS client not terminated", error=str(failed))
             return
-        self._done.add((client.pid, client.identity))
-        if error:
+        if error:  # it is tried again, unless the client has exited
             log.warning("MPS client not terminated", error=error)
         else:
+            self._done.add((client.pid, client.identity))
             self._terminated(client.pid)
             log.info("MPS client terminated", seconds=round(time.monotonic() - began, 3))

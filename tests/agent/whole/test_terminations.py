@@ -1,6 +1,7 @@
 """Many jobs are ended while they use the GPU, at random: their neighbours lose nothing.
 
-`make test-terminations` does so 1,000 times. The test plays the operator and kubelet of
+`make test-terminations` does so 1,000 times. Now and then a program is killed without notice, which
+nothing can prevent: then all jobs of the GPU are queued again, and MPS recovers. The test plays the operator and kubelet of
 `partita.pods.termination`: mark, sleep, SIGTERM, SIGKILL at the end of the grace period. The sleep
 ends early once nothing is left that SIGTERM would kill.
 """
@@ -19,14 +20,15 @@ from functools import partial
 
 import pytest
 
-from agent.node import Job, Node, serve
+from agent.node import Body, Job, Node, condition, serve
+from partita.agent import mps_health, served_gpu
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.polling import until
 
 AT_ONCE = 6
 """Jobs that are ended at the same time."""
 BATCH = 50
-"""Terminations beside the same neighbours."""
+"""Terminations between two programs that are killed without notice."""
 GRACE = 1.0
 """Seconds of a program's own grace period."""
 SAVES, TOO_LATE = "sigterm:100", "sigterm:3600000"
@@ -38,6 +40,24 @@ KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "two processes": ((), ()),
     "a worker beside one that saves": ((), (SAVES,)),
 }
+
+
+TIMES = {
+    module: {name: getattr(module, name) for name in names}
+    for module, names in {
+        mps_health: ("RESTART_AFTER", "FAULT_SHOWN_FOR"),
+        served_gpu: ("CHECK_EVERY",),
+    }.items()
+}
+"""As on a node: the tests of the whole agent shorten them."""
+
+
+@pytest.fixture(autouse=True)
+def unhurried(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recover as slowly as on a node."""
+    for module, values in TIMES.items():
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
 
 
 class Ends:
@@ -133,12 +153,49 @@ class Neighbours:
     def check(self) -> None:
         assert all(program.poll() is None for program in self._jobs.values())
 
-    async def end(self, ends: Ends) -> None:
+    async def are_lost(self) -> None:
+        """Play operator and kubelet: their GPU is faulted, and they are queued again."""
         for job, program in self._jobs.items():
-            await end(job, {program: ()}, ends)
+            program.kill()
             await asyncio.to_thread(program.communicate)
             await job.release()
         self._jobs.clear()
+
+
+def restarts(body: Body) -> int:
+    """How often the agent has restarted MPS."""
+    return sum((body["status"]["mps"].get("restarts") or {}).values())
+
+
+async def kill_unannounced(node: Node, neighbours: Neighbours, number: int) -> tuple[float, float]:
+    """Kill a program that uses the GPU, as the out-of-memory killer does.
+
+    Returns
+    -------
+    tuple
+        Seconds until the agent reports it, so that the operator queues the lost jobs again without
+        counting a failure, and from their release until the GPU takes jobs again.
+    """
+    job = await node.allocate(f"killed-{number}", 300)
+    program = job.run("alloc:10", "forever")
+    await node.until(job.used)  # the agent knows of no program that it never saw
+    before = restarts(await node.body())
+    began = time.monotonic()
+    program.kill()
+    await asyncio.to_thread(program.communicate)
+    await job.ends("Failed", 137)
+
+    def reported(body: Body) -> bool:
+        killed = body["status"]["mps"].get("killedClient") or {}
+        return killed.get("job") == job.uid or condition(body, "Faulted")[0] == "True"
+
+    await node.until(reported)
+    told = time.monotonic()
+    await neighbours.are_lost()
+    await job.release()
+    released = time.monotonic()
+    await node.until(lambda b: restarts(b) > before and condition(b, "Ready")[0] == "True")
+    return told - began, time.monotonic() - released
 
 
 @pytest.mark.timeout(3600)
@@ -150,6 +207,7 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
     await serve(node)
     node.gpus.mps(kill="documented")  # what NVIDIA has confirmed of a program killed in flight
     numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node)
+    kills: list[tuple[float, float]] = []
 
     async def work(until_number: int) -> None:
         while ends.counts["jobs"] < until_number:
@@ -162,9 +220,12 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
             for _ in range(AT_ONCE):
                 group.create_task(work(min(batch + BATCH, total)))
         neighbours.check()
-        await neighbours.end(ends)
+        kills.append(await kill_unannounced(node, neighbours, len(kills)))
     figures = dict(ends.counts) | {
         "longest termination (s)": round(max(ends.seconds), 2),
+        "kills in flight": len(kills),
+        "longest until reported (s)": round(max(told for told, _ in kills), 1),
+        "longest until ready (s)": round(max(ready for _, ready in kills), 1),
     }
     record_property("terminations", figures)
     print(figures)  # noqa: T201 - the result

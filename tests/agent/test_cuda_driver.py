@@ -1,96 +1,83 @@
-"""The CUDA driver API by ctypes, against a library that keeps its arguments' sizes."""
+"""The CUDA driver API by ctypes, in a program beside the fake GPU's own libcuda.so.1."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from partita.agent.cuda_driver import CUDADriver, MemoryInfo
+from gpu.fake import MIB, FakeGPUs, uuid_of
+from partita.agent.cuda_driver import CUDADriver
 from partita.agent.errors import CUDAError
 
-UUID = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
-TOTAL = 80 << 30
-SOURCE = """
-#include <stddef.h>
-#include <string.h>
-typedef unsigned long long u64;
-static u64 used;
-static int contexts;
-int cuInit(unsigned flags) { return flags ? 1 : 0; }
-int cuDriverGetVersion(int *version) { *version = 13040; return 0; }
-int cuDeviceGetCount(int *count) { *count = 1; return 0; }
-int cuDeviceGet(int *device, int ordinal) { *device = 7; return ordinal ? 101 : 0; }
-int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
-    for (int i = 0; i < 16; i++) uuid[i] = i + 1;
-    return device == 7 ? 0 : 101;
-}
-int cuDevicePrimaryCtxRetain(void **context, int device) {
-    contexts++;
-    *context = &used;
-    return device == 7 ? 0 : 101;
-}
-int cuDevicePrimaryCtxRelease_v2(int device) { contexts--; return device == 7 ? 0 : 101; }
-int cuCtxSetCurrent(void *context) { return context == &used ? 0 : 201; }
-int cuMemGetInfo_v2(size_t *free, size_t *total) {
-    *total = 80ull << 30;
-    *free = *total - used;
-    return contexts ? 0 : 201;
-}
-int cuMemAlloc_v2(u64 *address, size_t size) {
-    if (used + size > 80ull << 30) return 2;
-    used += size;
-    *address = 0x7f0000000000ull;
-    return 0;
-}
-int cuMemFree_v2(u64 address) { used = 0; return address == 0x7f0000000000ull ? 0 : 1; }
-int cuGetErrorName(int code, const char **name) {
-    *name = "CUDA_ERROR_OUT_OF_MEMORY";
-    return code == 2 ? 0 : 1;
-}
+UUID = uuid_of(0)
+TOTAL = 81920 * MIB
+START = """
+import json
+from partita.agent.cuda_driver import CUDADriver
+from partita.agent.errors import CUDAError
+driver = CUDADriver()
+driver.initialize()
+def error_of(function, *arguments):
+    try:
+        function(*arguments)
+    except CUDAError as error:
+        return [error.code, str(error)]
 """
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cuda")
-    (folder / "cuda.c").write_text(SOURCE)
-    command = ["gcc", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "cuda.c"]
-    subprocess.run(command, check=True)
-    return folder / "libcuda.so.1"
-
-
 @pytest.fixture
-def driver(library: Path) -> CUDADriver:
-    driver = CUDADriver(str(library))
-    driver.initialize()
-    return driver
+def gpus(fake_gpus: FakeGPUs) -> FakeGPUs:
+    fake_gpus.start_driver()
+    fake_gpus.add(0, memory=TOTAL)
+    return fake_gpus
 
 
-def test_memory_is_allocated_and_freed_in_a_context(driver: CUDADriver):
-    assert driver.version() == 13040
-    with driver.context(driver.device(UUID)):
-        address = driver.allocate(6 << 30)  # more than 32 bits
-        assert driver.memory() == MemoryInfo(free=TOTAL - (6 << 30), total=TOTAL)
-        driver.free(address)
-        assert driver.memory() == MemoryInfo(free=TOTAL, total=TOTAL)
-    with pytest.raises(CUDAError) as raised:
-        driver.memory()
-    assert raised.value.code == 201
+def said(gpus: FakeGPUs, script: str) -> Any:
+    """What a program prints as JSON: the driver's library keeps state in its process."""
+    program = gpus.start(sys.executable, "-c", START + script, CUDA_VISIBLE_DEVICES=UUID)
+    out, err = program.communicate(timeout=30)
+    assert program.returncode == 0, err
+    return json.loads(out)
 
 
-def test_an_error_has_its_code_and_its_name(driver: CUDADriver):
-    with driver.context(driver.device(UUID)), pytest.raises(CUDAError) as raised:
-        driver.allocate(TOTAL + 1)
-    assert raised.value.code == 2
-    assert str(raised.value) == "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"
+def test_memory_is_allocated_and_freed_in_a_context(gpus: FakeGPUs):
+    script = f"""
+with driver.context(driver.device({UUID!r})):
+    before = driver.memory()
+    address = driver.allocate(6 << 30)  # more than 32 bits
+    during = driver.memory()
+    driver.free(address)
+    after = driver.memory()
+print(json.dumps([before, during, after, driver.version()]))
+"""
+    before, during, after, version = said(gpus, script)
+    assert before == after == [TOTAL, TOTAL]
+    assert during == [TOTAL - (6 << 30), TOTAL]
+    assert version == 13000
 
 
-def test_a_gpu_that_is_not_visible_is_named_with_those_that_are(driver: CUDADriver):
-    with pytest.raises(CUDAError, match=f"GPU-other is not visible .visible: {UUID}."):
-        driver.device("GPU-other")
+def test_without_a_context_no_memory_can_be_used(gpus: FakeGPUs):
+    code, message = said(gpus, "print(json.dumps(error_of(driver.memory)))")
+    assert code == 201
+    assert "CUDA_ERROR_INVALID_CONTEXT" in message
+
+
+def test_an_error_has_its_code_and_its_name(gpus: FakeGPUs):
+    script = f"""
+with driver.context(driver.device({UUID!r})):
+    print(json.dumps(error_of(driver.allocate, {TOTAL + 1})))
+"""
+    assert said(gpus, script) == [2, "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"]
+
+
+def test_a_gpu_that_is_not_visible_is_named_with_those_that_are(gpus: FakeGPUs):
+    _, message = said(gpus, "print(json.dumps(error_of(driver.device, 'GPU-other')))")
+    assert message == f"GPU-other is not visible (visible: {UUID})"
 
 
 def test_a_missing_library_is_an_error_of_cuda(tmp_path: Path):

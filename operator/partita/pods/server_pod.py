@@ -53,7 +53,8 @@ memory, kubelet first ends containers that use more than their request."""
 _MPS_MEMORY: Final = "128Mi"
 """38.2 MB for the program that keeps the daemon running (measured, the same page), about 50 MiB for
 the MPS server (NVIDIA's MPS documentation, release 615: host memory for each GPU's context), and
-the rest for the control daemon (an assumption)."""
+the rest for the control daemon (an assumption). A canary client takes 11 MB and the host memory of
+a CUDA context in addition, for about a second."""
 
 _TOLERATIONS: Final = tuple(
     {"key": f"node.kubernetes.io/{problem}", "operator": "Exists", "effect": "NoExecute"}

@@ -75,6 +75,12 @@ def test_every_field_is_bounded(kind):
 
 
 @pytest.mark.parametrize("kind", CRDS)
+def test_the_keys_of_a_map_have_no_schema(kind):
+    """The API server refuses a CRD with this keyword: `JSONSchemaProps` does not have it."""
+    assert [path for path, node in fields(kind).items() if "propertyNames" in node] == []
+
+
+@pytest.mark.parametrize("kind", CRDS)
 def test_every_field_has_a_description(kind):
     undescribed = [
         path

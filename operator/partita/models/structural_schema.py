@@ -49,7 +49,7 @@ def _rewrite(node: Schema, definitions: Schema) -> Schema:
     result: Schema = {}
     for key, value in node.items():
         match key:
-            case "title" | "$defs":
+            case "title" | "$defs" | "propertyNames":  # the API server does not know the last one
                 continue
             case "properties":
                 result[key] = {name: _rewrite(item, definitions) for name, item in value.items()}

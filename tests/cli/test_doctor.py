@@ -121,7 +121,7 @@ async def test_a_gpu_server_without_a_report_is_a_problem(
 ) -> None:
     await installed(cluster[0])
     monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
-    monkeypatch.setattr("partita.cli.doctor.gpu_test._RUN", 3.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_test._REPORT", 0.5)
     machine.reports = False
     async with machine.running(**LABELS):
         start_mps(fake_gpus, machine)

@@ -126,7 +126,7 @@ def test_a_missing_namespace_is_a_problem() -> None:
         ),
         (node(), "driver", CheckStatus.NOT_CHECKED, "does not say its version"),
         (
-            node({"nvidia.com/cuda.driver-version.major": "580"}),
+            node({"nvidia.com/cuda.driver-version.full": "580.95.05"}),
             "driver-limits",
             CheckStatus.NOT_APPLICABLE,
             "they need driver r615",

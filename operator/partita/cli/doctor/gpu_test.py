@@ -28,6 +28,8 @@ _START: Final = 120.0
 """Seconds for a Pod to start: its image may have to be pulled. An assumption."""
 _RUN: Final = 90.0
 """Seconds for a program to end: MPS starts, memory is allocated and held. An assumption."""
+_REPORT: Final = 60.0
+"""Seconds for the agent to report the memory of a job. An assumption."""
 _POLL: Final = 0.5
 _LOG_END: Final = 300
 """Characters of a log's last line that a message quotes."""
@@ -92,10 +94,11 @@ class GPUTest:
         async with self._created(JOBS, bodies["neighbour"]):
             self.say(f"Jobs {self.namespace}/{self.name}-* test partition {self.place.partition}")
             beside = await self._running(names["neighbour"])
+            await self._said(names["neighbour"], "neighbour")
             async with self._created(JOBS, bodies["limit"]):
                 limited = await self._running(names["limit"])
                 reporting = await self._reported(beside)
-                steps = await self._finished(names["limit"])
+                steps = await self._said(names["limit"], "limit")
                 others = await self._steps(f"{names['neighbour']}-1")
         results = self._results(steps, others)
         if _gpus(limited) != _gpus(beside):
@@ -119,12 +122,12 @@ class GPUTest:
     async def _job(self, name: str) -> SharedGPUJob:
         return SharedGPUJob.parse(await self.kube.get(JOBS, name, self.namespace))
 
-    async def _finished(self, name: str) -> dict[str, Json]:
-        """Wait for the results of a job's program."""
+    async def _said(self, name: str, step: str) -> dict[str, Json]:
+        """Wait for the program of a job to report this step, or an error; return its steps."""
 
         async def said() -> dict[str, Json]:
             steps = await self._steps(f"{name}-1")
-            return steps if {"limit", "error"} & steps.keys() else {}
+            return steps if {step, "error"} & steps.keys() else {}
 
         return await self._until(said, _RUN, "the test program gives no answer: MPS may hang")
 
@@ -139,7 +142,7 @@ class GPUTest:
             return 0 if usage is None or uid not in usage.jobs else usage.jobs[uid].peak_memory
 
         try:
-            found = await self._until(memory, _RUN, "")
+            found = await self._until(memory, _REPORT, "")
         except _NotRunError:
             return problem(
                 "reporting",

@@ -152,13 +152,8 @@ def _mig(node: Json, name: str) -> CheckResult:
 
 
 def _driver(node: Json, name: str) -> CheckResult:
-    check, labels = "driver", _labels(node)
-    version = labels.get("nvidia.com/cuda.driver-version.full") or ".".join(
-        filter(None, (labels.get(f"nvidia.com/cuda.driver.{p}") for p in ("major", "minor", "rev")))
-    )
-    cuda = labels.get("nvidia.com/cuda.runtime-version.full") or ".".join(
-        filter(None, (labels.get(f"nvidia.com/cuda.runtime.{p}") for p in ("major", "minor")))
-    )
+    check, version = "driver", _version(node, "driver")
+    cuda = _version(node, "runtime")
     major = version.partition(".")[0]
     if not major.isdigit():
         return not_checked(check, "GPU feature discovery does not say its version", node=name)
@@ -219,9 +214,7 @@ def _driver_limits(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
         )
     if "Applied" in hooks:
         return ok(check, "shown to work by the operator's probe Pod", node=name)
-    major = _labels(node).get("nvidia.com/cuda.driver.major") or _labels(node).get(
-        "nvidia.com/cuda.driver-version.major", ""
-    )
+    major = _version(node, "driver").partition(".")[0]
     if major.isdigit() and int(major) < _DRIVER_LIMITS:
         return not_applicable(check, f"they need driver r{_DRIVER_LIMITS}", node=name)
     return not_checked(check, "only a GPU of a partition shows it", node=name)
@@ -229,6 +222,18 @@ def _driver_limits(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
 
 def _gpu_slices(facts: ClusterFacts) -> list[Json]:
     return [one for one in facts.slices if one["spec"].get("driver") == _DRA_DRIVER]
+
+
+def _version(node: Json, what: str) -> str:
+    """Return the version of the driver or of its CUDA `runtime`; empty if no label says it.
+
+    Old releases of GPU feature discovery set only the deprecated labels of the parts.
+    """
+    labels = _labels(node)
+    if full := labels.get(f"nvidia.com/cuda.{what}-version.full"):
+        return full
+    parts = (labels.get(f"nvidia.com/cuda.{what}.{part}") for part in ("major", "minor", "rev"))
+    return ".".join(filter(None, parts))
 
 
 def _labels(node: Json) -> dict[str, str]:

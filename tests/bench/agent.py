@@ -57,6 +57,7 @@ async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, fl
         os.environ["FAKE_GPU_DIR"] = text
         built = build(folder / "built")
         os.environ["PATH"] = f"{built.folder}{os.pathsep}{os.environ['PATH']}"
+        os.environ["LD_LIBRARY_PATH"] = str(built.folder)  # of the canary client
         gpus = FakeGPUs(built, folder)
         with embedded_server(folder) as server:
             async with server.session() as session:

@@ -15,8 +15,9 @@ import pytest
 from support.polling import holds_within
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {"test", "test-gpu"}
-"""`make coverage` runs what `make test` runs; the other needs a GPU."""
+ELSEWHERE = {"test", "test-gpu", "test-terminations"}
+"""`make coverage` runs what `make test` runs, and a short form of `make test-terminations`. The other
+needs a GPU."""
 WAIT_SECONDS = 40
 
 MAKE = """echo "$1" >>made

@@ -19,7 +19,7 @@ from acceptance.results import CannotRunError
 
 if TYPE_CHECKING:
     # pynvml may be what is missing.
-    from partita.agent.nvml import GPUIdentity, NVMLDevice
+    from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 
 __all__ = ["MIB", "PROGRAM", "WORKER", "Bench", "Sharing"]
 

@@ -18,8 +18,8 @@ from partita.agent.errors import NVMLError
 
 if TYPE_CHECKING:
     # pynvml may be what is missing.
-    from partita.agent.nvml import NVMLDevice
-    from partita.agent.nvml_memory_limits import MemoryLimits
+    from partita.agent.gpu.nvml import NVMLDevice
+    from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 
 __all__ = ["backend", "leaf", "limits", "own_cgroup", "set_limits"]
 
@@ -76,7 +76,7 @@ def set_limits(gpu: NVMLDevice, folder: Path, *, soft: int, hard: int) -> None:
     CannotRunError
         The driver does not accept them.
     """
-    from partita.agent.nvml_memory_limits import set_memory_limits
+    from partita.agent.gpu.nvml_memory_limits import set_memory_limits
 
     try:
         set_memory_limits(gpu, folder, soft, hard)
@@ -86,6 +86,6 @@ def set_limits(gpu: NVMLDevice, folder: Path, *, soft: int, hard: int) -> None:
 
 def limits(gpu: NVMLDevice, folder: Path) -> MemoryLimits | None:
     """Read limits and use; None if none are set."""
-    from partita.agent.nvml_memory_limits import memory_limits
+    from partita.agent.gpu.nvml_memory_limits import memory_limits
 
     return memory_limits(gpu, folder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from partita.agent.cuda_driver import CUDADriver
+from partita.agent.gpu.cuda_driver import CUDADriver
 
 __all__ = ["FAULTS", "PTX", "Kernels"]
 

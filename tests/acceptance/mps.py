@@ -15,7 +15,7 @@ from typing import TypeVar
 from acceptance.children import alive, end, start
 from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
-from partita.agent.mps_control import CONTROL, MPSControl, ServerState
+from partita.agent.mps.control import CONTROL, MPSControl, ServerState
 
 __all__ = ["ROOT", "SERVER", "Daemon", "client_environment", "plain_environment"]
 
@@ -23,14 +23,14 @@ SERVER = "nvidia-cuda-mps-server"
 ROOT = 0
 """UID of root."""
 _START_DEADLINE = 60.0
-"""Seconds until a server must be ACTIVE, as in `partita.agent.mps_daemon`."""
+"""Seconds until a server must be ACTIVE, as in `partita.agent.mps.daemon`."""
 _END_DEADLINE = 10.0
 """Seconds for the daemon to end after `quit`."""
 _KILL_DEADLINE = 2.0
 """Seconds for it after SIGTERM."""
 _POLL = 0.05
 _START_POLL = 0.2
-"""Seconds between two looks, as in `partita.agent.mps_daemon`."""
+"""Seconds between two looks, as in `partita.agent.mps.daemon`."""
 _WITH_US = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -164,7 +164,7 @@ class Daemon:
         return asyncio.run(asking())
 
     def _command(self) -> list[str]:
-        # As `partita.agent.mps_daemon` does; only root may serve several users.
+        # As `partita.agent.mps.daemon` does; only root may serve several users.
         several = ["-multiuser-server"] if os.getuid() == ROOT else []
         return [CONTROL, "-f", *several, *self._options]
 

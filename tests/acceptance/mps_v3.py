@@ -12,7 +12,7 @@ from pathlib import Path
 
 from acceptance.mps import ROOT, Daemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps_control import COMMAND_DEADLINE, CONTROL
+from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL
 
 __all__ = ["DaemonV3"]
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from acceptance.clients import Client, ClientError
 from acceptance.mps import plain_environment
 from partita.agent.errors import GPULostError, NoDriverError, NotPermittedError, NVMLError
-from partita.agent.mps_control import CONTROL
+from partita.agent.mps.control import CONTROL
 
 if TYPE_CHECKING:
-    from partita.agent.nvml import GPUIdentity, NVMLDevice
+    from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 
 __all__ = ["Found", "MissingError", "find_gpu", "find_mps", "probe", "probe_torch", "settings"]
 
@@ -25,7 +25,7 @@ _DRIVER_FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/local/cuda/bin")
 """Where container runtimes put the driver's programs."""
 _OLDEST_DRIVER = 495
 _OLDEST_CAPABILITY = (7, 0)
-"""As in `partita.agent.gpu_discovery`, which needs more than this machine may have."""
+"""As in `partita.agent.gpu.discovery`, which needs more than this machine may have."""
 _IDLE_MEMORY = 4 << 30
 """Bytes in use on a GPU that nobody uses, at most: the driver's own. An assumption."""
 _BUSY = 5
@@ -69,7 +69,7 @@ def find_gpu(wanted: str) -> Found:
         raise MissingError(
             ["pynvml (nvidia-ml-py) is missing: `pynvml` cannot be imported by this Python"]
         )
-    from partita.agent.nvml import cuda_version, driver_version, gpus, open_library
+    from partita.agent.gpu.nvml import cuda_version, driver_version, gpus, open_library
 
     try:
         open_library()
@@ -180,7 +180,7 @@ def settings(gpu: NVMLDevice) -> dict[str, Any]:
     """Read what we must leave as it is; what the GPU cannot tell is None."""
     import pynvml
 
-    from partita.agent.nvml_calls import maybe
+    from partita.agent.gpu.nvml_calls import maybe
 
     handle = gpu._handle  # the agent itself has no use for most of these
     asked: dict[str, tuple[Callable[..., Any], int | None]] = {

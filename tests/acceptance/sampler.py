@@ -6,10 +6,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from partita.agent.usage import SAMPLE_INTERVAL, GPUSample, TracePoint, UsageTrace, attribute
+from partita.agent.usage.job_usage import (
+    SAMPLE_INTERVAL,
+    GPUSample,
+    TracePoint,
+    UsageTrace,
+    attribute,
+)
 
 if TYPE_CHECKING:
-    from partita.agent.nvml import NVMLDevice
+    from partita.agent.gpu.nvml import NVMLDevice
 
 __all__ = ["Sampler"]
 

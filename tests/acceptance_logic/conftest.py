@@ -11,7 +11,7 @@ import pytest
 
 from acceptance.bench import Bench
 from gpu.fake import MIB, FakeGPUs, fake_gpu_build, fake_gpus
-from partita.agent.nvml import close_library, gpus, open_library
+from partita.agent.gpu.nvml import close_library, gpus, open_library
 
 ROOT = Path(__file__).resolve().parents[2]
 

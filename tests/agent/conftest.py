@@ -8,7 +8,7 @@ import pytest
 
 from agent.mps_container import mps
 from gpu.fake import FakeGPUs, fake_gpu_build, fake_gpus
-from partita.agent.nvml import NVMLDevice, close_library, gpus, open_library
+from partita.agent.gpu.nvml import NVMLDevice, close_library, gpus, open_library
 
 __all__ = ["fake_gpu_build", "fake_gpus", "gpu", "mps"]
 

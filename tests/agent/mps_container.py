@@ -14,14 +14,14 @@ import pytest
 import structlog
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent import mps_daemon as daemon_module
 from partita.agent.errors import MPSError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps_config import MPSConfig
-from partita.agent.mps_control import MPSControl, ServerState
-from partita.agent.mps_daemon import MPSDaemon
-from partita.agent.mps_protocol import control_client
-from partita.agent.mps_report import MPSReport
+from partita.agent.mps import daemon as daemon_module
+from partita.agent.mps.config import MPSConfig
+from partita.agent.mps.control import MPSControl, ServerState
+from partita.agent.mps.daemon import MPSDaemon
+from partita.agent.mps.protocol import control_client
+from partita.agent.mps.report import MPSReport
 from partita.agent.paths import Paths
 from support.polling import until
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.main import Agent
-from partita.agent.mps_daemon import MPSDaemon
+from partita.agent.mps.daemon import MPSDaemon
 from partita.agent.paths import Paths
 from partita.agent.settings import AgentSettings
 from partita.kube.client import Kube

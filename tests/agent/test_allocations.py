@@ -13,9 +13,9 @@ from partita.agent.allocations import (
     AttemptAllocation,
     allocated_pod,
 )
-from partita.agent.limit_enforcer import LimitEnforcer
-from partita.agent.processes import PodsOfProcesses
-from partita.agent.running_jobs import RunningJobs
+from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.usage.processes import PodsOfProcesses
+from partita.agent.usage.running_jobs import RunningJobs
 from partita.kube.client import PODS, SERVERS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita.kube.events import Events

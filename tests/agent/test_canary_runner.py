@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent import canary_runner
-from partita.agent.canary_runner import CanaryOutcome, CanaryResult, CanaryRunner
+from partita.agent.mps import canary_runner
+from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult, CanaryRunner
 from support.polling import until
 
 UUID = uuid_of(0)

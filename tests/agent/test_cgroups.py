@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent.cgroups import CgroupTree
+from partita.agent.limits.cgroups import CgroupTree
 
 UID = "12345678-9abc-def0-1234-56789abcdef0"
 OTHER = "ffffffff-9abc-def0-1234-56789abcdef0"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.client_exits import (
+from partita.agent.mps.client_exits import (
     CONTAINER_ENDS_WITHIN,
     ClientEnd,
     ClientExits,

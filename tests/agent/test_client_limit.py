@@ -1,7 +1,7 @@
 """Jobs with more MPS clients than allocated."""
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.limits import EXCESS_FOR, ClientLimit
+from partita.agent.limits.process_limits import EXCESS_FOR, ClientLimit
 
 ONE = AttemptAllocation("u1", "team-a", "one", 1, 8 << 30, clients=2)
 OTHER = AttemptAllocation("u2", "team-a", "other", 1, 8 << 30, clients=1)

@@ -10,9 +10,9 @@ from typing import cast
 import pytest
 
 from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Release
-from partita.agent.client_termination import ClientTermination, ReleaseTimes
-from partita.agent.mps_control import MPSControl
-from partita.agent.processes import PodsOfProcesses
+from partita.agent.mps.client_termination import ClientTermination, ReleaseTimes
+from partita.agent.mps.control import MPSControl
+from partita.agent.usage.processes import PodsOfProcesses
 from partita.kube.client import Kube
 from partita.pods.termination import TERMINATE_BEFORE_KILL
 from support.polling import until

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from gpu.fake import MIB, FakeGPUs, uuid_of
-from partita.agent.cuda_driver import CUDADriver
 from partita.agent.errors import CUDAError
+from partita.agent.gpu.cuda_driver import CUDADriver
 
 UUID = uuid_of(0)
 TOTAL = 81920 * MIB
 START = """
 import json
-from partita.agent.cuda_driver import CUDADriver
+from partita.agent.gpu.cuda_driver import CUDADriver
 from partita.agent.errors import CUDAError
 driver = CUDADriver()
 driver.initialize()
@@ -86,7 +86,7 @@ def test_a_missing_library_is_an_error_of_cuda(tmp_path: Path):
 
 
 def test_it_needs_only_the_standard_library():
-    script = "import sys, partita.agent.cuda_driver; print(*sys.modules)"
+    script = "import sys, partita.agent.gpu.cuda_driver; print(*sys.modules)"
     command = [sys.executable, "-c", script]
     loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)

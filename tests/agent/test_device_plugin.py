@@ -13,12 +13,12 @@ import pytest
 
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent import device_plugin
-from partita.agent.device_plugin import DevicePlugin, Slots
 from partita.agent.errors import SetupError, SlotError
-from partita.agent.gpu_discovery import assigned, check, find_gpu
-from partita.agent.mps_report import MPSReport
-from partita.agent.nvml import GPUIdentity, NVMLDevice
+from partita.agent.gpu.discovery import assigned, check, find_gpu
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
+from partita.agent.kubelet import device_plugin
+from partita.agent.kubelet.device_plugin import DevicePlugin, Slots
+from partita.agent.mps.report import MPSReport
 from partita.models import SharingMode
 from partita.pods.allocation import device_resource
 from support.polling import until

@@ -15,7 +15,7 @@ SHARE = 1024
 
 def steps(gpus: FakeGPUs, *arguments: object) -> tuple[int | None, dict[str, dict[str, Any]]]:
     """Run the program; return its exit code and the last line of each step."""
-    child = gpus.start(sys.executable, "-m", "partita.agent.gpu_check", *arguments, 1)
+    child = gpus.start(sys.executable, "-m", "partita.agent.gpu.check", *arguments, 1)
     out, _ = child.communicate(timeout=60)
     lines = [json.loads(line) for line in out.splitlines()]
     return child.returncode, {line["step"]: line for line in lines}
@@ -56,7 +56,7 @@ def test_a_daemon_that_does_not_start_is_an_error(gpus: FakeGPUs) -> None:
     child = gpus.start(
         sys.executable,
         "-m",
-        "partita.agent.gpu_check",
+        "partita.agent.gpu.check",
         "alone",
         SHARE,
         1,

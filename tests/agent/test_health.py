@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from partita.agent.gpu_health import GPUHealth, SlowMetrics
+from partita.agent.gpu.health import GPUHealth, SlowMetrics
+from partita.agent.gpu.nvml import GPUEvent
+from partita.agent.gpu.xid import QUIET_SECONDS, XidKind, xid_kind
 from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.mps_health import RELEASED_WITHIN
-from partita.agent.nvml import GPUEvent
-from partita.agent.xid import QUIET_SECONDS, XidKind, xid_kind
+from partita.agent.mps.health import RELEASED_WITHIN
 
 WELL = SlowMetrics(errors=0, temperature=50, shutdown=95)
 

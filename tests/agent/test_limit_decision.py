@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from partita.agent.limit_decision import LimitSupport, ProbeResult, decide
+from partita.agent.limits.decision import LimitSupport, ProbeResult, decide
 from partita.models.sharing import Enforcement
 
 NEW = LimitSupport(driver="615.71.09", functions=True, cgroups=2, dmem=True)

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent import limit_enforcer
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.limit_enforcer import LimitEnforcer
-from partita.agent.limits import LimitViolation
-from partita.agent.unknown_processes import UnknownProcess
+from partita.agent.limits import enforcer as limit_enforcer
+from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events
 from partita.models import GPUServer
 from support.polling import until

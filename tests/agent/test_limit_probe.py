@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent.cgroups import CgroupTree
-from partita.agent.limit_decision import ProbeResult
-from partita.agent.limit_probe import DEADLINE, RETRY_AFTER, LimitProbe
-from partita.agent.nvml import NVMLDevice
+from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.decision import ProbeResult
+from partita.agent.limits.probe import DEADLINE, RETRY_AFTER, LimitProbe
 from partita.kube.client import Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.job_limits import LimitedUse
-from partita.agent.limits import LARGEST_CONTEXT, SETTLED_AFTER, ContextSize, memory_violations
+from partita.agent.limits.job_limits import LimitedUse
+from partita.agent.limits.process_limits import (
+    LARGEST_CONTEXT,
+    SETTLED_AFTER,
+    ContextSize,
+    memory_violations,
+)
 from partita.models import Allocation
 
 MIB = 1 << 20

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent import mps_control
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps_control import MPSControl, ServerState, parse_pids, parse_state
+from partita.agent.mps import control as mps_control
+from partita.agent.mps.control import MPSControl, ServerState, parse_pids, parse_state
 from support.polling import poll, until
 
 GPU = uuid_of(0)

@@ -15,9 +15,9 @@ from partita.agent.errors import (
     MPSRefusedError,
     MPSUnansweredError,
 )
-from partita.agent.mps_control import ServerState
-from partita.agent.mps_control_v3 import MPSControlV3, parse_rows
-from partita.agent.mps_namespaces import (
+from partita.agent.mps.control import ServerState
+from partita.agent.mps.control_v3 import MPSControlV3, parse_rows
+from partita.agent.mps.namespaces import (
     CANARY,
     SERVER,
     NamespaceLimits,

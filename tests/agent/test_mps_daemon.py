@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent.mps_container import UUID, MPSDaemonRun
-from partita.agent import mps_daemon as daemon_module
-from partita.agent import mps_protocol
 from partita.agent.errors import SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps_config import MPSConfig
-from partita.agent.mps_control import MPSControl
-from partita.agent.mps_daemon import clear_directory
+from partita.agent.mps import daemon as daemon_module
+from partita.agent.mps import protocol as mps_protocol
+from partita.agent.mps.config import MPSConfig
+from partita.agent.mps.control import MPSControl
+from partita.agent.mps.daemon import clear_directory
 from support.polling import until
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from agent.mps_container import UUID, MPSDaemonRun
 from gpu.fake import MIB
-from partita.agent.mps_control_v3 import MPSControlV3
-from partita.agent.mps_namespaces import (
+from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.namespaces import (
     CANARY,
     NamespaceLimits,
     namespace_directory,
     slot_namespace,
 )
-from partita.agent.mps_report import MPSReport
+from partita.agent.mps.report import MPSReport
 from support.polling import until
 
 SLOT = slot_namespace(0)

@@ -6,8 +6,8 @@ import pytest
 
 from agent.watched_daemon import WatchedDaemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps_control import ServerState
-from partita.agent.mps_health import (
+from partita.agent.mps.control import ServerState
+from partita.agent.mps.health import (
     FAULT_SHOWN_FOR,
     RELEASED_WITHIN,
     RESTART_AFTER,

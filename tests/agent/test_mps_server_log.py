@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent import mps_server_log
-from partita.agent.mps_server_log import MPSServerLog
+from partita.agent.mps import server_log as mps_server_log
+from partita.agent.mps.server_log import MPSServerLog
 
 FAULT = "[2026-11-21 20:00:00.000 Server    17] Server encountered a fatal exception"
 

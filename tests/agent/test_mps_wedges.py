@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agent.watched_daemon import JOB, WatchedDaemon
-from partita.agent.canary_runner import CanaryOutcome
-from partita.agent.client_exits import JobClient
 from partita.agent.errors import MPSBusyError, MPSGoneError
-from partita.agent.mps_health import (
+from partita.agent.mps.canary_runner import CanaryOutcome
+from partita.agent.mps.client_exits import JobClient
+from partita.agent.mps.health import (
     FAULT_HELD_FOR,
     FAULT_SHOWN_FOR,
     KILL_EXPLAINS,

@@ -8,14 +8,14 @@ import pynvml
 import pytest
 
 from gpu.fake import MIB, FakeGPUs, uuid_of
-from partita.agent.compute_mode import restore, set_for
 from partita.agent.errors import (
     GPULostError,
     NoDriverError,
     NVMLError,
     SetupError,
 )
-from partita.agent.nvml import (
+from partita.agent.gpu.compute_mode import restore, set_for
+from partita.agent.gpu.nvml import (
     GPUProcess,
     NVMLDevice,
     close_library,

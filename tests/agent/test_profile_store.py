@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import structlog
 
-from partita.agent import profile_store
 from partita.agent.allocations import AllocatedPod, AttemptAllocation
-from partita.agent.profile_store import ProfileStore
-from partita.agent.running_jobs import FinishedAttempt
-from partita.agent.usage import TracePoint, UsageTrace
+from partita.agent.usage import profile_store
+from partita.agent.usage.job_usage import TracePoint, UsageTrace
+from partita.agent.usage.profile_store import ProfileStore
+from partita.agent.usage.running_jobs import FinishedAttempt
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.profiles import MEMORY_OF_RUNS, measurement, merge, profile_name
-from partita.agent.usage import TracePoint
+from partita.agent.usage.job_usage import TracePoint
+from partita.agent.usage.profiles import MEMORY_OF_RUNS, measurement, merge, profile_name
 from partita.models.profile import ApplicationProfileSpec, Environment, Measurement
 
 MIB = 1 << 20

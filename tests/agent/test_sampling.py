@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.usage import GPUSample, TracePoint, UsageTrace, attribute
+from partita.agent.usage.job_usage import GPUSample, TracePoint, UsageTrace, attribute
 
 MIB = 1 << 20
 

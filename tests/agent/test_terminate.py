@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from gpu.fake import FakeGPUs
-from partita.agent.mps_control import MPSControl
+from partita.agent.mps.control import MPSControl
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 from support.polling import poll, until
 

@@ -1,6 +1,10 @@
 """Processes on a GPU that no allocation covers."""
 
-from partita.agent.unknown_processes import UNKNOWN_AFTER, UnknownProcess, UnknownProcessTracker
+from partita.agent.usage.unknown_processes import (
+    UNKNOWN_AFTER,
+    UnknownProcess,
+    UnknownProcessTracker,
+)
 
 POD = "0b0e3f6e-0000-4000-8000-000000000001"
 MEMORY = {1: 100, 2: 200, 3: 300}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.canary_check import CanaryCheck
-from partita.agent.canary_runner import CanaryOutcome, CanaryResult
-from partita.agent.client_exits import ClientExits, UncleanEnd
 from partita.agent.errors import MPSError, MPSGarbledError
 from partita.agent.health import Health
-from partita.agent.mps_control import ServerState
-from partita.agent.mps_health import MPSHealth
+from partita.agent.mps.canary_check import CanaryCheck
+from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
+from partita.agent.mps.client_exits import ClientExits, UncleanEnd
+from partita.agent.mps.control import ServerState
+from partita.agent.mps.health import MPSHealth
 
 __all__ = ["JOB", "WatchedDaemon"]
 

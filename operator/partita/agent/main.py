@@ -8,27 +8,27 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.capabilities import gpu_capabilities
-from partita.agent.cgroups import CgroupTree
 from partita.agent.errors import AgentError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
+from partita.agent.gpu.capabilities import gpu_capabilities
+from partita.agent.gpu.nvml import close_library, open_library
+from partita.agent.gpu.nvml_threads import in_thread
+from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
 from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.job_limits import JobLimits
-from partita.agent.limit_enforcer import LimitEnforcer
-from partita.agent.mps_control import max_clients
-from partita.agent.mps_selection import MPSSelection, capabilities
-from partita.agent.nvml import close_library, open_library
-from partita.agent.nvml_threads import in_thread
-from partita.agent.processes import PodsOfProcesses
+from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.limits.job_limits import JobLimits
+from partita.agent.mps.control import max_clients
+from partita.agent.mps.selection import MPSSelection, capabilities
 from partita.agent.reporter import GPUReport, Reporter
-from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
 from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.start_memory import free_start_memory
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
-from partita.agent.unknown_processes import summary
+from partita.agent.usage.processes import PodsOfProcesses
+from partita.agent.usage.running_jobs import RunningJobs
+from partita.agent.usage.unknown_processes import summary
 from partita.kube.client import NODES, PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError

@@ -12,31 +12,31 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AttemptAllocation
-from partita.agent.canary_check import CanaryCheck
-from partita.agent.canary_runner import CanaryResult
-from partita.agent.cgroups import CgroupTree
-from partita.agent.client_termination import ClientTermination
-from partita.agent.device_plugin import DevicePlugin, Slots
-from partita.agent.driver_limits import DriverLimits
 from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu_health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
-from partita.agent.gpu_setup import AcquiredGPU, GPUSetup
+from partita.agent.gpu.health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
+from partita.agent.gpu.nvml import GPUEvent
+from partita.agent.gpu.nvml_threads import EventThread, in_thread
+from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
+from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.mps_control_v3 import MPSControlV3
-from partita.agent.mps_health import MPSHealth
-from partita.agent.mps_namespaces import SERVER
-from partita.agent.mps_selection import MPSSelection
-from partita.agent.mps_server_log import MPSServerLog
-from partita.agent.nvml import GPUEvent
-from partita.agent.nvml_threads import EventThread, in_thread
-from partita.agent.profile_store import ProfileStore
-from partita.agent.running_jobs import RunningJobs
-from partita.agent.sampling import SamplingThread
+from partita.agent.kubelet.device_plugin import DevicePlugin, Slots
+from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.driver_limits import DriverLimits
+from partita.agent.mps.canary_check import CanaryCheck
+from partita.agent.mps.canary_runner import CanaryResult
+from partita.agent.mps.client_termination import ClientTermination
+from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.health import MPSHealth
+from partita.agent.mps.namespaces import SERVER
+from partita.agent.mps.selection import MPSSelection
+from partita.agent.mps.server_log import MPSServerLog
+from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.settings import AgentSettings
-from partita.agent.slot_limits import SlotLimits
-from partita.agent.usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
-from partita.agent.xid import FATAL_TO_CLIENTS
+from partita.agent.usage.job_usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
+from partita.agent.usage.profile_store import ProfileStore
+from partita.agent.usage.running_jobs import RunningJobs
+from partita.agent.usage.sampling import SamplingThread
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import SharingMode
@@ -280,8 +280,9 @@ class ServedGPU:
         """Return whether a fatal Xid may concern a single job: then MPS decides.
 
         With static SM partitions a fault of an SM ends only the clients of its partition
-        (`partita.agent.sm_partitions`). The Xid does not tell whether it was such a fault. It is an
-        assumption that after any other fault the server's state is FAULT or its log reports it.
+        (`partita.agent.mps.sm_partitions`). The Xid does not tell whether it was such a fault. It
+        is an assumption that after any other fault the server's state is FAULT or its log reports
+        it.
         """
         report = self._setup.mps_report()
         return report is not None and bool(report.sm_partitions)

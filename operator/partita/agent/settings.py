@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partita.agent.cgroups import CGROUPS
-from partita.agent.device_plugin import DEVICE_PLUGINS
-from partita.agent.gpu_discovery import POD_RESOURCES
+from partita.agent.gpu.discovery import POD_RESOURCES
+from partita.agent.kubelet.device_plugin import DEVICE_PLUGINS
+from partita.agent.limits.cgroups import CGROUPS
 from partita.agent.paths import Paths
 from partita.models import SharingMode
 from partita.pods.allocation import DeviceInjection

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from partita.agent.errors import MPSError
-from partita.agent.mps_control import MPSControl
+from partita.agent.mps.control import MPSControl
 
 __all__ = ["TERMINATE_DEADLINE", "send_signal", "terminate"]
 

@@ -2,7 +2,7 @@
 
 A program that is killed while it uses the GPU can stop all co-located programs:
 https://docs.nvidia.com/deploy/mps/latest/when-to-use-mps.html, "Limitations". So under MPS the
-agent terminates the clients of a Pod that is being ended (`partita.agent.client_termination`):
+agent terminates the clients of a Pod that is being ended (`partita.agent.mps.client_termination`):
 
 1. Kubelet runs the `preStop` hooks before SIGTERM. Each container gets a sleep, in which the agent
    terminates the clients that SIGTERM would kill.

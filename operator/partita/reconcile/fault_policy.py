@@ -37,12 +37,12 @@ FAULTS_BESIDE_OTHERS: Final = 2
 """Faults with co-located jobs after which a job runs alone."""
 
 _HARDWARE: Final = frozenset({"ECCError", "GPULost"})
-"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu_health`)."""
+"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu.health`)."""
 CLIENT_KILLED: Final = "MPSClientKilled"
 """Reason of the condition Faulted after a client was killed with work in flight."""
 _EFFECTS_OF_A_KILL: Final = frozenset({CLIENT_KILLED, "MPSWedged"})
 """Reasons of the condition Faulted that are effects of a killed client
-(`partita.agent.mps_health`)."""
+(`partita.agent.mps.health`)."""
 _HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
 """Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
 https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. A program may cause the other

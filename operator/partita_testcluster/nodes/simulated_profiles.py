@@ -7,8 +7,8 @@ from typing import Final
 
 import structlog
 
-from partita.agent.profiles import measurement, merge, profile_name
-from partita.agent.usage import PROFILE_STEPS, TracePoint, UsageTrace
+from partita.agent.usage.job_usage import PROFILE_STEPS, TracePoint, UsageTrace
+from partita.agent.usage.profiles import measurement, merge, profile_name
 from partita.constants import GROUP, VERSION
 from partita.models.profile import (
     ApplicationProfile,

@@ -12,7 +12,7 @@ from acceptance.mps import SERVER
 from acceptance.requirements import needs_mps, needs_torch
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
-from partita.agent.mps_control import MPSControl, ServerState
+from partita.agent.mps.control import MPSControl, ServerState
 
 __all__ = ["LIFECYCLE", "STATUS"]
 
@@ -113,7 +113,7 @@ LIFECYCLE = Check(
 STATUS = Check(
     name="mps-status",
     done="The commands of the agent are sent to the control daemon with one client connected, and "
-    "`partita.agent.mps_control` reads the answers.",
+    "`partita.agent.mps.control` reads the answers.",
     expected="One server in the state ACTIVE with that one client, read from one command or from "
     "two at the same time. The PID of a process that is not a server results in an error and not "
     "in a state. A client that ended is not listed.",

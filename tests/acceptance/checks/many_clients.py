@@ -8,7 +8,7 @@ from acceptance.bench import Bench
 from acceptance.clients import ClientError
 from acceptance.requirements import needs_mps
 from acceptance.results import Check, Findings
-from partita.agent.mps_control import max_clients
+from partita.agent.mps.control import max_clients
 
 __all__ = ["CLIENT_LIMIT", "UTILIZATION"]
 

@@ -11,7 +11,7 @@ from acceptance.bench import Bench
 from acceptance.mps import ROOT, Daemon
 from acceptance.requirements import needs_driver, needs_mps, needs_root
 from acceptance.results import Check, Findings
-from partita.agent.mps_control import CONTROL
+from partita.agent.mps.control import CONTROL
 
 __all__ = ["NO_SHM", "QUIT"]
 

@@ -14,7 +14,7 @@ _PHASES = (4.0, 3.0, 4.0)
 """Seconds of training, of rest, of training."""
 _CONTEXT = 1024 * MIB
 """Bytes that NVML may count with a process beyond what torch holds: CUDA's context. An
-assumption; `partita.agent.limits` allows 640 MiB for the driver's share alone."""
+assumption; `partita.agent.limits.process_limits` allows 640 MiB for the driver's share alone."""
 _MOST_STEPS = 128
 
 
@@ -88,7 +88,7 @@ def _profile(bench: Bench, findings: Findings) -> None:
         # No matter of the GPU: `make test` covers it.
         findings.figures[key] = "not formed, for pydantic is missing here"
         return
-    from partita.agent.profiles import measurement
+    from partita.agent.usage.profiles import measurement
     from partita.models.profile import Environment
 
     where = Environment(node="acceptance", product=bench.identity.product)

@@ -8,19 +8,16 @@ import pytest
 
 from agent.node import Node, node_for_test
 from gpu.fake import FakeGPUs
-from partita.agent import (
-    device_plugin,
-    gpu_health,
-    gpu_setup,
-    main,
-    mps_health,
-    sampling,
-    served_gpu,
-)
-from partita.agent import mps_daemon as daemon
-from partita.agent import nvml_threads as threads_module
+from partita.agent import main, served_gpu
 from partita.agent import reporter as report
-from partita.agent.xid import XidKind
+from partita.agent.gpu import health as gpu_health
+from partita.agent.gpu import nvml_threads as threads_module
+from partita.agent.gpu import setup as gpu_setup
+from partita.agent.gpu.xid import XidKind
+from partita.agent.kubelet import device_plugin
+from partita.agent.mps import daemon
+from partita.agent.mps import health as mps_health
+from partita.agent.usage import sampling
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds

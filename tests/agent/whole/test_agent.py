@@ -11,9 +11,10 @@ import pytest
 
 from agent.node import Node, condition, ended, serve
 from gpu.fake import FakeGPUs
-from partita.agent import gpu_setup, served_gpu
-from partita.agent import nvml_threads as threads_module
-from partita.agent.mps_control import MPSControl
+from partita.agent import served_gpu
+from partita.agent.gpu import nvml_threads as threads_module
+from partita.agent.gpu import setup as gpu_setup
+from partita.agent.mps.control import MPSControl
 from partita.kube.errors import UnavailableError
 from support.api import Api
 from support.clusters import ApiServer

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from agent.node import Node, condition, ended, serve
-from partita.agent import client_termination
+from partita.agent.mps import client_termination
 from support.polling import until
 
 NEVER = 3600.0

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from agent.node import Node, ended, serve
-from partita.agent import unknown_processes as unknown
+from partita.agent.usage import unknown_processes as unknown
 from support.polling import until
 
 POD = "11111111-2222-4333-8444-555555555555"

@@ -10,7 +10,7 @@ from agent.limited import LimitedJob, limited_job, probe
 from agent.node import Node, condition
 from gpu.fake import MIB
 from gpu.toolkit import LIMIT, REQUEST
-from partita.agent import driver_limits
+from partita.agent.limits import driver_limits
 from support.polling import until
 
 Body = dict[str, Any]

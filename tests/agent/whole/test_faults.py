@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.node import Node, condition, ended, healths, serve
-from partita.agent.mps_control import MPSControl, ServerState
+from partita.agent.mps.control import MPSControl, ServerState
 
 
 async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):

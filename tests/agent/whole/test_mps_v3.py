@@ -14,11 +14,11 @@ import pytest
 
 from agent.node import Job, Node, condition, ended, serve
 from agent.whole.conftest import new_driver
-from partita.agent import slot_limits
 from partita.agent.errors import MPSError
-from partita.agent.mps_control_v3 import MPSControlV3
-from partita.agent.mps_namespaces import namespace_directory, slot_namespace
-from partita.agent.mps_report import MPSReport
+from partita.agent.mps import slot_limits
+from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.namespaces import namespace_directory, slot_namespace
+from partita.agent.mps.report import MPSReport
 from support.polling import until
 
 RESTRICTED = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}

@@ -21,7 +21,8 @@ from functools import partial
 import pytest
 
 from agent.node import Body, Job, Node, condition, serve
-from partita.agent import mps_health, served_gpu
+from partita.agent import served_gpu
+from partita.agent.mps import health as mps_health
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.polling import until
 

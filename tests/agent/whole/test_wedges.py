@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from agent.node import Body, Job, Node, condition, ended, serve
-from partita.agent import canary_runner
+from partita.agent.mps import canary_runner
 
 
 @pytest.fixture(autouse=True)

@@ -183,7 +183,7 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     import asyncio
 
     from partita.agent.logs import configure_logs
-    from partita.agent.mps_daemon import MPSDaemon
+    from partita.agent.mps.daemon import MPSDaemon
     from partita.agent.paths import Paths
     from partita.cli.run_until_stopped import stop_on_signals
 

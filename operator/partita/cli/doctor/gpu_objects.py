@@ -110,7 +110,7 @@ def pod(name: str, namespace: str, place: Place, image: str, *, runtime_class: s
 
 
 def job(name: str, namespace: str, place: Place, image: str, role: str) -> Json:
-    """Build a SharedGPUJob that runs one role of `partita.agent.gpu_check`."""
+    """Build a SharedGPUJob that runs one role of `partita.agent.gpu.check`."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "metadata": _metadata(name, namespace),
@@ -146,7 +146,7 @@ def _spec(place: Place, image: str, role: str, seconds: int) -> Json:
                 "command": [
                     "python3",
                     "-m",
-                    "partita.agent.gpu_check",
+                    "partita.agent.gpu.check",
                     role,
                     str(SHARE),
                     str(seconds),

@@ -24,7 +24,7 @@ _DRA_DRIVER: Final = "gpu.nvidia.com"
 _PRESENT: Final = "nvidia.com/gpu.present"
 _PLUGIN: Final = "install NVIDIA's device plugin, alone or with the GPU operator"
 _OLDEST_DRIVER: Final = 495
-"""First driver with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: `partita.agent.gpu_discovery`."""
+"""First driver with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: `partita.agent.gpu.discovery`."""
 _SM_PARTITIONS: Final = 610
 _DRIVER_LIMITS: Final = 615
 """First drivers that isolate faults between static SM partitions, and with memory limits and MPS

@@ -1,0 +1,1 @@
+"""The GPU itself: NVML, the CUDA driver, discovery, set-up and health."""

@@ -1,0 +1,121 @@
+"""Finds the GPU of the server Pod and checks whether it can be shared.
+
+kubelet reports the devices of its Pods, with each strategy of the device plugin. If it reports
+none, the GPU is taken from the variable that NVIDIA's runtime or the plugin has set. Otherwise it
+is the only GPU that is visible to this container.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from partita.agent.errors import KubeletError, SetupError
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, gpus
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.kubelet.client import ask_kubelet
+from partita.constants import GPU_RESOURCE
+from partita.models import SharingMode
+
+__all__ = ["POD_RESOURCES", "assigned", "check", "find_gpu"]
+
+POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+"""Socket on which kubelet reports the devices of a Pod:
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+"Monitoring device plugin resources"."""
+_OLDEST_DRIVER: Final = 495
+"""MPS limits a client's memory since CUDA 11.5. The driver of CUDA 11.5 is 495
+(https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "CUDA Driver")."""
+_OLDEST_CAPABILITY: Final = (7, 0)
+"""Volta. On older GPUs MPS has no limits, and clients can access each other's memory
+(https://docs.nvidia.com/deploy/mps/latest/, "Memory Protection")."""
+
+
+async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> list[str]:
+    """Return the UUIDs of a Pod's GPUs from kubelet; empty if kubelet does not report them.
+
+    NVIDIA's plugin uses the GPU's UUID as device ID, followed by `::<n>` for a shared GPU.
+    """
+    if not socket.exists():  # noqa: ASYNC240 - a local path
+        return []
+    try:
+        answer = await ask_kubelet(
+            socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
+        )
+    except KubeletError:
+        return []
+    return [
+        device.partition("::")[0]
+        for found in answer.pod_resources
+        if (found.name, found.namespace) == (pod, namespace)
+        for container in found.containers
+        for devices in container.devices
+        if devices.resource_name == GPU_RESOURCE
+        for device in devices.device_ids
+    ]
+
+
+def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
+    """Find the GPU of this Pod among those that NVML lists.
+
+    Parameters
+    ----------
+    assigned_uuids
+        The GPUs that kubelet reported.
+
+    Raises
+    ------
+    SetupError
+        The GPU of the Pod is unknown.
+    GPULostError
+        The GPU is missing.
+    """
+    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    for uuids in (list(assigned_uuids), [uuid for uuid in visible if uuid.startswith("GPU-")]):
+        if len(uuids) == 1:
+            return NVMLDevice.of(uuids[0])
+        if len(uuids) > 1:
+            raise SetupError(
+                "SeveralGPUs",
+                f"the server Pod got {len(uuids)} GPUs; it requests one: is {GPU_RESOURCE} "
+                "set to 1 in it, and is the device plugin NVIDIA's?",
+            )
+    found = gpus()
+    if len(found) == 1:
+        return found[0]
+    raise SetupError(
+        "NoGPU" if not found else "SeveralGPUs",
+        f"NVML lists {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
+        "this Pod has: mount /var/lib/kubelet/pod-resources",
+    )
+
+
+def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
+    """Check that the GPU can be shared in this mode.
+
+    Raises
+    ------
+    SetupError
+        The GPU cannot be shared; the message contains what to change.
+    """
+    if identity.mig:
+        raise SetupError(
+            "MIGEnabled",
+            "the GPU is in MIG mode, which Partita does not share: turn it off "
+            "(nvidia-smi -mig 0), or exclude the GPU from the partition",
+        )
+    if mode is not SharingMode.MPS:
+        return
+    major = driver.partition(".")[0]
+    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+        raise SetupError(
+            "DriverTooOld",
+            f"driver {driver} cannot limit the memory of MPS clients: install "
+            f"{_OLDEST_DRIVER} or later, or share by TimeSlicing",
+        )
+    if identity.capability is not None and identity.capability < _OLDEST_CAPABILITY:
+        raise SetupError(
+            "GPUTooOld",
+            f"{identity.product} is older than Volta, whose MPS is the first with limits: "
+            "share it by TimeSlicing",
+        )

@@ -1,0 +1,169 @@
+"""Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.errors import NVMLError
+from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
+from partita.agent.gpu.xid import QUIET_SECONDS, XidKind, xid_kind
+from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.mps.health import RELEASED_WITHIN
+
+__all__ = ["SAMPLES_WITHIN", "GPUHealth", "SlowMetrics", "reopen"]
+
+SAMPLES_WITHIN: Final = 10.0
+"""Seconds without a sample after which NVML counts as hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowMetrics:
+    """Metrics of the GPU's health that change slowly; None if the GPU does not report a metric."""
+
+    errors: int | None
+    """Memory errors that ECC could not correct."""
+    temperature: int | None
+    """Degrees Celsius."""
+    shutdown: int | None
+    """Degrees Celsius at which the GPU shuts down."""
+    compute_mode: int | None = None
+    """One of pynvml's `NVML_COMPUTEMODE_*`."""
+
+    @classmethod
+    def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
+        """Read the metrics; blocks."""
+        return cls(
+            gpu.uncorrected_errors(),
+            gpu.temperature(),
+            gpu.shutdown_temperature(),
+            gpu.compute_mode(),
+        )
+
+
+@dataclass(slots=True)
+class GPUHealth:
+    """The health of one GPU, except for MPS.
+
+    Parameters
+    ----------
+    health
+        Receives the problems.
+    released
+        Returns whether the GPU has no allocation any more.
+    quiet
+        Seconds without another error after which an Xid is cleared, by kind of Xid.
+    """
+
+    health: Health
+    released: Callable[[], bool]
+    quiet: Mapping[XidKind, float] = field(default_factory=lambda: QUIET_SECONDS)
+    _last_error: float = 0.0
+    _lost_since: float | None = None
+    _quiet_needed: float = 0.0
+    _errors: int | None = None
+    """The last value of the counter of memory errors."""
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    def event(self, event: GPUEvent, now: float) -> bool:
+        """Record an event of the driver; return whether it is a new problem.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        """
+        if event.xid == 0:  # a memory error; `check` reads the counter
+            return False
+        kind, meaning = xid_kind(event.xid)
+        self._log.warning("Xid", xid=event.xid, meaning=meaning, kind=kind)
+        if kind is XidKind.APPLICATION:
+            return False
+        self._error(kind, now)
+        remedy = "; it needs a reset (nvidia-smi --gpu-reset)" if kind is XidKind.RESET else ""
+        message = f"Xid {event.xid}: {meaning}{remedy}"
+        return self.health.set(Source.XID, HealthProblem("XidError", message, faulted=True))
+
+    def lost(self, message: str, now: float) -> bool:
+        """Record that the driver cannot reach the GPU; return whether this is a new problem."""
+        if self._lost_since is None:
+            self._lost_since = now
+        return self.health.set(Source.GPU, HealthProblem("GPULost", message, faulted=True))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the driver cannot reach the GPU."""
+        return self._lost_since is not None
+
+    def no_samples(self) -> None:
+        """Record that NVML hangs."""
+        if not self.is_lost:
+            message = f"NVML has not answered for {SAMPLES_WITHIN:g} s"
+            self.health.set(Source.GPU, HealthProblem("NVMLHangs", message))
+
+    def sampled(self) -> None:
+        """Record that NVML answers. Only `found` clears the problem of a lost GPU."""
+        if not self.is_lost:
+            self.health.clear(Source.GPU)
+
+    def found(self, now: float) -> None:
+        """Record that a lost GPU answers again. It is healthy only after its jobs are released.
+
+        It does not wait longer than `RELEASED_WITHIN` for this.
+        """
+        since = self._lost_since
+        if since is not None and (self.released() or now - since >= RELEASED_WITHIN):
+            self._lost_since = None
+            self.health.clear(Source.GPU)
+            self._log.info("the GPU is back")
+
+    def check(self, metrics: SlowMetrics, now: float) -> None:
+        """Check memory errors and temperature; clear errors after a time without new ones."""
+        self._check_errors(metrics.errors, now)
+        self._check_temperature(metrics)
+        quiet = now - self._last_error
+        released = self.released() or quiet >= self._quiet_needed + RELEASED_WITHIN
+        if quiet >= self._quiet_needed and released:
+            for source in (Source.XID, Source.ECC):
+                if self.health.clear(source):
+                    self._log.info("no more errors", quiet_for=quiet)
+            self._quiet_needed = 0.0
+
+    def _error(self, kind: XidKind, now: float) -> None:
+        self._last_error = now
+        self._quiet_needed = max(self._quiet_needed, self.quiet[kind])
+
+    def _check_errors(self, errors: int | None, now: float) -> None:
+        if errors is None:
+            return
+        if self._errors is not None and errors > self._errors:
+            self._error(XidKind.FAULT, now)
+            message = f"{errors - self._errors} memory errors that ECC could not correct"
+            self.health.set(Source.ECC, HealthProblem("ECCError", message, faulted=True))
+        self._errors = errors  # a reset of the GPU resets the counter
+
+    def _check_temperature(self, metrics: SlowMetrics) -> None:
+        now, limit = metrics.temperature, metrics.shutdown
+        if now is None or limit is None or now < limit:
+            self.health.clear(Source.TEMPERATURE)
+            return
+        message = f"{now} degrees Celsius, and it shuts down at {limit}: no new jobs until it cools"
+        self.health.set(Source.TEMPERATURE, HealthProblem("TooHot", message))
+
+
+def reopen(uuid: str) -> NVMLDevice:
+    """Open NVML again, find a GPU that was lost, and check that it answers.
+
+    Raises
+    ------
+    NVMLError
+        The GPU does not answer.
+    """
+    close_library()
+    open_library()
+    gpu = NVMLDevice.of(uuid)
+    if gpu.uuid() != uuid:
+        raise NVMLError(f"NVML returned another GPU for {uuid}")
+    gpu.memory_used()
+    return gpu

@@ -1,0 +1,382 @@
+"""A typed interface of the driver's library NVML.
+
+A call that the GPU, the driver or pynvml does not support returns None. Other failures are raised
+as one of `partita.agent.errors`. All calls block, some of them for long: call them in a thread.
+
+`NVML` below is https://docs.nvidia.com/deploy/nvml-api/.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pynvml
+
+from partita.agent.errors import GPULostError, NVMLError
+from partita.agent.gpu.nvml_calls import UNSUPPORTED, call, maybe, number, translated
+
+__all__ = [
+    "GPUEvent",
+    "GPUEvents",
+    "GPUIdentity",
+    "GPUProcess",
+    "NVMLDevice",
+    "close_library",
+    "cuda_version",
+    "driver_version",
+    "gpus",
+    "open_library",
+]
+
+_ARCHITECTURES: Final = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
+    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+}
+_CORES_PER_SM: Final = {
+    (6, 0): 64, (6, 1): 128, (6, 2): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64,
+    (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (12, 0): 128,
+}  # fmt: skip
+"""FP32 cores of an SM by compute capability: CUDA C++ Programming Guide, "Compute Capabilities",
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/. If a capability is missing here, the number
+of SMs counts as unknown."""
+
+_LANE_BYTES: Final = {
+    1: 250_000_000,
+    2: 500_000_000,
+    3: 984_615_384,
+    4: 1_969_230_769,
+    5: 3_938_461_538,
+    6: 7_562_500_000,
+}
+"""Bytes per second of one PCIe lane by generation: 2.5 and 5 GT/s with 8 of 10 bits of payload, 8,
+16 and 32 GT/s with 128 of 130 bits, 64 GT/s with 242 of 256 bytes (PCI-SIG's base
+specifications)."""
+
+_KIBI: Final = 1 << 10
+
+
+def open_library() -> None:
+    """Load the library and connect to the driver; each call needs one call of `close_library`.
+
+    Raises
+    ------
+    NoDriverError
+        The driver is missing, or its library is of another version.
+    """
+    call(pynvml.nvmlInitWithFlags, 0)
+
+
+def close_library() -> None:
+    """Close the library; this invalidates the GPUs that were found before."""
+    with suppress(NVMLError):
+        call(pynvml.nvmlShutdown)
+
+
+def driver_version() -> str:
+    """Return the driver's version, such as `580.95.05`."""
+    return str(call(pynvml.nvmlSystemGetDriverVersion))
+
+
+def cuda_version() -> int | None:
+    """Return the newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
+    return number(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+
+
+def gpus() -> list["NVMLDevice"]:
+    """Return all GPUs that are visible to this process."""
+    count: int = call(pynvml.nvmlDeviceGetCount)
+    return [NVMLDevice(call(pynvml.nvmlDeviceGetHandleByIndex, index)) for index in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class GPUIdentity:
+    """The constant properties of a GPU."""
+
+    uuid: str
+    """UUID, as NVML returns it."""
+    product: str
+    """Product name, such as `NVIDIA A100-SXM4-40GB`."""
+    architecture: str
+    """Architecture, such as `Ampere`; empty if unknown."""
+    memory: int
+    """Total memory, bytes."""
+    sm_count: int
+    """Streaming multiprocessors; 0 if unknown."""
+    pcie_bandwidth: int
+    """Bytes per second of the PCIe link; 0 if unknown."""
+    capability: tuple[int, int] | None
+    """CUDA compute capability."""
+    mig: bool
+    """Whether the GPU is in MIG mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPUProcess:
+    """A process that uses a GPU."""
+
+    pid: int
+    """PID in the node's PID namespace."""
+    memory: int | None
+    """Bytes; None if the driver does not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPUEvent:
+    """An event of the driver."""
+
+    xid: int
+    """The Xid; 0 for an event of another kind."""
+
+
+class NVMLDevice:
+    """One GPU.
+
+    Parameters
+    ----------
+    handle
+        NVML's handle of the GPU.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._occupancy: _Occupancy | None = None
+
+    @property
+    def handle(self) -> Any:
+        """NVML's handle of the GPU."""
+        return self._handle
+
+    @classmethod
+    def of(cls, uuid: str) -> "NVMLDevice":
+        """Find a GPU by its UUID.
+
+        Raises
+        ------
+        GPULostError
+            The GPU cannot be found.
+        """
+        try:
+            return cls(call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
+        except GPULostError:
+            raise
+        except NVMLError as error:
+            raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
+
+    def uuid(self) -> str:
+        """Return the GPU's UUID."""
+        return str(call(pynvml.nvmlDeviceGetUUID, self._handle))
+
+    def identity(self) -> GPUIdentity:
+        """Read the GPU's constant properties."""
+        handle = self._handle
+        architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
+        mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
+        capability = maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        generation = maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
+        width = maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
+        return GPUIdentity(
+            uuid=self.uuid(),
+            product=str(call(pynvml.nvmlDeviceGetName, handle)),
+            architecture=_ARCHITECTURES.get(architecture, ""),
+            memory=int(call(pynvml.nvmlDeviceGetMemoryInfo, handle).total),
+            sm_count=self._sm_count(capability),
+            pcie_bandwidth=_LANE_BYTES.get(generation or 0, 0) * (width or 0),
+            capability=capability,
+            mig=bool(mig and mig[0]),
+        )
+
+    def _sm_count(self, capability: tuple[int, int] | None) -> int:
+        attributes = maybe(pynvml.nvmlDeviceGetAttributes, self._handle)
+        if attributes is not None and attributes.multiprocessorCount:
+            return int(attributes.multiprocessorCount)
+        cores = maybe(pynvml.nvmlDeviceGetNumGpuCores, self._handle)
+        per_sm = _CORES_PER_SM.get(capability) if capability else None
+        return cores // per_sm if cores and per_sm else 0
+
+    def processes(self) -> list[GPUProcess]:
+        """List the processes that use the GPU, including MPS clients, which NVML lists separately.
+
+        Raises
+        ------
+        NVMLError
+            The driver cannot list the processes: usage could not be attributed to jobs.
+        """
+        found = {p.pid: p.usedGpuMemory for p in call(_processes, self._handle)}
+        for process in maybe(_mps_processes, self._handle) or ():
+            known = found.get(process.pid)
+            memory = process.usedGpuMemory
+            found[process.pid] = memory if known is None else max(known, memory or 0)
+        return [GPUProcess(pid, memory) for pid, memory in found.items()]
+
+    def memory_used(self) -> int:
+        """Return the bytes in use, including the driver's own memory."""
+        return int(call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+
+    def utilization(self) -> int | None:
+        """Return the percentage of the last sample period in which a kernel ran."""
+        rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        return None if rates is None else int(rates.gpu)
+
+    def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
+        """Return the mean percentage of the SMs by PID, and the time of the newest sample.
+
+        Parameters
+        ----------
+        since
+            Time in microseconds, as the last call returned it; older samples are ignored.
+
+        Notes
+        -----
+        None if the driver does not support it. NVML returns "not found" if there is no newer
+        sample. In this case no process has used the SMs, and the result is empty.
+        """
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, since)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+                return {}, since
+            if error.value in UNSUPPORTED:
+                return None
+            raise translated(error) from error
+        by_pid: dict[int, list[int]] = {}
+        for sample in samples:
+            if sample.timeStamp > since:
+                by_pid.setdefault(int(sample.pid), []).append(min(100, int(sample.smUtil)))
+        until = max((int(sample.timeStamp) for sample in samples), default=since)
+        return {pid: round(sum(uses) / len(uses)) for pid, uses in by_pid.items()}, until
+
+    def pcie_throughput(self) -> int | None:
+        """Return the bytes per second over PCIe, the sum of both directions.
+
+        NVML samples each counter for 20 ms (NVML, `nvmlDeviceGetPcieThroughput`). So the call is
+        slow, and covers only a short time.
+        """
+        ways = [
+            maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
+            for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+        ]
+        known = [way for way in ways if way is not None]
+        return sum(known) * _KIBI if known else None
+
+    def sm_occupancy(self) -> float | None:
+        """Return the percentage of the warps that were active since the last call.
+
+        None at the first call, and if the GPU has no performance monitor (GPM, Hopper and later).
+        """
+        if self._occupancy is None:
+            support = maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
+            self._occupancy = _Occupancy(bool(support and support.isSupportedDevice))
+        return self._occupancy.since_last(self._handle)
+
+    def temperature(self) -> int | None:
+        """Return the temperature in degrees Celsius."""
+        kind = pynvml.NVML_TEMPERATURE_GPU
+        return number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
+
+    def shutdown_temperature(self) -> int | None:
+        """Return the temperature in degrees Celsius at which the GPU shuts down."""
+        kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
+        return number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
+
+    def uncorrected_errors(self) -> int | None:
+        """Return the number of uncorrected memory errors (ECC) since the driver was loaded."""
+        return number(
+            pynvml.nvmlDeviceGetTotalEccErrors,
+            self._handle,
+            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            pynvml.NVML_VOLATILE_ECC,
+        )
+
+    def compute_mode(self) -> int | None:
+        """Return one of pynvml's `NVML_COMPUTEMODE_*`."""
+        return number(pynvml.nvmlDeviceGetComputeMode, self._handle)
+
+    def set_compute_mode(self, mode: int) -> None:
+        """Set the compute mode.
+
+        Raises
+        ------
+        NotPermittedError
+            This process has no administrator rights on the node.
+        """
+        call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
+
+    def events(self) -> "GPUEvents":
+        """Start to record the GPU's events."""
+        return GPUEvents(self._handle)
+
+
+class GPUEvents:
+    """Events of one GPU since this object was created."""
+
+    def __init__(self, handle: Any) -> None:
+        self._set = call(pynvml.nvmlEventSetCreate)
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
+        self.supported = bool(wanted & supported)
+        """Whether the GPU reports events; old GPUs do not."""
+        if self.supported:
+            call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
+
+    def wait(self, milliseconds: int) -> GPUEvent | None:
+        """Wait for the next event; return None after this time without an event.
+
+        Raises
+        ------
+        GPULostError
+            The GPU was lost meanwhile.
+        """
+        try:
+            data = pynvml.nvmlEventSetWait(self._set, milliseconds)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return None
+            raise translated(error) from error
+        is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
+        return GPUEvent(int(data.eventData) if is_xid else 0)
+
+    def close(self) -> None:
+        """Stop recording events."""
+        maybe(pynvml.nvmlEventSetFree, self._set)
+
+
+class _Occupancy:
+    """Two samples of the performance monitor; each call replaces the older one."""
+
+    def __init__(self, supported: bool) -> None:  # noqa: FBT001
+        self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)] if supported else []
+        self._taken = 0
+
+    def since_last(self, handle: Any) -> float | None:
+        if not self._samples:
+            return None
+        last, new = self._samples
+        call(pynvml.nvmlGpmSampleGet, handle, new)
+        self._samples.reverse()
+        self._taken += 1
+        if self._taken == 1:
+            return None
+        asked = pynvml.c_nvmlGpmMetricsGet_t()
+        asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = 1
+        asked.sample1, asked.sample2 = last, new
+        asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
+        answer = maybe(pynvml.nvmlGpmMetricsGet, asked)
+        if answer is None or answer.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
+            return None
+        return float(answer.metrics[0].value)
+
+
+def _processes(handle: Any) -> list[Any]:
+    return list(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+
+
+def _mps_processes(handle: Any) -> list[Any]:
+    return list(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle))

@@ -1,0 +1,235 @@
+"""Acquires the GPU: finds it, checks that it is free and can be shared, configures it and MPS."""
+
+import asyncio
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from partita.agent.errors import MPSError, MPSGoneError, SetupError
+from partita.agent.file_lock import FileLock
+from partita.agent.gpu import compute_mode
+from partita.agent.gpu.discovery import assigned, check, find_gpu
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
+from partita.agent.gpu.nvml_threads import in_thread
+from partita.agent.mps.config import MPSConfig
+from partita.agent.mps.control import COMMAND_DEADLINE, MPSControl
+from partita.agent.mps.protocol import control_client
+from partita.agent.mps.report import MPSReport
+from partita.agent.mps.selection import MPSSelection
+from partita.agent.mps.sm_partitions import check_static_sm
+from partita.agent.settings import AgentSettings
+from partita.agent.usage.running_jobs import RunningJobs
+from partita.models import SharingMode
+from partita.models.quantities import MEBI
+
+__all__ = ["AcquiredGPU", "GPUSetup"]
+
+_LOCK_TRIES: Final = 10
+_LOCK_PAUSE: Final = 0.1
+"""The MPS container holds the lock for an instant, several times a second, to read its holder."""
+_MPS_EXITS_WITHIN: Final = 15.0
+"""Seconds for MPS to exit, within the 30 s that a Pod has to terminate."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcquiredGPU:
+    """The GPU that this agent serves."""
+
+    device: NVMLDevice
+    identity: GPUIdentity
+    driver: str
+    cuda: int | None
+    """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
+
+
+class GPUSetup:
+    """Acquires one GPU and releases it.
+
+    Parameters
+    ----------
+    settings
+        The agent's settings.
+    control_lock
+        Held while a command of the MPS control daemon runs.
+    """
+
+    def __init__(self, settings: AgentSettings, control_lock: asyncio.Lock) -> None:
+        self._settings = settings
+        self._control_lock = control_lock
+        self._server_lock = FileLock(settings.paths.agent_lock)
+        self._gpu_lock: FileLock | None = None
+        self._uuid = ""
+        self._mps_config: MPSConfig | None = None
+        self._released = False
+
+    def control(self, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+        """Return a client of the GPU's control daemon; call `identify` first."""
+        report = self.mps_report()
+        protocol = report.protocol if report is not None else 2
+        pipes = self._settings.paths.pipes(self._uuid)
+        return control_client(protocol, pipes, self._control_lock, deadline)
+
+    def mps_report(self) -> MPSReport | None:
+        """Return what the MPS container has started; None until then."""
+        return MPSReport.read(self._settings.paths.mps_report)
+
+    async def identify(self) -> AcquiredGPU:
+        """Find the GPU and lock it.
+
+        Raises
+        ------
+        SetupError
+            The GPU of the Pod is unknown, or another agent serves it.
+        NVMLError
+            The driver does not answer.
+        """
+        settings = self._settings
+        await _acquire(self._server_lock, f"another agent serves {settings.server}")
+        uuids = await assigned(settings.pod, settings.namespace, settings.pod_resources)
+        device = await in_thread(find_gpu, uuids)
+        identity = await in_thread(device.identity)
+        self._uuid = identity.uuid
+        if self._gpu_lock is None:
+            self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
+        await _acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
+        driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
+        return AcquiredGPU(device, identity, driver, cuda)
+
+    async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs, selection: MPSSelection) -> None:
+        """Check that the GPU can be shared and is free, and configure it and MPS.
+
+        Parameters
+        ----------
+        selection
+            What the partition asks of MPS.
+
+        Raises
+        ------
+        SetupError
+            The check fails; the message contains what to change.
+        NVMLError
+            The driver does not answer.
+        """
+        check(gpu.identity, gpu.driver, self._settings.mode)
+        if selection.static_sm:
+            check_static_sm(gpu.identity, gpu.driver)
+        await self._check_free(gpu, jobs)
+        await self.set_compute_mode(gpu.device)
+        if self._settings.mode is SharingMode.MPS:
+            path, identity = self._settings.paths.mps_config, gpu.identity
+            old = MPSConfig.read(path)
+            if old is None or old.uuid != identity.uuid:
+                old = MPSConfig("", 0, 0)
+                self._settings.paths.canary_result.unlink(missing_ok=True)
+            memory = identity.memory // MEBI
+            self._mps_config = replace(
+                old,
+                uuid=identity.uuid,
+                memory=memory,
+                agent=os.getpid(),
+                slots=self._settings.max_jobs,
+                protocol=selection.newest_protocol,
+                static_sm=selection.static_sm,
+            )
+            self._mps_config.write(path)
+
+    async def set_compute_mode(self, device: NVMLDevice) -> None:
+        """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
+        if not self._settings.keep_compute_mode:
+            await in_thread(compute_mode.set_for, device, self._settings.mode)
+
+    async def _check_free(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
+        """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
+        processes = await in_thread(gpu.device.processes)
+        others = jobs.without_allocation({process.pid for process in processes})
+        if others and self._settings.mode is SharingMode.MPS:
+            control = self.control()
+            try:
+                for server in await control.servers():
+                    others -= {server, *await control.clients(server)}
+            except MPSGoneError:
+                pass
+            except MPSError:
+                # Partita's daemon runs but cannot report its clients. It will be restarted.
+                others.clear()
+        if others:
+            pids = ", ".join(map(str, sorted(others)[:5]))
+            raise SetupError(
+                "GPUInUse",
+                f"processes that do not belong to Partita use the GPU (PID {pids}): end them, or "
+                "exclude the GPU from the partition",
+            )
+
+    def restart_mps(self) -> None:
+        """Request a restart of the MPS control daemon."""
+        old = self._mps_config
+        if old is not None:
+            self._mps_config = replace(old, restarts=old.restarts + 1)
+            self._mps_config.write(self._settings.paths.mps_config)
+
+    def request_canary(self) -> int:
+        """Request a canary client and return the number of the request."""
+        if self._mps_config is None:
+            return 0
+        self._mps_config = replace(self._mps_config, canaries=self._mps_config.canaries + 1)
+        self._mps_config.write(self._settings.paths.mps_config)
+        return self._mps_config.canaries
+
+    async def release_gpu(self, device: NVMLDevice) -> None:
+        """Stop MPS, restore the compute mode and remove the agent's files from the node.
+
+        Raises
+        ------
+        AgentError
+            The compute mode cannot be restored.
+        """
+        paths, config = self._settings.paths, self._mps_config
+        try:
+            if config is not None:
+                MPSConfig("", 0, config.agent, config.restarts).write(paths.mps_config)
+                await _removed(paths.pipes(config.uuid))
+                shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
+            for path in (
+                paths.mps_config,
+                paths.mps_report,
+                paths.mps_toml,
+                paths.canary_result,
+            ):
+                path.unlink(missing_ok=True)
+        finally:
+            if not self._settings.keep_compute_mode:
+                await in_thread(compute_mode.restore, device)
+            self._released = True
+
+    def close(self) -> None:
+        """Release the locks; remove their files if no MPS daemon runs on without the agent."""
+        remove = self._released or self._mps_config is None
+        for lock in (self._gpu_lock, self._server_lock):
+            if lock is not None:
+                lock.release(remove=remove)
+        if remove:
+            with suppress(OSError):  # the directory contains files of another agent
+                self._settings.paths.mps_config.parent.rmdir()
+
+
+async def _removed(directory: Path) -> None:
+    """Wait until the MPS container has removed a directory, for a limited time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_MPS_EXITS_WITHIN):
+            while directory.exists():  # noqa: ASYNC110, ASYNC240 - another process removes it
+                await asyncio.sleep(_LOCK_PAUSE)
+
+
+async def _acquire(lock: FileLock, otherwise: str) -> None:
+    for _ in range(_LOCK_TRIES):
+        if lock.acquire():
+            return
+        await asyncio.sleep(_LOCK_PAUSE)
+    raise SetupError(
+        "AgentElsewhere",
+        f"{otherwise}: two agents cannot serve one GPU; end the other one, with PID "
+        f"{lock.holder()}",
+    )

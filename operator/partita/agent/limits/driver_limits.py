@@ -1,0 +1,179 @@
+"""Limits of the driver on one GPU: whether they work, and what limits the memory of jobs.
+
+It looks up what driver and node have, has a probe Pod show whether the container toolkit sets
+limits (`probe`), decides what limits jobs (`decision`), finds the containers that
+should have limits (`job_limits`), and repairs reservations (`dmem_reservations`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import structlog
+
+from partita.agent.allocations import AllocationReader
+from partita.agent.errors import NVMLError
+from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml_memory_limits import can_limit_memory
+from partita.agent.gpu.nvml_threads import in_thread
+from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
+from partita.agent.limits.dmem_reservations import CHECK_RESERVATIONS_EVERY, DmemReservations
+from partita.agent.limits.job_limits import JobLimits
+from partita.agent.limits.probe import LimitProbe
+from partita.kube.client import Kube
+from partita.kube.errors import KubernetesError
+from partita.models import Condition, GPUServer
+from partita.models.sharing import Enforcement
+
+__all__ = ["DriverLimits"]
+
+CHECK_LIMITS_EVERY: Final = 1.0
+"""Seconds between two checks for new containers and for the probe Pod."""
+
+
+class DriverLimits:
+    """Limits of the driver on one GPU that is shared by MPS.
+
+    Parameters
+    ----------
+    device
+        Returns the GPU. A GPU that was lost and is back is another object.
+    driver
+        The driver's version.
+    namespace
+        Namespace of the server Pod and of the probe Pod.
+    jobs
+        The containers of jobs that should have limits.
+    changed
+        Called when something is to be reported.
+    """
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        device: Callable[[], NVMLDevice],
+        driver: str,
+        namespace: str,
+        tree: CgroupTree,
+        ledger: AllocationReader,
+        jobs: JobLimits,
+        health: Health,
+        changed: Callable[[], None],
+    ) -> None:
+        self._device = device
+        self._driver = driver
+        self._tree = tree
+        self._ledger = ledger
+        self._jobs = jobs
+        self._health = health
+        self._changed = changed
+        self._support: LimitSupport | None = None
+        self._probe = LimitProbe(kube, namespace, tree, self._shown_before())
+        self._reservations = DmemReservations()
+        self._reservations_at = 0.0
+        self._decision: LimitDecision | None = None
+        self._log = structlog.get_logger(__name__)
+        starting = HealthProblem("LimitsNotProven", "the agent looks up what the driver can limit")
+        health.set(Source.LIMITS, starting)
+
+    async def run(self) -> NoReturn:
+        """Check until cancelled."""
+        while True:
+            try:
+                await self._check(time.monotonic())
+            except (NVMLError, KubernetesError) as error:
+                self._log.warning("limits not checked", error=str(error))
+            await asyncio.sleep(CHECK_LIMITS_EVERY)
+
+    async def _check(self, now: float) -> None:
+        device, server = self._device(), self._ledger.server
+        if self._support is None:
+            self._support = await in_thread(self._look_up, device)
+        support = self._support
+        if server is None:
+            return
+        requested = server.spec.enforcement
+        if support.missing is None:
+            await self._jobs.find(now)
+            if requested is not Enforcement.CLIENT:
+                await self._check_probe(device, server, now)
+        self._decide(requested, support)
+        if support.dmem and now - self._reservations_at >= CHECK_RESERVATIONS_EVERY:
+            self._reservations_at = now
+            repaired = await in_thread(self._reservations.repair, device, self._tree)
+            if repaired:
+                self._log.info("repaired leftover reservations", cgroups=[*map(str, repaired)])
+
+    async def _check_probe(self, device: NVMLDevice, server: GPUServer, now: float) -> None:
+        required = server.spec.enforcement is Enforcement.DRIVER
+        if required and self._jobs.wrong:
+            # The operator ends the job. The next one must not start here before limits work again.
+            self._probe.forget()
+            return
+        waiting = self._health.serves_containers
+        await self._probe.check(device, server, now, waiting=waiting, required=required)
+
+    def _look_up(self, device: NVMLDevice) -> LimitSupport:
+        tree = self._tree
+        functions = can_limit_memory(device, tree.root)
+        return LimitSupport(self._driver, functions, tree.version, tree.has_dmem)
+
+    def _decide(self, requested: Enforcement, support: LimitSupport) -> None:
+        decision = decide(requested, support, self._probe.result, self._jobs.wrong)
+        if decision == self._decision:
+            return
+        self._decision = decision
+        if decision.problem is None:
+            self._health.clear(Source.LIMITS)
+        else:
+            self._health.set(Source.LIMITS, decision.problem)
+        condition = decision.condition
+        self._log.info(
+            "memory limits", enforcement=decision.enforcement, reason=condition.reason,
+            message=condition.message,
+        )  # fmt: skip
+        self._changed()
+
+    def _shown_before(self) -> ProbeResult | None:
+        """Return what an earlier agent was shown, if jobs may leave no slot for a probe Pod now."""
+        server = self._ledger.server
+        if server is None or not server.status.allocations:
+            return None
+        status = server.status
+        hook = status.capabilities.limit_hook if status.capabilities is not None else None
+        if hook is None or status.driver_version != self._driver:
+            return None
+        return ProbeResult(hook)
+
+    # The report
+
+    @property
+    def by_driver(self) -> bool:
+        """Whether the driver limits the memory of jobs now."""
+        return self._decision is not None and self._decision.enforcement == "Driver"
+
+    @property
+    def enforcement(self) -> str | None:
+        """What limits the memory of jobs now, as in the status."""
+        return self._decision.enforcement if self._decision is not None else None
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return the condition `DriverLimits`."""
+        return (self._decision.condition,) if self._decision is not None else ()
+
+    def capabilities(self) -> dict[str, Any]:
+        """Return the capabilities that concern limits, as in the status."""
+        if self._support is None or self._decision is None:
+            return {}
+        found: dict[str, Any] = {
+            "cgroupVersion": self._support.cgroups,
+            "memoryBackend": self._support.backend,
+        }
+        requested = self._decision.condition.reason != "NotRequested"
+        if requested and self._support.missing is None:
+            found["limitHook"] = self._probe.result.hook
+        return found

@@ -1,0 +1,113 @@
+"""Terminates processes that violate a limit, and writes an Event about each."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.usage.unknown_processes import UnknownProcess
+from partita.kube.events import Events
+from partita.models.base import Resource
+from partita.models.quantities import mebibytes
+
+__all__ = ["LimitEnforcer"]
+
+_REPEAT_AFTER: Final = 3.0
+"""Seconds before a process is terminated again. A terminated process needs a moment to release its
+memory, and a failed termination must not be reported ten times a second."""
+
+
+class LimitEnforcer:
+    """Terminates processes of one GPU, with at most one termination in progress for each.
+
+    Parameters
+    ----------
+    events
+        Writes the Events.
+    terminate
+        Terminates the work of a PID; returns the error, empty on success.
+    """
+
+    def __init__(self, events: Events, terminate: Callable[[int], Awaitable[str]]) -> None:
+        self._events = events
+        self._terminate = terminate
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._excess: dict[tuple[str, int], int] = {}
+        self._alarmed: set[tuple[str, int]] = set()
+        self._log = structlog.get_logger(__name__)
+
+    def limit(self, violation: LimitViolation) -> None:
+        """Terminate a process with which a job exceeds its allocation, or write an Event."""
+        if not violation.terminate:
+            self._alarm(violation)
+            return
+        self._start(violation.pid, lambda: self._limit(violation))
+
+    def unknown(self, process: UnknownProcess, server: Resource) -> None:
+        """Terminate a process without an allocation."""
+        self._start(process.pid, lambda: self._unknown(process, server))
+
+    def excess_clients(self, key: tuple[str, int]) -> int:
+        """Return the largest number of MPS clients of an attempt if it exceeded its limit, else 0.
+
+        The limit counts as exceeded after a client was terminated for this reason.
+        """
+        return self._excess.get(key, 0)
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Delete the stored data of an attempt."""
+        self._excess.pop(key, None)
+        self._alarmed.discard(key)
+
+    async def close(self) -> None:
+        """Cancel all terminations in progress."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, pid: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if pid not in self._tasks:
+            task = self._tasks[pid] = asyncio.create_task(work())
+            task.add_done_callback(lambda _: self._tasks.pop(pid))
+
+    def _alarm(self, violation: LimitViolation) -> None:
+        """Write an Event, once for an attempt."""
+        allocation = violation.allocation
+        if allocation.key in self._alarmed:
+            return
+        self._alarmed.add(allocation.key)
+        message = (
+            f"attempt {allocation.attempt} used {violation.used}: memory that the driver does not "
+            f"limit, such as managed memory; nothing was terminated; {violation.remedy}"
+        )
+        self._log.warning("memory above limit", job=allocation.name, used=violation.used)
+        self._events.warn(allocation.owner, violation.reason, message)
+
+    async def _limit(self, violation: LimitViolation) -> None:
+        allocation, pid = violation.allocation, violation.pid
+        most = max(violation.clients, self.excess_clients(allocation.key))
+        error = await self._terminate(pid)
+        facts = f"attempt {allocation.attempt} used {violation.used}"
+        self._log.warning(
+            "limit exceeded", job=allocation.name, pid=pid, facts=facts, not_terminated=error
+        )
+        if not error and most:
+            self._excess[allocation.key] = most
+        outcome = f"could not be terminated: {error}" if error else "was terminated"
+        message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
+        self._events.warn(allocation.owner, violation.reason, message)
+        await asyncio.sleep(_REPEAT_AFTER)
+
+    async def _unknown(self, process: UnknownProcess, server: Resource) -> None:
+        error = await self._terminate(process.pid)
+        self._log.warning("unknown process", process=process, not_terminated=error)
+        outcome = f"could not be terminated: {error}" if error else "was terminated"
+        message = (
+            f"a process in a Pod used {mebibytes(process.memory)} of the GPU without an "
+            f"allocation; it {outcome}"
+        )
+        self._events.warn(server, "UnknownProcessTerminated", message)
+        await asyncio.sleep(_REPEAT_AFTER)

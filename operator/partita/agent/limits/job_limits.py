@@ -1,0 +1,219 @@
+"""Reads back the driver's memory limits of the containers of jobs, and what these use.
+
+A container's limit is compared with the one that its Pod asks for as long as it runs. An older
+container toolkit ignores the request silently, and an administrator can change a limit at any time.
+The driver's counter of a cgroup is more accurate than the sum over the processes that NVML lists:
+it counts all of the container's memory, once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from partita.agent.allocations import AllocationReader, AttemptAllocation, Key
+from partita.agent.gpu.nvml_memory_limits import UNLIMITED, MemoryLimits
+from partita.agent.limits.cgroups import CgroupTree, children
+from partita.agent.limits.container_limits import (
+    ContainerLimits,
+    limited_containers,
+    started_containers,
+)
+from partita.kube.client import PODS, Kube
+from partita.kube.errors import KubernetesError
+from partita.kube.events import Events
+from partita.models.gpu_server import LimitMismatch
+from partita.models.quantities import mebibytes
+
+__all__ = ["JobLimits", "LimitedUse"]
+
+_WRONG_READS: Final = 2
+"""Consecutive reads of a wrong limit after which it is reported."""
+_IDENTIFIED_WITHIN: Final = 15.0
+"""Seconds for kubelet to report the container of a new cgroup. After that it counts as a cgroup
+without a container of the Pod, as that of the Pod's sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedUse:
+    """The memory of an attempt whose containers the driver limits."""
+
+    used: int
+    """Bytes, as the driver counts them."""
+    limit: int
+    """Most bytes."""
+
+
+@dataclass(slots=True)
+class _Container:
+    """A running container that should have limits."""
+
+    allocation: AttemptAllocation
+    expected: ContainerLimits
+    found: MemoryLimits | None = None
+    reads: int = 0
+    wrong_reads: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the limits were read, and are those that it should have."""
+        return self.reads > 0 and self.wrong_reads == 0
+
+    def add(self, found: MemoryLimits | None) -> bool:
+        """Add what was read; return whether a wrong limit has become certain with it."""
+        self.found, self.reads = found, self.reads + 1
+        expected = self.expected
+        if found is not None and (found.soft, found.hard) == (expected.request, expected.limit):
+            self.wrong_reads = 0
+            return False
+        self.wrong_reads += 1
+        return self.wrong_reads == _WRONG_READS
+
+    def mismatch(self) -> LimitMismatch | None:
+        """Return the wrong limit; None if none is certain."""
+        if self.wrong_reads < _WRONG_READS:
+            return None
+        attempt, found, expected = self.allocation.attempt, self.found, self.expected
+        if found is None or found.hard == UNLIMITED:
+            return LimitMismatch(attempt=attempt, expected=expected.limit)
+        if found.hard != expected.limit:
+            return LimitMismatch(attempt=attempt, expected=expected.limit, found=found.hard)
+        return LimitMismatch(attempt=attempt, expected=expected.request, found=found.soft)
+
+
+@dataclass(slots=True)
+class _Pod:
+    """The cgroups of one Pod."""
+
+    unidentified: dict[Path, float] = field(default_factory=dict)
+    """Cgroups whose containers kubelet has not reported, and when each was first seen."""
+    identified: set[Path] = field(default_factory=set)
+    containers: dict[Path, _Container] = field(default_factory=dict)
+    """Running containers that should have limits."""
+
+
+class JobLimits:
+    """The limits of the containers of all jobs on one GPU.
+
+    Parameters
+    ----------
+    ledger
+        The allocations of the GPU and their Pods.
+    tree
+        The node's cgroups.
+    events
+        Writes the Events about wrong limits.
+    """
+
+    def __init__(
+        self, kube: Kube, ledger: AllocationReader, tree: CgroupTree, events: Events
+    ) -> None:
+        self._kube = kube
+        self._ledger = ledger
+        self._tree = tree
+        self._events = events
+        self._pods: dict[Key, _Pod] = {}
+        self._cgroups: tuple[Path, ...] = ()
+        self._log = structlog.get_logger(__name__)
+
+    @property
+    def cgroups(self) -> tuple[Path, ...]:
+        """The cgroups whose limits are to be read. Other threads may call this."""
+        return self._cgroups
+
+    async def find(self, now: float) -> None:
+        """Find the containers of jobs that have started since the last call.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        """
+        await self._ledger.read_pods()  # a Pod is created after its allocation is written
+        pods = dict(self._ledger.pods)
+        self._pods = {key: self._pods.get(key, _Pod()) for key in pods}
+        for key, pod in pods.items():
+            allocation = self._ledger.allocations.get(key)
+            if allocation is not None and self._has_new_cgroup(key, pod.uid, now):
+                await self._identify(allocation, pod.uid)
+        self._cgroups = tuple(path for pod in self._pods.values() for path in pod.containers)
+
+    def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
+        pod, cgroup = self._pods[key], self._tree.pod(uid)
+        found = set(children(cgroup)) if cgroup is not None else set()
+        pod.identified &= found
+        new = found - pod.identified
+        pod.unidentified = {path: pod.unidentified.get(path, now) for path in new}
+        return any(now - first < _IDENTIFIED_WITHIN for first in pod.unidentified.values())
+
+    async def _identify(self, allocation: AttemptAllocation, uid: str) -> None:
+        try:
+            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+        except KubernetesError as error:
+            self._log.info("Pod not read", pod=allocation.pod, error=str(error))
+            return
+        if body["metadata"]["uid"] != uid:
+            return
+        expected = {limits.container: limits for limits in limited_containers(body)}
+        pod = self._pods[allocation.key]
+        for name, container in started_containers(body).items():
+            cgroup = self._tree.container(uid, container)
+            if cgroup is None:
+                continue
+            pod.identified |= {path for path in pod.unidentified if container in path.name}
+            if name in expected and cgroup not in pod.containers:
+                pod.containers[cgroup] = _Container(allocation, expected[name])
+
+    def add(self, read: Mapping[Path, MemoryLimits | None]) -> None:
+        """Add the limits that were read from the driver.
+
+        Parameters
+        ----------
+        read
+            The limits by cgroup; None if the driver has none for it.
+        """
+        for pod in self._pods.values():
+            for cgroup in pod.containers.keys() & read.keys():
+                found, container = read[cgroup], pod.containers[cgroup]
+                if found is None and not cgroup.exists():
+                    del pod.containers[cgroup]  # the container has ended
+                elif container.add(found):
+                    self._report(container)
+
+    def _report(self, container: _Container) -> None:
+        allocation, found = container.allocation, container.found
+        has = "no limit"
+        if found is not None and found.hard != UNLIMITED:
+            has = f"a limit of {mebibytes(found.hard)} with {mebibytes(found.soft)} guaranteed"
+        expected = container.expected
+        message = (
+            f"attempt {allocation.attempt}: the driver has {has} for the GPU memory of container "
+            f"{expected.container}, which should have {expected}: check the container toolkit on "
+            "the node"
+        )
+        self._log.warning("wrong memory limit", job=allocation.name, message=message)
+        self._events.warn(allocation.owner, "WrongMemoryLimit", message)
+
+    def mismatch(self, key: Key) -> LimitMismatch | None:
+        """Return a wrong limit of an attempt; None if none is known."""
+        pod = self._pods.get(key)
+        found = [c.mismatch() for c in pod.containers.values()] if pod is not None else []
+        return next((wrong for wrong in found if wrong is not None), None)
+
+    @property
+    def wrong(self) -> int:
+        """Number of attempts with a wrong limit."""
+        return sum(self.mismatch(key) is not None for key in self._pods)
+
+    def used(self) -> dict[Key, LimitedUse]:
+        """Return the use of each attempt whose limits were read and are right."""
+        return {
+            key: LimitedUse(
+                sum(c.found.used for c in pod.containers.values() if c.found is not None),
+                sum(c.expected.limit for c in pod.containers.values()),
+            )
+            for key, pod in self._pods.items()
+            if pod.containers and all(c.is_right for c in pod.containers.values())
+        }

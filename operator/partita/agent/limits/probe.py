@@ -1,0 +1,135 @@
+"""Reads from a probe Pod whether the container toolkit sets the driver's memory limits.
+
+The operator creates the Pod while `status.capabilities.limitHook` is `Unknown`
+(`partita.pods.probe_pod`). Its container is created as those of jobs are. The limit that the driver
+then has for the container's cgroup shows what the toolkit did. Nothing is inferred from versions.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml_memory_limits import UNLIMITED, memory_limits
+from partita.agent.gpu.nvml_threads import in_thread
+from partita.agent.limits.cgroups import CgroupTree
+from partita.agent.limits.container_limits import limited_containers, started_containers
+from partita.agent.limits.decision import ProbeResult
+from partita.kube.client import PODS, Kube
+from partita.kube.errors import NotFoundError
+from partita.models import GPUServer
+from partita.models.quantities import mebibytes
+from partita.pods.probe_pod import probe_failure, probe_name
+
+__all__ = ["LimitProbe"]
+
+DEADLINE: Final = 300.0
+"""Seconds within which a probe Pod must show something: longer than two of them take."""
+RETRY_AFTER: Final = 600.0
+"""Seconds after which a limit that is required, but did not work, is tried again."""
+
+
+class LimitProbe:
+    """What probe Pods have shown about one GPU's node.
+
+    Parameters
+    ----------
+    namespace
+        Namespace of the probe Pod, which is that of the server Pod.
+    tree
+        The node's cgroups.
+    result
+        What was shown before.
+    """
+
+    def __init__(
+        self, kube: Kube, namespace: str, tree: CgroupTree, result: ProbeResult | None = None
+    ) -> None:
+        self.result = result or ProbeResult("Unknown")
+        self._kube = kube
+        self._namespace = namespace
+        self._tree = tree
+        self._waited = 0.0
+        self._decided_at: float | None = None
+        self._checked_at: float | None = None
+
+    def forget(self) -> None:
+        """Drop the result, because the limit of a job contradicts it; another probe is needed."""
+        self.result, self._decided_at, self._waited = ProbeResult("Unknown"), None, 0.0
+
+    async def check(
+        self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool, required: bool
+    ) -> None:
+        """Read the probe Pod if nothing is shown yet.
+
+        Parameters
+        ----------
+        server
+            The GPUServer, which owns the Pod.
+        now
+            Seconds of a monotonic clock.
+        waiting
+            Whether the GPU is ready for the Pod, so that the time counts towards the deadline.
+        required
+            Whether limits that did not work are tried again.
+
+        Raises
+        ------
+        KubernetesError
+            The Pod cannot be read.
+        NVMLError
+            The driver does not answer.
+        """
+        since, self._checked_at = self._checked_at, now
+        if self.result.hook != "Unknown":
+            if self._decided_at is None:
+                self._decided_at = now
+            retry = required and self.result.hook != "Applied"
+            if not retry or now - self._decided_at < RETRY_AFTER:
+                return
+            self.result, self._decided_at = ProbeResult("Unknown"), None
+        if waiting and since is not None:
+            self._waited += now - since
+        shown = await self._read(gpu, server)
+        if shown is None and self._waited >= DEADLINE:
+            name = probe_name(server.metadata.name)
+            detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
+            shown = ProbeResult("Failed", detail)
+        if shown is not None:
+            self.result, self._decided_at, self._waited = shown, now, 0.0
+
+    async def _read(self, gpu: NVMLDevice, server: GPUServer) -> ProbeResult | None:
+        """Return what the current probe Pod shows; None if nothing yet."""
+        try:
+            pod = await self._kube.get(PODS, probe_name(server.metadata.name), self._namespace)
+        except NotFoundError:
+            return None
+        if not _is_owned(pod, server.metadata.uid):
+            return None
+        if failure := probe_failure(pod):
+            return ProbeResult(
+                "Failed", f"the container of a probe Pod was not created ({failure})"
+            )
+        started = started_containers(pod)
+        for expected in limited_containers(pod):
+            container = started.get(expected.container)
+            uid = pod["metadata"]["uid"]
+            cgroup = self._tree.container(uid, container) if container else None
+            if cgroup is None:
+                continue
+            found = await in_thread(memory_limits, gpu, cgroup)
+            if found is None or found.hard == UNLIMITED:
+                return ProbeResult("NotApplied")
+            if (found.soft, found.hard) != (expected.request, expected.limit):
+                return ProbeResult(
+                    "NotApplied",
+                    f"the container of a probe Pod had a limit of {mebibytes(found.hard)} instead "
+                    f"of {expected}",
+                )
+            return ProbeResult("Applied")
+        return None
+
+
+def _is_owned(pod: Mapping[str, Any], uid: str) -> bool:
+    """Return whether a Pod belongs to the GPUServer: another Pod may have its name."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == uid for owner in owners if owner.get("controller"))

@@ -1,0 +1,175 @@
+"""Finds processes with which a job exceeds its allocation of memory or of MPS clients.
+
+MPS itself refuses memory above a job's limit, but a program can unset the variables of the limit.
+NVML includes the CUDA context in the memory of a process, and MPS does not. A context is a few
+hundred MiB that CUDA needs before the program allocates anything. So a job may use its allocation
+and one context for each of its processes. The size of a context depends on GPU and driver. It is
+estimated as the smallest memory that was observed for any process.
+
+A GPU serves a limited number of MPS clients, and jobs are placed by the number that each states as
+`processes`. NVML lists processes, so a process with several contexts counts once here, although
+MPS counts each context as a client.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partita.agent.allocations import AttemptAllocation, Key
+from partita.agent.limits.job_limits import LimitedUse
+from partita.models.quantities import mebibytes
+
+__all__ = [
+    "EXCESS_FOR",
+    "LARGEST_CONTEXT",
+    "SETTLED_AFTER",
+    "ClientLimit",
+    "ContextSize",
+    "LimitViolation",
+    "memory_violations",
+]
+
+LARGEST_CONTEXT: Final = 640 << 20
+"""Bytes allowed for a context before one was measured. An assumption: CUDA 12 on an H100 takes
+about 500 MiB, older GPUs less."""
+SETTLED_AFTER: Final = 2.0
+"""Seconds after which a process has its whole context; until then NVML reports a part of it. An
+assumption."""
+EXCESS_FOR: Final = 1.0
+"""Seconds for which a job must have too many clients before this is a violation. A client that
+exits is still listed for a moment while its successor starts. An assumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitViolation:
+    """A process to terminate, and the content of the Event about it."""
+
+    pid: int
+    allocation: AttemptAllocation
+    reason: str
+    """Reason of the Event."""
+    used: str
+    """Used and allocated amount, as text."""
+    remedy: str
+    """The field of the job to change."""
+    clients: int = 0
+    """MPS clients of the job if they are too many."""
+    terminate: bool = True
+    """Whether the process is terminated. Otherwise only an Event is written."""
+
+
+class ContextSize:
+    """Estimates the memory that a process uses before its program allocates any."""
+
+    def __init__(self) -> None:
+        self.bytes = LARGEST_CONTEXT
+        self._first: dict[int, float] = {}
+
+    def add(self, at: float, memory: Mapping[int, int]) -> None:
+        """Update the estimate from the processes of jobs; a process without memory is ignored.
+
+        Parameters
+        ----------
+        at
+            Seconds.
+        memory
+            Bytes by PID.
+        """
+        self._first = {pid: self._first.get(pid, at) for pid in memory}
+        settled = (
+            size for pid, size in memory.items() if size and at - self._first[pid] >= SETTLED_AFTER
+        )
+        self.bytes = min([self.bytes, *settled])
+
+
+class ClientLimit:
+    """Finds jobs with more MPS clients than allocated."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, float] = {}
+        self._exceeded_since: dict[tuple[str, int], float] = {}
+
+    def violations(
+        self, at: float, allocations: Mapping[int, AttemptAllocation]
+    ) -> list[LimitViolation]:
+        """Return the newest client of each job that has too many clients.
+
+        Parameters
+        ----------
+        at
+            Seconds.
+        allocations
+            Allocation by PID.
+        """
+        self._first = {pid: self._first.get(pid, at) for pid in allocations}
+        exceeded = {
+            a: pids for a, pids in _processes(allocations, allocations).items()
+            if len(pids) > a.clients
+        }  # fmt: skip
+        self._exceeded_since = {a.key: self._exceeded_since.get(a.key, at) for a in exceeded}
+        return [
+            LimitViolation(
+                max(pids, key=lambda pid: (self._first[pid], pid)),
+                allocation,
+                "AboveProcesses",
+                f"{len(pids)} MPS clients with {allocation.clients} allocated",
+                "raise spec.processes",
+                clients=len(pids),
+            )
+            for allocation, pids in exceeded.items()
+            if at - self._exceeded_since[allocation.key] >= EXCESS_FOR
+        ]
+
+
+def memory_violations(
+    memory: Mapping[int, int],
+    allocations: Mapping[int, AttemptAllocation],
+    context: int,
+    counted: Mapping[Key, LimitedUse] | None = None,
+) -> list[LimitViolation]:
+    """Return the largest process of each job that uses too much memory.
+
+    Terminating this process may be enough; otherwise the next sample finds another one. A process
+    of a job that the driver limits is terminated only if the driver itself counts too much.
+    Otherwise NVML lists memory that the driver does not limit, such as managed memory
+    (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "Known Limitations").
+
+    Parameters
+    ----------
+    memory
+        Bytes by PID.
+    allocations
+        Allocation by PID.
+    context
+        Bytes that each process may use in addition.
+    counted
+        The memory of those jobs that the driver limits.
+    """
+    found = []
+    for allocation, pids in _processes(memory, allocations).items():
+        used = sum(memory[pid] for pid in pids)
+        allowed = allocation.memory + context * len(pids)
+        use = (counted or {}).get(allocation.key)
+        if use is not None:
+            used, allowed = max(used, use.used), use.limit
+        if used > allowed:
+            largest = max(pids, key=lambda pid: (memory[pid], pid))
+            text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.memory)} allocated"
+            found.append(
+                LimitViolation(
+                    largest, allocation, "AboveAllocation", text, "raise spec.gpuMemory",
+                    terminate=use is None or use.used > use.limit,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _processes(
+    pids: Iterable[int], allocations: Mapping[int, AttemptAllocation]
+) -> dict[AttemptAllocation, list[int]]:
+    found: dict[AttemptAllocation, list[int]] = defaultdict(list)
+    for pid in pids:
+        if pid in allocations:
+            found[allocations[pid]].append(pid)
+    return found

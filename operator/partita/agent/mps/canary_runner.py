@@ -1,0 +1,153 @@
+"""Runs canary clients beside the MPS control daemon, when the agent requests one.
+
+The request is a number in `MPSConfig`, the result is a file beside it. Both survive a restart of
+either container, so a request is answered once, by whichever container is there.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from partita.agent.paths import write_file
+
+__all__ = ["CANARY_DEADLINE", "CanaryOutcome", "CanaryResult", "CanaryRunner"]
+
+CANARY_DEADLINE: Final = 10.0
+"""Seconds after which a canary counts as hung. An assumption: on a busy GPU a client connects to
+MPS, creates its context and allocates within a few seconds."""
+_KILLED_WITHIN: Final = 2.0
+"""Seconds for a killed canary to exit. One that hangs in the driver may not exit before MPS does;
+it is left behind."""
+_MESSAGE: Final = 200
+"""Characters of an error that are reported."""
+
+
+class CanaryOutcome(StrEnum):
+    """What a canary has shown."""
+
+    PASSED = "Passed"
+    """MPS accepts clients."""
+    REFUSED = "Refused"
+    """CUDA returned an error: MPS answers, but it does not accept clients."""
+    HUNG = "Hung"
+    """CUDA did not return within the deadline: MPS is wedged."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryResult:
+    """The newest canary."""
+
+    number: int
+    """Number of the request."""
+    pid: int
+    """The canary's PID."""
+    outcome: CanaryOutcome | None = None
+    """What it has shown; None while it runs."""
+    seconds: float = 0.0
+    """How long it took."""
+    message: str = ""
+    """Its error."""
+
+    @classmethod
+    def read(cls, path: Path) -> "CanaryResult | None":
+        """Read the file; None if it is missing or not valid."""
+        try:
+            body = json.loads(path.read_text())
+            outcome = body.pop("outcome")
+            return cls(outcome=CanaryOutcome(outcome) if outcome else None, **body)
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically."""
+        write_file(path, json.dumps(asdict(self)))
+
+
+class CanaryRunner:
+    """Runs one canary at a time.
+
+    Parameters
+    ----------
+    path
+        The file for the results.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger(__name__)
+
+    def request(self, number: int, uuid: str, environment: Mapping[str, str]) -> None:
+        """Run a canary unless this request was answered, or a canary runs.
+
+        Parameters
+        ----------
+        number
+            Number of the request; 0 for none.
+        uuid
+            The GPU.
+        environment
+            Variables that make the canary a client of the MPS control daemon.
+        """
+        if number == 0 or (self._task is not None and not self._task.done()):
+            return
+        last = CanaryResult.read(self._path)
+        if last is None or last.number != number or last.outcome is None:
+            self._task = asyncio.create_task(self._run(number, uuid, environment))
+
+    async def close(self) -> None:
+        """Kill a canary that runs; its request stays unanswered."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self, number: int, uuid: str, environment: Mapping[str, str]) -> None:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "partita.agent.mps.canary", uuid),
+            env={**os.environ, **environment, "CUDA_VISIBLE_DEVICES": uuid},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            CanaryResult(number, process.pid).write(self._path)
+            outcome, message = await self._ended(process)
+        finally:
+            await _kill(process)
+        result = CanaryResult(number, process.pid, outcome, loop.time() - start, message)
+        self._log.info("canary", outcome=outcome, seconds=result.seconds, error=message)
+        result.write(self._path)
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> tuple[CanaryOutcome, str]:
+        try:
+            async with asyncio.timeout(CANARY_DEADLINE):
+                _, said = await process.communicate()
+        except TimeoutError:
+            return CanaryOutcome.HUNG, f"CUDA did not return within {CANARY_DEADLINE:g} s"
+        if process.returncode == 0:
+            return CanaryOutcome.PASSED, ""
+        lines = said.decode(errors="replace").strip().splitlines()
+        error = lines[-1] if lines else f"exit code {process.returncode}"
+        return CanaryOutcome.REFUSED, error[:_MESSAGE]
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_WITHIN):
+                await process.wait()

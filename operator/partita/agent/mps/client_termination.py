@@ -1,0 +1,179 @@
+"""Terminates the MPS clients of Pods that are being ended, before kubelet signals their programs.
+
+A client that a signal ends with work in flight can wedge MPS for all others on the GPU (NVIDIA's
+"Limitations", quoted in `terminate`; measured by kai-scheduler/kai-gpu-fractioning, mpsd/internal/
+drain/server.go of pull 147). The operator marks the allocation of a Pod that is being ended, and
+`partita.pods.termination` says what kubelet then does, and when.
+
+A client that SIGTERM would kill is terminated at once. A client that handles SIGTERM is terminated
+only shortly before SIGKILL, so it can use the GPU in its grace period, for example to save its
+state. Clients that connect meanwhile, also from `kubectl exec`, are treated in the same way.
+
+These ends are not covered, because nobody tells the agent of them before the signal: a deletion
+without a grace period, kubelet's own evictions, a node that is shut down, and the out-of-memory
+killer. A program also counts as handling SIGTERM if its runtime catches the signal and exits, as
+Go's does.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NoReturn
+
+import structlog
+
+from partita.agent.allocations import AllocationReader, AttemptAllocation, Key
+from partita.agent.errors import MPSError, MPSUnansweredError
+from partita.agent.event_wait import event_or_timeout
+from partita.agent.mps.control import MPSControl
+from partita.agent.usage.processes import PodsOfProcesses, ProcessIdentity
+from partita.pods.termination import TERMINATE_BEFORE_KILL
+
+__all__ = ["TERMINATE_WITHIN", "ClientTermination", "ReleaseTimes"]
+
+TERMINATE_WITHIN: Final = 10.0
+"""Seconds in which MPS must terminate a client; otherwise it is wedged. An assumption: it is longer
+than kernels of programs that share a GPU. kai-gpu-fractioning waits 30 s, but a client that SIGTERM
+kills is not there any more after 5 s."""
+CHECK_EVERY: Final = 0.5
+"""Seconds between two lists of the clients while an allocation is being released."""
+
+
+class ReleaseTimes:
+    """When the clients of allocations that are being released must be terminated.
+
+    The deadline in the ledger is by another clock than the node's. So the remaining time is also
+    derived from when the agent first saw the mark, and the shorter time counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Key, float] = {}
+
+    def update(
+        self, allocations: Mapping[Key, AttemptAllocation], now: float, clock: datetime
+    ) -> dict[Key, float]:
+        """Return for each allocation that is being released when its last clients must go.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock; the result is by this clock, too.
+        clock
+            The node's time.
+        """
+        releasing = {key: a.release for key, a in allocations.items() if a.release is not None}
+        self._seen = {key: self._seen.get(key, now) for key in releasing}
+        return {
+            key: min(
+                self._seen[key] + (release.deadline - release.since).total_seconds(),
+                now + (release.deadline - clock).total_seconds(),
+            )
+            - TERMINATE_BEFORE_KILL
+            for key, release in releasing.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    pid: int
+    identity: ProcessIdentity
+    job: str
+    server: int
+
+
+class ClientTermination:
+    """Terminates the MPS clients of one GPU whose Pods are being ended.
+
+    Parameters
+    ----------
+    control
+        Returns a client of the control daemon with a deadline in seconds.
+    ledger
+        The allocations of the GPU.
+    processes
+        Finds the Pods of processes.
+    read_ledger
+        Requests a read of the ledger and its Pods.
+    terminated
+        Called with the PID of a client that MPS has terminated.
+    wedged
+        Called with a message if MPS does not terminate a client.
+    """
+
+    def __init__(
+        self,
+        *,
+        control: Callable[[float], MPSControl],
+        ledger: AllocationReader,
+        processes: PodsOfProcesses,
+        read_ledger: Callable[[], None],
+        terminated: Callable[[int], None],
+        wedged: Callable[[str], None],
+    ) -> None:
+        self._control = control
+        self._ledger = ledger
+        self._processes = processes
+        self._read_ledger = read_ledger
+        self._terminated = terminated
+        self._wedged = wedged
+        self._times = ReleaseTimes()
+        self._done: set[tuple[int, ProcessIdentity]] = set()
+        """Clients that were terminated. MPS lists them until their processes exit."""
+        self._log = structlog.get_logger(__name__)
+
+    async def run(self) -> NoReturn:
+        """Terminate clients until cancelled."""
+        while True:
+            due = self._times.update(self._ledger.allocations, time.monotonic(), datetime.now(UTC))
+            if due:
+                try:
+                    await self._terminate(due)
+                except MPSError as error:
+                    self._log.warning("MPS clients not listed", error=str(error))
+                await event_or_timeout(self._ledger.changed, CHECK_EVERY)
+            else:
+                self._done.clear()
+                await self._ledger.changed.wait()
+                self._ledger.changed.clear()
+
+    async def _terminate(self, due: Mapping[Key, float]) -> None:
+        """Terminate the clients whose time has come, the first Pod that is killed first."""
+        pods = {pod.uid: key for key, pod in self._ledger.pods.items()}
+        found: list[tuple[float, _Client]] = []
+        control = self._control(TERMINATE_WITHIN)
+        for server in await control.servers():
+            for pid in await control.clients(server):
+                identity = self._processes.identity(pid)
+                key = pods.get(identity.pod or "")
+                if key is None and identity.pod is not None:
+                    self._read_ledger()  # its Pod was created after the ledger was read
+                if key is None or key not in due or (pid, identity) in self._done:
+                    continue
+                handles = self._processes.catches(pid, signal.SIGTERM)
+                if not handles or time.monotonic() >= due[key]:
+                    job = self._ledger.allocations[key].name
+                    found.append((due[key], _Client(pid, identity, job, server)))
+        for _, client in sorted(found, key=lambda entry: entry[0]):
+            await self._terminate_client(control, client)
+
+    async def _terminate_client(self, control: MPSControl, client: _Client) -> None:
+        if self._processes.identity(client.pid) != client.identity:
+            return  # it has exited, and another process may have its PID
+        began = time.monotonic()
+        log = self._log.bind(job=client.job, pid=client.pid)
+        try:
+            error = await control.terminate(client.server, client.pid)
+        except MPSUnansweredError as unanswered:
+            self._wedged(f"MPS did not terminate a client of {client.job}: {unanswered}")
+            return
+        except MPSError as failed:
+            log.warning("MPS client not terminated", error=str(failed))
+            return
+        if error:  # it is tried again, unless the client has exited
+            log.warning("MPS client not terminated", error=error)
+        else:
+            self._done.add((client.pid, client.identity))
+            self._terminated(client.pid)
+            log.info("MPS client terminated", seconds=round(time.monotonic() - began, 3))

@@ -1,0 +1,48 @@
+"""The file with which the agent configures `partita agent mps` in the Pod's other container."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from partita.agent.paths import write_file
+
+__all__ = ["MPSConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class MPSConfig:
+    """Configuration of the MPS control daemon."""
+
+    uuid: str
+    """UUID of the GPU; empty once the agent has released the GPU."""
+    memory: int
+    """Memory limit of a client in MiB: the GPU's total memory. Each job has its own lower limit."""
+    agent: int
+    """The agent's PID. A file with another PID was left by an earlier agent and is ignored."""
+    restarts: int = 0
+    """Number of restarts that the agent has requested; an increase restarts MPS."""
+    slots: int = 1
+    """Number of slots of the device plugin."""
+    protocol: int = 2
+    """Newest protocol that the daemon may have: 2 or 3."""
+    static_sm: bool = False
+    """Whether each slot gets static SM partitions."""
+    canaries: int = 0
+    """Number of canary clients that the agent has requested; an increase runs one
+    (`partita.agent.mps.canary_runner`)."""
+
+    @classmethod
+    def read(cls, path: Path) -> "MPSConfig | None":
+        """Read the file; None if it is missing or not valid."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def is_other_daemon(self, old: "MPSConfig") -> bool:
+        """Return whether it requires another daemon than an older configuration, or none."""
+        return (self.uuid, self.restarts) != (old.uuid, old.restarts)
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically."""
+        write_file(path, json.dumps(asdict(self)))

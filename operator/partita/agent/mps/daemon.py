@@ -1,0 +1,275 @@
+"""`partita agent mps`: runs the MPS control daemon of one GPU in a separate container.
+
+It waits until the agent has configured the GPU (`MPSConfig`). Then it starts the daemon with its
+own directories and sets the limits, which a daemon loses when it exits. It also starts the server,
+to check that the server works before the first client connects. The clients of all users share that
+server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
+jobs run under different UIDs, and would otherwise wait until the clients of other UIDs have exited.
+
+It runs a canary client when the agent requests one (`CanaryRunner`). It restarts the daemon when
+the daemon exits or the agent requests it. It stops the daemon when the agent releases the GPU, but
+not when the agent exits: clients run on without an agent.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from partita.agent.errors import AgentError, MPSError, SetupError
+from partita.agent.file_lock import FileLock
+from partita.agent.mps.canary_runner import CanaryRunner
+from partita.agent.mps.config import MPSConfig
+from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, MPSControl, ServerState
+from partita.agent.mps.namespaces import CANARY, namespace_directory
+from partita.agent.mps.protocol import (
+    control_client,
+    daemon_arguments,
+    protocol_3_problem,
+    start_daemon,
+)
+from partita.agent.mps.report import MPSReport
+from partita.agent.paths import Paths
+from partita.agent.terminate import send_signal
+
+__all__ = ["MPSDaemon", "clear_directory"]
+
+_POLL: Final = 0.2
+"""Seconds between two reads of the configuration, and two queries of a daemon that starts."""
+_START_DEADLINE: Final = 60.0
+"""Seconds until a server must be ACTIVE. Loading the driver on a node with many GPUs takes long
+(https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "Server Initialization")."""
+_END_DEADLINE: Final = 2.0
+"""Seconds for a daemon to exit after `quit`, again after SIGTERM and again after SIGKILL. A wedged
+server may ignore the first two, and MPS must be back within 15 s."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 30.0
+"""Seconds before a daemon that failed to start is started again, doubled each time."""
+
+log = structlog.get_logger(__name__)
+
+
+class MPSDaemon:
+    """Runs the control daemon of one GPU.
+
+    Parameters
+    ----------
+    paths
+        The files shared with the agent.
+    stop
+        Set by the caller to stop the daemon.
+    """
+
+    def __init__(self, paths: Paths, stop: asyncio.Event) -> None:
+        self._paths = paths
+        self._stop = stop
+        self._log = log.bind(server=paths.server)
+        self._process: asyncio.subprocess.Process | None = None
+        self._pause = _FIRST_PAUSE
+        self._protocol = 2
+        self._no_protocol_3: str | None = None
+        """Why protocol 3 does not work; empty if it works, None until it was tried."""
+
+    async def run(self) -> None:
+        """Run daemons until stopped."""
+        while not self._stop.is_set():
+            config = await self._configured()
+            if config is None:
+                return
+            try:
+                await self._run_one(config)
+            except AgentError as error:
+                self._log.warning("MPS did not start", error=str(error), retry_in=self._pause)
+                await self._rest(self._pause)
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            finally:
+                await self._end(config)
+
+    async def _configured(self) -> MPSConfig | None:
+        """Wait for the configuration of a running agent; return None if stopped."""
+        lock = FileLock(self._paths.agent_lock)
+        logged = False
+        while not self._stop.is_set():
+            config = MPSConfig.read(self._paths.mps_config)
+            if config is not None and config.uuid and config.agent == lock.holder():
+                return config
+            if not logged:
+                logged = True
+                self._log.info("waiting for the agent")
+            await self._rest(_POLL)
+        return None
+
+    async def _run_one(self, config: MPSConfig) -> None:
+        """Run one daemon until it exits, the agent requests another one, or stop is requested."""
+        uuid = config.uuid
+        pipes, logs = self._paths.pipes(uuid), self._paths.logs(uuid)
+        await self._stop_old(pipes)
+        for directory in (pipes, logs):
+            clear_directory(directory)
+        problem = await self._protocol_3_problem(uuid)
+        protocol = 2 if problem else config.protocol
+        arguments = daemon_arguments(protocol, config, self._paths.mps_toml)
+        self._process = await start_daemon(arguments, uuid, pipes, logs)
+        report = MPSReport(self._process.pid, protocol, problem)
+        self._protocol = protocol
+        try:
+            partitions = await self._start(self._control(pipes), config)
+        except SetupError as error:
+            replace(report, daemon=0, no_sm_partitions=str(error)).write(self._paths.mps_report)
+            raise
+        replace(report, sm_partitions=partitions).write(self._paths.mps_report)
+        self._pause = _FIRST_PAUSE
+        self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
+        exited = asyncio.ensure_future(self._process.wait())
+        canary = CanaryRunner(self._paths.canary_result)
+        as_client = self._canary_environment(pipes, partitions)
+        try:
+            while not exited.done() and not self._stop.is_set():
+                now = MPSConfig.read(self._paths.mps_config) or config
+                if now.is_other_daemon(config):
+                    self._log.info("stopping MPS", why="the agent requests it")
+                    return
+                canary.request(now.canaries, uuid, as_client)
+                await asyncio.wait({exited}, timeout=_POLL)
+        finally:
+            exited.cancel()
+            await canary.close()
+        if self._process.returncode is not None:
+            self._log.warning("MPS has exited", code=self._process.returncode)
+
+    def _is_restart(self, config: MPSConfig) -> bool:
+        """Return whether another daemon for the same GPU is to follow."""
+        now = MPSConfig.read(self._paths.mps_config)
+        return now is not None and now.uuid == config.uuid
+
+    async def _protocol_3_problem(self, uuid: str) -> str:
+        """Return why protocol 3 does not work; empty if it works."""
+        if self._no_protocol_3 is None:
+            self._no_protocol_3 = await protocol_3_problem(self._paths.gpu(uuid) / "probe", uuid)
+            self._log.info("MPS protocol 3", problem=self._no_protocol_3)
+        return self._no_protocol_3
+
+    async def _start(self, control: MPSControl, config: MPSConfig) -> tuple[str, ...]:
+        """Prepare the server and wait until it is ACTIVE; return its static SM partitions."""
+        deadline = asyncio.get_running_loop().time() + _START_DEADLINE
+        while True:
+            try:
+                sm_partitions = config.slots if config.static_sm else 0
+                partitions = await control.prepare(config.uuid, config.memory, sm_partitions)
+                for server in await control.servers():
+                    if await control.state(server) is ServerState.ACTIVE:
+                        return partitions
+            except MPSError as error:
+                # Usually the daemon has not created its socket yet.
+                self._log.debug("not started yet", error=str(error))
+            if self._process is None or self._process.returncode is not None:
+                raise MPSError("the control daemon has exited")
+            now = MPSConfig.read(self._paths.mps_config)
+            if now is not None and now.is_other_daemon(config):
+                raise MPSError("the agent requests another control daemon, or none")
+            if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
+                raise MPSError(f"no server became ACTIVE within {_START_DEADLINE:g} s")
+            await self._rest(_POLL)
+
+    async def _stop_old(self, pipes: Path) -> None:
+        """Stop a daemon of an earlier container, because its limits may differ."""
+        report = MPSReport.read(self._paths.mps_report)
+        self._paths.mps_report.unlink(missing_ok=True)
+        if not (pipes / "control").exists():
+            return
+        self._protocol = report.protocol if report is not None else 2
+        with suppress(MPSError):
+            await self._control(pipes, _END_DEADLINE).quit()
+            self._log.info("an old control daemon was asked to exit", pipes=str(pipes))
+        with suppress(FileNotFoundError, ValueError, ProcessLookupError, PermissionError):
+            pid = int((pipes / "nvidia-cuda-mps-control.pid").read_text())
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if not _is_control(pid):
+                    break
+                send_signal(pid, number, lambda: _is_control(pid))
+                await self._rest(_POLL)
+
+    async def _end(self, config: MPSConfig) -> None:
+        """Stop the daemon and all its servers, first by the command `quit`."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        pipes = self._paths.pipes(config.uuid)
+        if process.returncode is None:
+            with suppress(MPSError, TimeoutError):
+                async with asyncio.timeout(_END_DEADLINE):
+                    await self._control(pipes, _END_DEADLINE).quit()
+                    await process.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            # End the whole session: a server that runs on without its daemon would occupy the GPU.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_DEADLINE):
+                    await process.wait()
+        report = MPSReport.read(self._paths.mps_report)
+        if report is not None and report.daemon:  # else it says why none was started
+            self._paths.mps_report.unlink(missing_ok=True)
+        if self._stop.is_set() or not self._is_restart(config):
+            shutil.rmtree(pipes, ignore_errors=True)
+
+    def _control(self, pipes: Path, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+        return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
+
+    def _canary_environment(self, pipes: Path, partitions: tuple[str, ...]) -> dict[str, str]:
+        """Return the variables that make a canary a client.
+
+        With static SM partitions a client must choose one; clients may share a partition.
+        """
+        directory = namespace_directory(pipes, CANARY) if self._protocol == 3 else pipes
+        partition = {"CUDA_MPS_SM_PARTITION": partitions[0]} if partitions else {}
+        return {"CUDA_MPS_PIPE_DIRECTORY": str(directory), **partition}
+
+    async def _rest(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+
+
+def clear_directory(directory: Path) -> None:
+    """Create a directory that all users may enter, and remove files of an earlier daemon from it.
+
+    The logs of the last daemon are kept under another name. Directories are kept, because the
+    containers of jobs have mounted them.
+
+    Raises
+    ------
+    SetupError
+        The directory cannot be written.
+    """
+    try:
+        for file in directory.rglob("*"):
+            if directory.name != "log":
+                if not file.is_dir():
+                    file.unlink()
+            elif file.suffix == ".log":
+                file.replace(file.with_suffix(".log.old"))
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o755)
+        directory.parent.chmod(0o755)
+    except OSError as error:
+        raise SetupError(
+            "DirectoryNotWritable",
+            f"{directory} cannot be created ({error.strerror}): the server Pod mounts "
+            f"{directory.parent.parent} from the node, which must let root write there",
+        ) from error
+
+
+def _is_control(pid: int) -> bool:
+    """Return whether a PID still belongs to a control daemon: PIDs are reused."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(CONTROL.encode() in word for word in command)

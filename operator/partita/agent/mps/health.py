@@ -1,0 +1,398 @@
+"""Monitors the MPS control daemon of one GPU, and requests a restart when it is needed.
+
+The daemon is healthy if it answers, and if a canary client has shown that it accepts clients
+(`CanaryCheck`); a running process is not enough. A fault ends when all clients have exited, usually
+within a moment, so a periodic check can miss it. The server's log and Xids report faults, too.
+After any fault the GPU stays faulted until the jobs that the fault terminated have been released.
+Otherwise jobs that are placed later would count as lost, too.
+
+A client that ended uncleanly may have left a fault that wedges MPS later. So MPS is restarted when
+the GPU has no job any more.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.errors import MPSBusyError, MPSError, MPSGoneError
+from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.mps.canary_check import CanaryCheck
+from partita.agent.mps.canary_runner import CanaryOutcome
+from partita.agent.mps.client_exits import ClientExits, UncleanEnd
+from partita.agent.mps.control import MPSControl, ServerState
+from partita.models.gpu_server import RestartReason
+from partita.models.quantities import format_time
+
+__all__ = ["FAULT_SHOWN_FOR", "RELEASED_WITHIN", "MPSHealth"]
+
+RESTART_AFTER: Final = 10.0
+"""Seconds in FAULT after which the daemon is restarted. A server recovers when all clients have
+exited, but a client that ignores the error never exits
+(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment")."""
+START_WITHIN: Final = 90.0
+"""Seconds in which a daemon must start; `partita agent mps` waits 60 s for a server."""
+RELEASED_WITHIN: Final = 30.0
+"""Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
+FAULT_SHOWN_FOR: Final = 6.0
+"""Minimum number of seconds for which a fault is reported. It is longer than the operator waits for
+the report (`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
+FAULT_HELD_FOR: Final = 1.5
+"""Seconds for which the report of a fault waits for the end of a client that has just vanished: if
+it was killed, no program is the cause. The operator waits longer for the report."""
+KILL_EXPLAINS: Final = 5.0
+"""Seconds after a client was killed in which a fault is its effect. An assumption: the fault arises
+when its work is interrupted."""
+_UNANSWERED: Final = 2
+"""Consecutive checks without an answer after which the daemon counts as hung."""
+_REFUSALS: Final = 3
+"""Consecutive refused canaries after which MPS is restarted if it has no clients."""
+_FATAL: Final = "a program caused a fatal fault, and every client of the GPU is lost"
+_KILLED: Final = "a program was killed with work on the GPU, and every client of the GPU is lost"
+
+
+@dataclass(slots=True)
+class MPSHealth:
+    """The health of the control daemon of one GPU.
+
+    Parameters
+    ----------
+    control
+        Client of the daemon.
+    health
+        Receives the problems.
+    canary
+        Decides when a canary client is needed.
+    exits
+        The ends of the jobs' clients.
+    restart
+        Requests a restart of the daemon.
+    released
+        Returns whether the GPU has no allocation any more.
+    has_single_job
+        Reads the ledger and returns whether a single job is allocated. In this case a program's
+        fault is a failure of that job alone.
+    new_faults
+        Returns the fatal faults that the server has logged since the last call.
+    """
+
+    control: MPSControl
+    health: Health
+    canary: CanaryCheck
+    exits: ClientExits
+    restart: Callable[[], None]
+    released: Callable[[], bool]
+    has_single_job: Callable[[], Awaitable[bool]]
+    new_faults: Callable[[], Sequence[str]]
+    state: str = "Starting"
+    """State as in the GPUServer's status."""
+    clients: int = 0
+    """Connected clients of jobs."""
+    wedges: int = 0
+    """How often MPS was wedged."""
+    restarts: Counter[RestartReason] = field(default_factory=Counter)
+    """Requested restarts."""
+    _killed: UncleanEnd | None = None
+    """The client that was killed last."""
+    _killed_at: float | None = None
+    _reported: str = ""
+    """Message of a fatal fault that is not handled yet."""
+    _reported_at: float | None = None
+    _wedge: str = ""
+    """Message of a wedge that is not handled yet."""
+    _unclean_at: float | None = None
+    """When the last client ended uncleanly; None if none has since MPS started."""
+    _server: int = 0
+    _replaced: int = 0
+    """The server whose restart was requested, until another one runs."""
+    _since: float | None = None
+    """Start of the current state: unhealthy, or healthy again after a fault."""
+    _restarted_at: float | None = None
+    _unanswered_checks: int = 0
+    _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    @property
+    def servers(self) -> set[int]:
+        """PIDs of the MPS servers."""
+        return {self._server} - {0}
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether something is about to be known: the next check should follow soon."""
+        return self.canary.running or self.exits.undecided or bool(self._reported)
+
+    def status(self) -> Mapping[str, Any]:
+        """Return the field `mps` of the GPUServer's status."""
+        status = {
+            "state": self.state,
+            "clients": self.clients,
+            "wedges": self.wedges,
+            "restarts": dict(self.restarts),
+            "canary": self.canary.status(),
+        }
+        if self._killed is not None:
+            time = format_time(datetime.fromtimestamp(self._killed.at, UTC))
+            status["killedClient"] = {"job": self._killed.allocation.job, "time": time}
+        return status
+
+    async def check(self, now: float) -> None:
+        """Query the daemon and update the problems.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        """
+        self.read_log()
+        if self._wedge:
+            self._wedged(self._wedge, now)
+            self._wedge = ""
+            return
+        await self._handle_fault(now)
+        try:
+            state = await self._query()
+        except MPSBusyError:
+            return  # a client is being terminated; if that never ends, it is reported as a wedge
+        except MPSGoneError as error:
+            self._unanswered_checks = 0
+            self._gone(str(error), now)
+        except MPSError as error:
+            self._unanswered_checks += 1
+            self._unanswered(str(error), now)
+        else:
+            self._unanswered_checks = 0
+            await self._answered(state, now)
+
+    def read_log(self) -> bool:
+        """Read the server's log; return whether there is a fault to handle."""
+        for fault in self.new_faults():
+            self.report_fault(fault)
+        return bool(self._reported)
+
+    def report_fault(self, message: str) -> None:
+        """Record a fatal fault, which the next check handles."""
+        self._reported = self._reported or message
+
+    def report_wedge(self, message: str) -> None:
+        """Record that MPS is wedged, which the next check handles.
+
+        A wedged server answers commands as if it were healthy, but clients that connect to it hang
+        in CUDA's initialisation, and only a restart of MPS helps
+        (https://github.com/kai-scheduler/kai-gpu-fractioning, mpsd/internal/drain).
+
+        Parameters
+        ----------
+        message
+            What was observed.
+        """
+        self._wedge = self._wedge or message
+
+    def report_unclean_end(self, end: UncleanEnd, now: float) -> None:
+        """Record that a client ended without MPS having terminated it, or with an error.
+
+        Parameters
+        ----------
+        now
+            Seconds of a monotonic clock.
+        """
+        how = "was killed" if end.killed else "failed"
+        allocation = end.allocation
+        what = f"a program of {allocation.namespace}/{allocation.name} {how} while it used the GPU"
+        self._log.info("unclean end of a client", what=what)
+        self._unclean_at = now
+        if end.killed:
+            self._killed, self._killed_at = end, now
+        self.canary.require(what)
+
+    # Answers of the daemon
+
+    async def _query(self) -> ServerState | None:
+        """Return the server's state; None if no server runs."""
+        if self._server:
+            try:
+                state, pids = await self.control.status(self._server)
+            except (MPSGoneError, MPSBusyError):
+                raise
+            except MPSError:
+                # The daemon reports a server that has exited as an error.
+                if self._server in await self.control.servers():
+                    raise
+            else:
+                self._count(pids)
+                return state
+        servers = await self.control.servers()
+        if not servers:
+            return None
+        before, lost = self._server, self.clients
+        state, pids = await self.control.status(servers[0])
+        self._server = servers[0]
+        self._count(pids)
+        if before and lost:
+            self._fault("MPSServerLost", f"MPS server {before} exited with {lost} clients")
+        if before:
+            self.canary.restarted()
+        return state
+
+    def _count(self, pids: Sequence[int]) -> None:
+        """Count the clients of jobs; after the last one has left, a canary checks MPS."""
+        before = self.clients
+        self.clients = len(set(pids) - {self.canary.pid()})
+        has_left = self.exits.has_left() or before > 0
+        if has_left and not self.clients:
+            self.canary.renew()
+
+    async def _answered(self, state: ServerState | None, now: float) -> None:
+        if self._server and self._server == self._replaced:
+            self._starting("MPSRestarting", "MPS is being restarted")
+            self._restart_after(START_WITHIN, now)
+            return
+        match state:
+            case ServerState.ACTIVE:
+                self._active(now)
+            case ServerState.FAULT:
+                self.report_fault("the server is in the state FAULT")
+                await self._handle_fault(now)
+                self._restart_after(RESTART_AFTER, now, "Fault")
+            case None if self._server:
+                self._lost_server(now)
+            case ServerState.INITIALIZING | None:
+                self._starting("MPSStarting", "the MPS server is not ready yet")
+                self._restart_after(START_WITHIN, now)
+
+    def _lost_server(self, now: float) -> None:
+        """Handle a server that has exited: with protocol 3 the daemon starts no other one."""
+        said = f"MPS server {self._server} has exited"
+        if self.clients:
+            self._fault("MPSServerLost", f"{said} with {self.clients} clients")
+        self.clients = 0
+        self._starting("MPSServerLost", said)
+        self._restart_after(0.0, now)
+
+    def _active(self, now: float) -> None:
+        self._replaced = 0
+        if self._reported:
+            return  # a fault, whose cause is about to be known
+        self.health.clear(Source.MPS_STARTING)
+        if self.canary.step(now) is CanaryOutcome.HUNG:
+            self._wedged(f"a canary client hung: {self.canary.error}", now)
+            return
+        if self._restart_if_idle(now):
+            return
+        waits = self._waits(now)
+        if waits:
+            self.health.set(Source.MPS_CANARY, HealthProblem("MPSChecking", waits))
+        if self.health.has(Source.MPS):
+            since = self._since if self._since is not None else now
+            self._since = since
+            shown = now - since
+            if waits or shown < (FAULT_SHOWN_FOR if self.released() else RELEASED_WITHIN):
+                return
+            self.health.clear(Source.MPS)
+            self._log.info("MPS is healthy again")
+        if waits:
+            self.state = "Checking"
+            return
+        self.health.clear(Source.MPS_CANARY)
+        self.state = "Ready"
+        self._since = self._restarted_at = None
+
+    def _waits(self, now: float) -> str:
+        """Return why the GPU takes no jobs although MPS is ACTIVE; empty if it does."""
+        if self.canary.required:
+            return f"a canary client checks whether MPS accepts clients: {self.canary.required}"
+        unclean = self._unclean_at
+        if unclean is not None and not self.clients and now - unclean < RELEASED_WITHIN:
+            return "MPS will be restarted when the job whose program ended uncleanly is released"
+        return ""
+
+    def _restart_if_idle(self, now: float) -> bool:
+        """Restart an MPS without jobs that may be about to fail; return whether it is restarted."""
+        if self.clients or not self.released():
+            return False
+        if self._unclean_at is not None:
+            self._request_restart("UncleanEnd", now)
+            self._starting("MPSRestarting", "MPS is restarted after a program ended uncleanly")
+            return True
+        if self.canary.refused >= _REFUSALS:
+            return self._restart_after(0.0, now, "CanaryRefused")
+        return False
+
+    def _gone(self, message: str, now: float) -> None:
+        if self.clients and self.state == "Ready":
+            self._fault("MPSExited", f"the MPS control daemon has exited: {message}")
+        elif not self.health.has(Source.MPS):
+            self._starting("MPSStarting", f"the MPS control daemon does not run: {message}")
+        self.clients = self._server = self._replaced = 0
+        self._unclean_at = None
+        self.canary.restarted()
+        self._restart_after(START_WITHIN, now)
+
+    def _unanswered(self, message: str, now: float) -> None:
+        if self._unanswered_checks < _UNANSWERED:
+            self._starting("MPSUnanswered", message)
+            return
+        self._fault("MPSHung", f"the MPS control daemon does not answer: {message}")
+        self._restart_after(0.0, now, "NotAnswering")
+
+    # Faults
+
+    async def _handle_fault(self, now: float) -> None:
+        """Report a fatal fault, with the cause if that is known."""
+        if not self._reported:
+            return
+        self._reported_at = now if self._reported_at is None else self._reported_at
+        if self.exits.undecided and now - self._reported_at < FAULT_HELD_FOR:
+            self._starting("MPSFault", f"{_FATAL}: {self._reported}")
+            return
+        message, self._reported, self._reported_at = self._reported, "", None
+        if self.health.has(Source.MPS):
+            return
+        all_lost = not await self.has_single_job()
+        if self._killed_at is not None and now - self._killed_at < KILL_EXPLAINS:
+            self._fault("MPSClientKilled", f"{_KILLED}: {message}", all_lost=all_lost)
+        else:
+            self._fault("MPSFault", f"{_FATAL}: {message}", all_lost=all_lost)
+
+    def _wedged(self, message: str, now: float) -> None:
+        """Restart MPS at once: no client can go on."""
+        self.wedges += 1
+        self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
+        self._fault("MPSWedged", message)
+        self._request_restart("Wedged", now)
+
+    def _fault(self, reason: str, message: str, *, all_lost: bool = True) -> None:
+        """Record a fault: every client is lost, or will be lost when the daemon is restarted."""
+        self.state = "Faulted"
+        if not self.health.has(Source.MPS):
+            self._since = None
+            self.health.set(Source.MPS, HealthProblem(reason, message, faulted=all_lost))
+            self._log.warning("MPS faulted", reason=reason, message=message, all_lost=all_lost)
+
+    def _starting(self, reason: str, message: str) -> None:
+        if self.state != "Faulted":
+            self.state = "Starting"
+        self.health.set(Source.MPS_STARTING, HealthProblem(reason, message))
+
+    # Restarts
+
+    def _restart_after(
+        self, seconds: float, now: float, reason: RestartReason = "NotStarted"
+    ) -> bool:
+        """Request a restart after a number of unhealthy seconds; repeat it if it did not help."""
+        if self._since is None:
+            self._since = now
+        last = self._restarted_at
+        due = now - self._since >= seconds and (last is None or now - last >= START_WITHIN)
+        if due:
+            self._request_restart(reason, now)
+        return due
+
+    def _request_restart(self, reason: RestartReason, now: float) -> None:
+        self._log.warning("requesting another MPS daemon", reason=reason)
+        self._restarted_at, self._replaced, self._unclean_at = now, self._server, None
+        self.restarts[reason] += 1
+        self.canary.restarted()
+        self.restart()

@@ -1,0 +1,130 @@
+"""Which protocol MPS gets, and the conditions that follow from what the MPS container reports."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partita.agent.errors import SetupError
+from partita.agent.gpu.nvml import GPUIdentity
+from partita.agent.health import HealthProblem
+from partita.agent.mps.report import MPSReport
+from partita.agent.mps.sm_partitions import REASON, check_static_sm
+from partita.models import Condition
+from partita.models.gpu_server import GPUServerSpec
+from partita.models.sharing import Isolation, MPSProtocol
+
+__all__ = ["MPSSelection", "capabilities"]
+
+_PROTOCOL_3: Final = "MPSProtocol3"
+_STATIC_SM: Final = "StaticSMPartitions"
+
+
+@dataclass(frozen=True, slots=True)
+class MPSSelection:
+    """What a partition asks of MPS on one GPU.
+
+    Parameters
+    ----------
+    spec
+        The spec of the GPUServer. These fields never change while its server Pod exists.
+    user_namespaces
+        Whether the node can run Pods in user namespaces. With protocol 3 a Pod that may run as root
+        needs one.
+    """
+
+    spec: GPUServerSpec
+    user_namespaces: bool
+
+    @property
+    def newest_protocol(self) -> int:
+        """The newest protocol that may be used: `Auto` never excludes a job from the GPU."""
+        match self.spec.protocol:
+            case MPSProtocol.V2:
+                return 2
+            case MPSProtocol.V3:
+                return 3
+            case MPSProtocol.AUTO:
+                return 3 if self.user_namespaces else 2
+
+    @property
+    def static_sm(self) -> bool:
+        """Whether the SMs are partitioned."""
+        return self.spec.isolation is Isolation.STATIC_SM
+
+    def problem(self, report: MPSReport | None) -> HealthProblem | None:
+        """Return why the GPU accepts no jobs: what the partition requires does not work."""
+        if report is None:
+            return None
+        if report.no_sm_partitions:
+            return HealthProblem(REASON, report.no_sm_partitions)
+        if self.spec.protocol is MPSProtocol.V3 and report.protocol != 3:
+            return HealthProblem(
+                "MPSProtocol3NotSupported",
+                f"{_not_supported(report)}, or set sharing.protocol to Auto",
+            )
+        return None
+
+    def status(self, report: MPSReport | None) -> dict[str, Any]:
+        """Return the fields of the GPUServer's status, without capabilities."""
+        if report is None or not report.daemon:
+            return {}
+        partitions = len(report.sm_partitions)
+        return {"protocol": report.protocol} | ({"smPartitions": partitions} if partitions else {})
+
+    def conditions(
+        self, report: MPSReport | None, identity: GPUIdentity, driver: str
+    ) -> tuple[Condition, ...]:
+        """Return the conditions on protocol 3 and static SM partitions."""
+        return (self._protocol_3(report), self._static_sm(report, identity, driver))
+
+    def _protocol_3(self, report: MPSReport | None) -> Condition:
+        if report is None:
+            return _condition(_PROTOCOL_3, "Unknown", "MPSStarting", "")
+        if report.protocol == 3:
+            return _condition(_PROTOCOL_3, "True", "InUse", "")
+        if report.no_protocol_3:
+            return _condition(_PROTOCOL_3, "False", "NotSupported", _not_supported(report))
+        if self.spec.protocol is MPSProtocol.V2:
+            said = "protocol 3 works on this GPU: set sharing.protocol to Auto to use it"
+            return _condition(_PROTOCOL_3, "True", "Supported", said)
+        return _condition(
+            _PROTOCOL_3,
+            "False",
+            "NoUserNamespaces",
+            "the node's container runtime reports no user namespaces, in which jobs that run as "
+            "root would be isolated from MPS: use Kubernetes 1.33 and containerd 2.0 or later; or "
+            "set sharing.protocol to 3, and such jobs are refused",
+        )
+
+    def _static_sm(self, report: MPSReport | None, identity: GPUIdentity, driver: str) -> Condition:
+        try:
+            check_static_sm(identity, driver)
+        except SetupError as error:
+            return _condition(_STATIC_SM, "False", "NotSupported", str(error))
+        if not self.static_sm:
+            said = "set sharing.isolation to StaticSM to use static SM partitions"
+            return _condition(_STATIC_SM, "True", "Supported", said)
+        if report is None:
+            return _condition(_STATIC_SM, "Unknown", "MPSStarting", "")
+        if report.no_sm_partitions:
+            return _condition(_STATIC_SM, "False", "NotSupported", report.no_sm_partitions)
+        return _condition(_STATIC_SM, "True", "InUse", "")
+
+
+def capabilities(report: MPSReport | None) -> dict[str, Any]:
+    """Return the fields of `status.capabilities` on MPS."""
+    if report is None:
+        return {}
+    return {"mpsProtocols": [2] if report.no_protocol_3 else [2, 3]}
+
+
+def _not_supported(report: MPSReport) -> str:
+    return (
+        f"the MPS control daemon does not speak protocol 3 ({report.no_protocol_3}): install "
+        "driver r615 or later"
+    )
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
+    return Condition.model_validate(
+        {"type": kind, "status": status, "reason": reason, "message": message}
+    )

@@ -1,0 +1,115 @@
+"""Static SM partitions: whether a GPU supports them, and how its SMs are divided.
+
+The unit is a chunk of SMs. Each slot of the device plugin gets a partition of the same number of
+chunks. What remains is not used.
+
+https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning".
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from partita.agent.errors import MPSGarbledError, SetupError
+
+if TYPE_CHECKING:
+    # What only speaks to MPS needs no pynvml.
+    from partita.agent.gpu.nvml import GPUIdentity
+
+__all__ = [
+    "REASON",
+    "PartitionTable",
+    "check_static_sm",
+    "equal_chunks",
+    "no_partitions",
+    "parse_partitions",
+]
+
+REASON: Final = "StaticSMNotSupported"
+"""Reason of the conditions of a GPU whose SMs cannot be partitioned."""
+_OLDEST_DRIVER: Final = 610
+"""Since r610 clients of different partitions are isolated from each other's SM faults (page above).
+Older drivers have partitions without this isolation."""
+_OLDEST_CAPABILITY: Final = (8, 0)
+"""Ampere (page above)."""
+_COLUMNS: Final = 7
+"""GPU, partition, free chunks, used chunks, free SMs, used SMs, clients."""
+
+
+def check_static_sm(identity: "GPUIdentity", driver: str) -> None:
+    """Check that GPU and driver isolate the SM faults of partitions.
+
+    Raises
+    ------
+    SetupError
+        They do not; the message contains what to change.
+    """
+    remedy = "or set sharing.isolation to None"
+    major = driver.partition(".")[0]
+    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+        raise SetupError(
+            REASON,
+            f"driver {driver} does not isolate faults of static SM partitions: install "
+            f"{_OLDEST_DRIVER} or later, {remedy}",
+        )
+    if identity.capability is None or identity.capability < _OLDEST_CAPABILITY:
+        raise SetupError(
+            REASON,
+            f"{identity.product} has no static SM partitions, which need Ampere or later: use "
+            f"such GPUs (gpuSelector), {remedy}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """The partitions of a GPU, as the control daemon lists them."""
+
+    chunks: int
+    """Number of chunks of the GPU."""
+    names: tuple[str, ...]
+    """The existing partitions."""
+
+
+def parse_partitions(answer: str) -> PartitionTable:
+    """Parse the answer to `lspart` of a daemon that serves one GPU.
+
+    Raises
+    ------
+    MPSGarbledError
+        It is not such a table.
+    SetupError
+        The daemon does not support partitions.
+    """
+    if "disabled" in answer:
+        raise no_partitions(answer)
+    rows = [line.split() for line in answer.splitlines() if line.startswith("GPU-")]
+    free = [row for row in rows if len(row) == _COLUMNS and row[1] == "-"]
+    if len(free) != 1 or not (free[0][2].isdigit() and free[0][3].isdigit()):
+        raise MPSGarbledError(f"not a table of partitions: {answer[:200]!r}")
+    names = tuple(row[1] for row in rows if row[1] != "-")
+    return PartitionTable(int(free[0][2]) + int(free[0][3]), names)
+
+
+def equal_chunks(chunks: int, partitions: int) -> int:
+    """Return the number of chunks of each of a number of equal partitions.
+
+    Raises
+    ------
+    SetupError
+        There are fewer chunks than partitions.
+    """
+    if chunks < partitions:
+        raise SetupError(
+            REASON,
+            f"the GPU's SMs can be divided into at most {chunks} partitions: set "
+            f"sharing.maxJobsPerGPU to {chunks} or less",
+        )
+    return chunks // partitions
+
+
+def no_partitions(answer: str) -> SetupError:
+    """Return the error for a partition that the control daemon refuses."""
+    return SetupError(
+        REASON,
+        f"MPS did not partition the GPU's SMs ({answer.strip()[:200]}): set sharing.isolation to "
+        "None if this persists",
+    )

@@ -1,0 +1,239 @@
+"""Attributes the usage of the GPU to jobs, and stores each job's usage over time.
+
+- Memory is what the driver counts for the cgroups of the job's containers, where it limits them.
+  Otherwise it is the sum over the job's processes. NVML reports it for each process, including MPS
+  clients.
+- GPU utilisation is the sum over the job's processes if the driver samples it (percent of the SMs).
+  Otherwise the GPU's utilisation is divided equally among the jobs on it.
+- SM occupancy and PCIe throughput are measured only for the whole GPU. A job alone on the GPU gets
+  both values. Otherwise they are divided among the jobs in proportion to their utilisation, or
+  equally if no job has any. So the profile of a job that was always co-located is an estimate in
+  these two metrics.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+from partita.agent.gpu.nvml_memory_limits import MemoryLimits
+
+__all__ = [
+    "LIMITED_INTERVAL",
+    "PROFILE_STEPS",
+    "SAMPLE_INTERVAL",
+    "GPUSample",
+    "TracePoint",
+    "UsageTrace",
+    "attribute",
+]
+
+Job = TypeVar("Job", bound=Hashable)
+
+SAMPLE_INTERVAL: Final = 0.1
+"""Seconds between two samples where the agent must find processes above their limit."""
+LIMITED_INTERVAL: Final = 1.0
+"""Seconds between two samples where the driver limits all jobs on the GPU."""
+PROFILE_STEPS: Final = 64
+"""Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
+applications and keep the object small."""
+_ROUNDING: Final = 1e-3
+"""Fraction of a step by which a timestamp may be too low: floating-point sums are not exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPUSample:
+    """The metrics of a GPU at one time. None if the GPU does not report a metric."""
+
+    at: float
+    """Time in seconds, from `time.time`."""
+    memory: Mapping[int, int]
+    """Bytes by PID."""
+    used: int = 0
+    """Bytes in use on the GPU, including the driver's own memory."""
+    utilization: float | None = None
+    """Percent of the time in which a kernel ran."""
+    shares: Mapping[int, int] | None = None
+    """Percent of the SMs by PID."""
+    occupancy: float | None = None
+    """Percent of the warps that were active."""
+    pcie: float | None = None
+    """PCIe bytes per second, the sum of both directions."""
+    limits: Mapping[Path, MemoryLimits | None] | None = None
+    """Limits and use of cgroups; None if they were not read with this sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracePoint:
+    """Usage of one job at one time. None if the GPU does not report a metric."""
+
+    memory: int = 0
+    """Bytes."""
+    utilization: float | None = None
+    """Percent."""
+    occupancy: float | None = None
+    """Percent."""
+    pcie: float | None = None
+    """Bytes per second."""
+
+
+def attribute(
+    sample: GPUSample, jobs: Mapping[int, Job], counted: Mapping[Job, int] | None = None
+) -> dict[Job, TracePoint]:
+    """Divide a sample among the jobs whose processes are on the GPU.
+
+    Parameters
+    ----------
+    jobs
+        Job by PID. Processes that belong to no job are missing.
+    counted
+        Bytes of those jobs whose memory the driver counts.
+    """
+    memory: dict[Job, int] = defaultdict(int)
+    own: dict[Job, float] = defaultdict(float)
+    for pid, size in sample.memory.items():
+        if pid in jobs:
+            memory[jobs[pid]] += size
+            own[jobs[pid]] += (sample.shares or {}).get(pid, 0)
+    count = len(memory)
+    busy = sum(own.values())
+    usage: dict[Job, TracePoint] = {}
+    for job, size in memory.items():
+        part = own[job] / busy if busy else 1 / count
+        utilization: float | None
+        if sample.shares is not None:
+            utilization = min(100.0, own[job])
+        else:
+            utilization = None if sample.utilization is None else sample.utilization / count
+        usage[job] = TracePoint(
+            (counted or {}).get(job, size),
+            utilization,
+            None if sample.occupancy is None else sample.occupancy * part,
+            None if sample.pcie is None else sample.pcie * part,
+        )
+    return usage
+
+
+@dataclass(slots=True)
+class _Mean:
+    total: float = 0.0
+    count: float = 0.0
+
+    def add(self, value: float | None, weight: float = 1.0) -> None:
+        if value is not None:
+            self.total += value * weight
+            self.count += weight
+
+    def merge(self, other: "_Mean", weight: float = 1.0) -> None:
+        self.total += other.total * weight
+        self.count += other.count * weight
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
+class _Bin:
+    """The usage in one interval: the largest memory, and the mean of the other metrics."""
+
+    memory: int = 0
+    utilization: _Mean = field(default_factory=_Mean)
+    occupancy: _Mean = field(default_factory=_Mean)
+    pcie: _Mean = field(default_factory=_Mean)
+
+    def add(self, usage: TracePoint) -> None:
+        self.memory = max(self.memory, usage.memory)
+        self.utilization.add(usage.utilization)
+        self.occupancy.add(usage.occupancy)
+        self.pcie.add(usage.pcie)
+
+    def merge(self, other: "_Bin", weight: float = 1.0) -> None:
+        self.memory = max(self.memory, other.memory)
+        self.utilization.merge(other.utilization, weight)
+        self.occupancy.merge(other.occupancy, weight)
+        self.pcie.merge(other.pcie, weight)
+
+    def usage(self) -> TracePoint:
+        return TracePoint(
+            self.memory, self.utilization.value, self.occupancy.value, self.pcie.value
+        )
+
+
+class UsageTrace:
+    """The usage of one job over time, in at most twice as many intervals as a profile has steps.
+
+    When it is full, pairs of intervals are merged into intervals of twice the length. The peak of
+    the memory and the means of the other metrics do not change.
+
+    Parameters
+    ----------
+    limit
+        Steps of the profile.
+    interval
+        Initial length of an interval, seconds.
+    """
+
+    def __init__(self, limit: int = PROFILE_STEPS, interval: float = SAMPLE_INTERVAL) -> None:
+        self._capacity = 2 * limit
+        self._limit = limit
+        self._width = interval
+        self._bins: list[_Bin] = []
+        self.first: float | None = None
+        """Time of the job's first use of the GPU, from `time.time`."""
+        self.peak = 0
+        """Largest memory, bytes."""
+        self.last = TracePoint()
+        """The usage that was added last."""
+
+    def add(self, at: float, usage: TracePoint) -> None:
+        """Add a sample; a sample older than the first one counts at the time of the first one."""
+        if self.first is None:
+            self.first = at
+        self.peak = max(self.peak, usage.memory)
+        before, self.last = self.last, usage
+        index = max(0, int((at - self.first) / self._width + _ROUNDING))
+        while index >= self._capacity:
+            self._halve()
+            index //= 2
+        while len(self._bins) < index:
+            # Between two samples the usage is that of the earlier one.
+            self._bins.append(_Bin())
+            self._bins[-1].add(before)
+        if len(self._bins) == index:
+            self._bins.append(_Bin())
+        self._bins[index].add(usage)
+
+    def __len__(self) -> int:
+        return len(self._bins)
+
+    def _halve(self) -> None:
+        for left, right in zip(self._bins[::2], self._bins[1::2], strict=False):
+            left.merge(right)
+        self._bins = self._bins[::2]
+        self._width *= 2
+
+    def steps(self, start: float, end: float) -> list[TracePoint]:
+        """Divide a run into equal steps; usage is zero before the first and after the last sample.
+
+        Parameters
+        ----------
+        start, end
+            Start and end of the run, from `time.time`.
+        """
+        duration = max(end - start, self._width)
+        count = max(1, min(self._limit, round(duration / self._width)))
+        offset = (start if self.first is None else self.first) - start
+        step = duration / count
+        made = [_Bin() for _ in range(count)]
+        for number, interval in enumerate(self._bins):
+            since = min(max(0.0, offset + number * self._width), duration)
+            until = min(max(0.0, offset + (number + 1) * self._width), duration)
+            first = min(count - 1, int(since / step + _ROUNDING))
+            last = min(count - 1, max(first, int(until / step - _ROUNDING)))
+            for index in range(first, last + 1):
+                overlap = min(until, (index + 1) * step) - max(since, index * step)
+                # The memory peak of an interval that only touches the step counts, too.
+                made[index].merge(interval, max(overlap / self._width, 1e-6))
+        return [step_usage.usage() for step_usage in made]

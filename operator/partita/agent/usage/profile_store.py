@@ -1,0 +1,140 @@
+"""Stores the profiles of applications in the API server."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+from pydantic import ValidationError
+
+from partita.agent.usage.profiles import measurement, merge, profile_name
+from partita.agent.usage.running_jobs import FinishedAttempt
+from partita.kube.client import PODS, PROFILES, Kube
+from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
+from partita.models import ApplicationProfile, Outcome
+from partita.models.errors import describe
+from partita.models.profile import ApplicationProfileSpec, Environment, preferred
+from partita.pods.outcome import read_outcome
+
+__all__ = ["ProfileStore"]
+
+_TRIES: Final = 5
+"""Attempts to write one profile. Runs of one application may end at once on several GPUs."""
+_PAUSE: Final = 0.2
+
+
+class ProfileStore:
+    """Merges runs into ApplicationProfiles.
+
+    Parameters
+    ----------
+    kube
+        The API server.
+    where
+        The node and the GPU.
+    resource
+        The extended resource of the GPU. If a job uses several GPUs, one agent stores the run.
+    since
+        Time at which sampling of the GPU began, from `time.time`. A run that began earlier, under
+        a previous agent, was not measured completely.
+    """
+
+    def __init__(self, kube: Kube, where: Environment, resource: str, since: float) -> None:
+        self._kube = kube
+        self._where = where
+        self._resource = resource
+        self._since = since
+        self._log = structlog.get_logger(__name__)
+
+    async def keep(self, finished: FinishedAttempt) -> bool:
+        """Merge a run that succeeded; return whether it was merged."""
+        pod, allocation = finished.pod, finished.allocation
+        if not pod.application or min(pod.devices, default="") != self._resource:
+            return False
+        if finished.trace.first is None:
+            return False
+        try:
+            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+        except NotFoundError:
+            return False
+        if body["metadata"]["uid"] != pod.uid:
+            return False
+        outcome = read_outcome(body.get("status") or {})
+        start, end = outcome.started_at, outcome.finished_at
+        if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
+            return False
+        # Kubernetes' times are whole seconds, rounded down.
+        if start.timestamp() + 1 <= self._since:
+            return False
+        usage = finished.trace.steps(start.timestamp(), end.timestamp())
+        new = measurement(usage, _seconds(start, end), self._where)
+        for _ in range(_TRIES):
+            try:
+                found = await self._find(allocation.namespace, pod.application)
+                known = found.spec if found else ApplicationProfileSpec(application=pod.application)
+                await self._write(found, merge(known, new), allocation.namespace)
+            except (ConflictError, AlreadyExistsError, NotFoundError):
+                await asyncio.sleep(_PAUSE)
+            else:
+                self._log.info("run merged", application=pod.application, job=allocation.name)
+                return True
+        self._log.warning("run not merged: too many conflicts", application=pod.application)
+        return False
+
+    async def run(self, queue: "asyncio.Queue[FinishedAttempt]") -> None:
+        """Merge the runs of a queue until cancelled."""
+        while True:
+            finished = await queue.get()
+            try:
+                await self.keep(finished)
+            except (KubernetesError, _UnreadableError) as error:
+                self._log.warning("run not merged", job=finished.allocation.name, error=str(error))
+
+    async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
+        """Find the profile of an application that the operator uses; its name may be any.
+
+        Raises
+        ------
+        _UnreadableError
+            A profile of the application cannot be read. A new profile would lose its history.
+        """
+        items, _ = await self._kube.list(PROFILES, namespace=namespace)
+        return preferred(
+            _read(item)
+            for item in items
+            if (item.get("spec") or {}).get("application") == application
+        )
+
+    async def _write(
+        self, known: ApplicationProfile | None, spec: ApplicationProfileSpec, namespace: str
+    ) -> None:
+        if known is None:
+            meta = {"name": profile_name(spec.application), "namespace": namespace}
+            await self._kube.create(PROFILES, {"metadata": meta, "spec": spec.dump()})
+            return
+        await self._kube.patch(
+            PROFILES,
+            known.metadata.name,
+            {"spec": {"measurements": spec.dump()["measurements"]}},
+            namespace=namespace,
+            resource_version=known.metadata.resource_version,
+        )
+
+
+class _UnreadableError(Exception):
+    """A profile cannot be read."""
+
+
+def _read(body: dict[str, Any]) -> ApplicationProfile:
+    try:
+        return ApplicationProfile.parse(body)
+    except ValidationError as error:
+        name = body["metadata"]["name"]
+        raise _UnreadableError(
+            f"ApplicationProfile {name} cannot be read ({describe(error)}): correct or delete it"
+        ) from error
+
+
+def _seconds(start: datetime, end: datetime) -> float:
+    """Return the length of a run, at least 1 s: Kubernetes' times are whole seconds."""
+    return max(1.0, (end.astimezone(UTC) - start.astimezone(UTC)).total_seconds())

@@ -1,0 +1,126 @@
+"""Measures a run and merges the measurement into the application's profile.
+
+Only a run that succeeded is merged: a run that crashed or ran out of memory used less than the
+application needs.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from partita.agent.usage.job_usage import TracePoint
+from partita.models.profile import (
+    ApplicationProfileSpec,
+    Environment,
+    Measurement,
+    ProfileStep,
+)
+
+__all__ = ["MEMORY_OF_RUNS", "measurement", "merge", "profile_name"]
+
+MEMORY_OF_RUNS: Final = 10
+"""Largest weight of the earlier runs relative to a new run. It limits how slowly a profile adapts
+to changes of its application. An assumption."""
+_MOST_MEASUREMENTS: Final = 32
+"""GPU products in one profile: the limit of the resource."""
+_NAME: Final = 63
+_HASH: Final = 8
+
+
+def profile_name(application: str) -> str:
+    """Return the name of the profile's object: the application's name, made valid.
+
+    A changed name gets a hash, so that two applications have different names.
+    """
+    name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
+    if name == application and len(name) <= _NAME:
+        return name
+    digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
+    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
+
+
+def measurement(usage: Sequence[TracePoint], duration: float, where: Environment) -> Measurement:
+    """Return the measurement of one run.
+
+    Parameters
+    ----------
+    usage
+        Usage in steps of equal length.
+    duration
+        Length of the run, seconds.
+    where
+        The node and the GPU.
+    """
+    steps = tuple(
+        ProfileStep(
+            gpu_utilization=_percent(use.utilization) or 0.0,
+            gpu_memory=use.memory,
+            sm_occupancy=_percent(use.occupancy),
+            pcie_throughput=None if use.pcie is None else round(use.pcie),
+        )
+        for use in usage
+    )
+    return Measurement(environment=where, duration=round(duration, 3), runs=1, steps=steps)
+
+
+def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfileSpec:
+    """Merge a run into a profile.
+
+    Each GPU product has its own measurement: a run on another product does not change it. Steps are
+    equal shares of a run, so runs of different lengths are merged step by step. Duration, usage and
+    memory become the mean of the runs. Memory is never below that of the newest run: an allocation
+    that is too small makes a job fail, and one that is too large only occupies memory.
+    """
+    product = new.environment.product
+    found = next((m for m in known.measurements if m.environment.product == product), None)
+    if found is None:
+        kept = sorted(known.measurements, key=lambda m: m.runs)[-(_MOST_MEASUREMENTS - 1) :]
+        return known.model_copy(update={"measurements": (*kept, new)})
+    weight = min(found.runs, MEMORY_OF_RUNS)
+    count = max(len(found.steps), len(new.steps))
+    steps = tuple(
+        _mix(old, fresh, weight)
+        for old, fresh in zip(_stretch(found.steps, count), _stretch(new.steps, count), strict=True)
+    )
+    merged = Measurement(
+        environment=new.environment,
+        duration=round(_mean(found.duration, new.duration, weight), 3),
+        runs=found.runs + 1,
+        steps=steps,
+    )
+    return known.model_copy(
+        update={"measurements": tuple(merged if m is found else m for m in known.measurements)}
+    )
+
+
+def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:
+    """Repeat steps to get `count` steps; each step keeps its share of the run."""
+    return [steps[index * len(steps) // count] for index in range(count)]
+
+
+def _mix(old: ProfileStep, new: ProfileStep, weight: int) -> ProfileStep:
+    return ProfileStep(
+        gpu_utilization=round(_mean(old.gpu_utilization, new.gpu_utilization, weight), 2),
+        gpu_memory=max(new.gpu_memory, round(_mean(old.gpu_memory, new.gpu_memory, weight))),
+        sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weight),
+        pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weight)),
+    )
+
+
+def _optional(old: float | None, new: float | None, weight: int) -> float | None:
+    if old is None or new is None:
+        return old if new is None else new
+    return round(_mean(old, new, weight), 2)
+
+
+def _mean(old: float, new: float, weight: int) -> float:
+    return (old * weight + new) / (weight + 1)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else round(min(100.0, max(0.0, value)), 2)

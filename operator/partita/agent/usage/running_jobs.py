@@ -1,0 +1,243 @@
+"""The jobs on the GPU: attributes processes to them, measures their usage, applies their limits."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Key
+from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.limits.job_limits import JobLimits, LimitedUse
+from partita.agent.limits.process_limits import (
+    ClientLimit,
+    ContextSize,
+    LimitViolation,
+    memory_violations,
+)
+from partita.agent.mps.client_exits import ClientExits, JobClient
+from partita.agent.reporter import JobReport
+from partita.agent.usage.job_usage import GPUSample, TracePoint, UsageTrace, attribute
+from partita.agent.usage.processes import PodsOfProcesses
+from partita.agent.usage.unknown_processes import UnknownProcessTracker
+from partita.kube.errors import KubernetesError
+from partita.kube.events import Events
+from partita.models import SharingMode
+from partita.models.quantities import mebibytes
+
+__all__ = ["FinishedAttempt", "RunningJobs"]
+
+_READ_WITHIN: Final = 1.0
+"""Seconds to read the ledger before a fault is reported."""
+_READ_AGAIN: Final = 1.0
+"""Seconds before the ledger is read again because of a process in an unknown Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAttempt:
+    """An attempt that was removed from the ledger."""
+
+    allocation: AttemptAllocation
+    pod: AllocatedPod
+    trace: UsageTrace
+
+
+class RunningJobs:
+    """The jobs of one GPU.
+
+    Parameters
+    ----------
+    ledger
+        The allocations of the GPU.
+    events
+        Writes the Event about unknown processes.
+    mode
+        How the GPU is shared.
+    enforcer
+        Terminates processes.
+    limits
+        The driver's limits of the jobs' containers.
+    processes
+        Finds the Pods of processes.
+    mps_servers
+        Returns the PIDs of the MPS servers of the GPU.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: AllocationReader,
+        events: Events,
+        mode: SharingMode,
+        enforcer: LimitEnforcer,
+        limits: JobLimits,
+        processes: PodsOfProcesses,
+        mps_servers: Callable[[], set[int]],
+    ) -> None:
+        self.ledger = ledger
+        self.finished: asyncio.Queue[FinishedAttempt] = asyncio.Queue()
+        """Finished attempts whose measurement may be merged into a profile."""
+        self.read_now = asyncio.Event()
+        """Is set when the ledger should be read soon."""
+        self.sample: GPUSample | None = None
+        """The newest sample."""
+        self.unknown = UnknownProcessTracker()
+        self.exits = ClientExits()
+        """The ends of MPS clients."""
+        self.all_limited = False
+        """Whether the driver limits all jobs that use the GPU, as was read back."""
+        self._events = events
+        self._mode = mode
+        self._enforcer = enforcer
+        self.limits = limits
+        self.processes = processes
+        self._mps_servers = mps_servers
+        self._traces: dict[Key, UsageTrace] = {}
+        self._clients = ClientLimit()
+        self._context = ContextSize()
+        self._counted: dict[Key, LimitedUse] = {}
+        self._unknown_reported = 0
+        self._unknown_pods: dict[str, float] = {}
+        """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
+        self._log = structlog.get_logger(__name__)
+
+    @cached_property
+    def _server_pod(self) -> str | None:
+        """UID of the Pod of the agent and of MPS."""
+        return self.processes.identity(os.getpid()).pod
+
+    async def read_ledger(self) -> None:
+        """Read the ledger; attempts that were removed from it are finished.
+
+        Raises
+        ------
+        KubernetesError
+            The GPUServer cannot be read.
+        """
+        self._finish(await self.ledger.read())
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """Apply a version of the GPUServer that the watch has sent."""
+        self._finish(await self.ledger.apply(body, time.time()))
+
+    def _finish(self, removed: Iterable[tuple[AttemptAllocation, AllocatedPod | None]]) -> None:
+        for allocation, pod in removed:
+            trace = self._traces.pop(allocation.key, None)
+            if pod is not None and trace is not None:
+                self.finished.put_nowait(FinishedAttempt(allocation, pod, trace))
+            self._enforcer.forget(allocation.key)
+
+    async def has_single_job(self) -> bool:
+        """Read the ledger; return whether it has a single job. False if it cannot be read."""
+        try:
+            async with asyncio.timeout(_READ_WITHIN):
+                await self.read_ledger()
+        except (KubernetesError, TimeoutError):
+            return False
+        return not self.ledger.problem and len(self.ledger.allocations) == 1
+
+    def without_allocation(self, pids: set[int]) -> set[int]:
+        """Return the processes that belong to no job of this GPU."""
+        known = {pod.uid for pod in self.ledger.pods.values()}
+        return {pid for pid, pod in self.processes.of(pids).items() if pod not in known}
+
+    def add_samples(self, samples: list[GPUSample]) -> None:
+        """Add samples, the oldest first, and enforce the limits."""
+        allocations: dict[int, AttemptAllocation] = {}
+        violations: list[LimitViolation] = []
+        for sample in samples:
+            if sample.limits is not None:
+                self.limits.add(sample.limits)
+                self._counted = self.limits.used()
+            allocations = self._attribute_processes(sample)
+            self._add_usage(sample, allocations)
+            self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
+            self._update_unknown(sample, set(allocations))
+            if self._mode is SharingMode.MPS:
+                violations = self._clients.violations(sample.at, allocations)
+                self._update_exits(sample.at, allocations)
+            self.sample = sample
+        if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
+            memory, context = self.sample.memory, self._context.bytes
+            above = memory_violations(memory, allocations, context, self._counted)
+            violations = above + violations
+        self.all_limited = {a.key for a in allocations.values()} <= self._counted.keys()
+        for violation in violations:
+            self._enforcer.limit(violation)
+        if self.ledger.terminate_unknown and self.ledger.server is not None:
+            for process in self.unknown.found:
+                if process.pod is not None:
+                    self._enforcer.unknown(process, self.ledger.server)
+        self._report_unknown()
+
+    def _attribute_processes(self, sample: GPUSample) -> dict[int, AttemptAllocation]:
+        """Return the allocation of each process that has one."""
+        by_pod = self.ledger.by_pod()
+        found: dict[int, AttemptAllocation] = {}
+        for pid, pod in self.processes.of(set(sample.memory)).items():
+            if pod is None or pod == self._server_pod:
+                continue
+            if pod in by_pod:
+                found[pid] = by_pod[pod]
+            elif sample.at - self._unknown_pods.get(pod, 0.0) >= _READ_AGAIN:
+                self._unknown_pods[pod] = sample.at
+                self.read_now.set()
+        return found
+
+    def _update_exits(self, at: float, allocations: Mapping[int, AttemptAllocation]) -> None:
+        if allocations.keys() == self.exits.clients.keys():
+            return
+        clients = {}
+        for pid, allocation in allocations.items():
+            process = self.processes.known(pid)
+            clients[pid] = JobClient(allocation, process.pod or "", process.container)
+        self.exits.update(at, clients)
+
+    def _add_usage(self, sample: GPUSample, allocations: dict[int, AttemptAllocation]) -> None:
+        jobs = {pid: allocation.key for pid, allocation in allocations.items()}
+        counted = {key: use.used for key, use in self._counted.items()}
+        usage = attribute(sample, jobs, counted)
+        for key, used in usage.items():
+            self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
+        for key in self._traces.keys() - usage.keys():
+            # The job has an allocation, but no process on the GPU at the moment.
+            self._traces[key].add(sample.at, TracePoint())
+
+    def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
+        pods = self.processes.of(set(sample.memory))
+        own = {pid for pid, pod in pods.items() if pod is not None and pod == self._server_pod}
+        known = allocated | own | self._mps_servers()
+        self.unknown.update(sample.at, sample.memory, pods, known, self.ledger.complete_at)
+        if self.unknown.ledger_outdated:
+            self.read_now.set()
+
+    def _report_unknown(self) -> None:
+        found = self.unknown.found
+        if len(found) > self._unknown_reported and self.ledger.server is not None:
+            used = mebibytes(sum(process.memory for process in found))
+            pods = sum(process.pod is not None for process in found)
+            message = (
+                f"{len(found)} processes ({pods} in Pods) use {used} of the GPU without an "
+                "allocation"
+            )
+            self._log.warning("unknown processes", found=found)
+            self._events.warn(self.ledger.server, "UnknownProcesses", message)
+        self._unknown_reported = len(found)
+
+    def usage(self) -> dict[str, JobReport]:
+        """Return the usage of each job that has used the GPU, by UID."""
+        return {
+            allocation.job: JobReport(
+                trace.last.memory,
+                trace.peak,
+                trace.first,
+                self._enforcer.excess_clients(key),
+                self.limits.mismatch(key),
+            )
+            for key, allocation in self.ledger.allocations.items()
+            if (trace := self._traces.get(key)) is not None
+        }

@@ -1,0 +1,119 @@
+"""Samples the GPU several times a second, in a thread of its own."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from typing_extensions import override
+
+from partita.agent.errors import NVMLError
+from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.nvml_memory_limits import MemoryLimits, memory_limits
+from partita.agent.gpu.nvml_threads import NVMLThread
+from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
+
+__all__ = ["SamplingThread"]
+
+BATCH_SECONDS: Final = 0.5
+"""Seconds of samples that are passed to the event loop at a time."""
+_SHARES_EVERY: Final = 0.5
+"""Seconds between two reads of each process's share of the SMs. The driver samples these shares
+a few times a second."""
+_SLOW_EVERY: Final = 1.0
+"""Seconds between two reads of metrics that are slow to read or change slowly (PCIe alone takes
+40 ms)."""
+_AFTER_ERROR: Final = 1.0
+_ROUNDING: Final = 1e-3
+"""Seconds by which a time may be too low: floating-point sums are not exact."""
+
+
+Samples: TypeAlias = list[GPUSample] | NVMLError
+
+
+class SamplingThread(NVMLThread):
+    """Samples a GPU until it is stopped.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    take
+        Called in the event loop with samples, or with the error that prevents them.
+    cgroups
+        Returns the cgroups whose limits are read. It is called in the thread.
+    """
+
+    def __init__(
+        self,
+        gpu: NVMLDevice,
+        take: Callable[[list[GPUSample] | NVMLError], None],
+        cgroups: Callable[[], Iterable[Path]] = tuple,
+    ) -> None:
+        super().__init__("sampling")
+        self.interval = SAMPLE_INTERVAL
+        """Seconds between two samples."""
+        self._gpu = gpu
+        self._take = take
+        self._cgroups = cgroups
+        self._stamp = time.time_ns() // 1000
+        self._slow = GPUSample(at=0.0, memory={})
+        self._shares: Mapping[int, int] | None = None
+
+    @override
+    def run(self) -> None:
+        batch: list[GPUSample] = []
+        due = shares_due = slow_due = time.monotonic()
+        while not self._stopped.is_set():
+            try:
+                limits = None
+                if due >= shares_due:
+                    self._read_shares()
+                    shares_due = due + _SHARES_EVERY - _ROUNDING
+                if due >= slow_due:
+                    self._read_slow()
+                    limits = {c: memory_limits(self._gpu, c) for c in self._cgroups()}
+                    slow_due = due + _SLOW_EVERY - _ROUNDING
+                batch.append(self._sample(limits))
+            except NVMLError as error:
+                self._pass(self._take, error)
+                if self._stopped.wait(_AFTER_ERROR):
+                    return
+                due = time.monotonic()
+                continue
+            if len(batch) * self.interval >= BATCH_SECONDS - _ROUNDING:
+                self._pass(self._take, batch)
+                batch = []
+            due += self.interval
+            # After a slow call the interval stays the same; missed samples are not repeated.
+            due = max(due, time.monotonic() - self.interval)
+            self._stopped.wait(max(0.0, due - time.monotonic()))
+
+    def _sample(self, limits: Mapping[Path, MemoryLimits | None] | None) -> GPUSample:
+        slow = self._slow
+        return GPUSample(
+            at=time.time(),
+            memory={p.pid: p.memory or 0 for p in self._gpu.processes()},
+            used=slow.used,
+            utilization=self._gpu.utilization(),
+            shares=self._shares,
+            occupancy=slow.occupancy,
+            pcie=slow.pcie,
+            limits=limits,
+        )
+
+    def _read_shares(self) -> None:
+        found = self._gpu.process_utilization(self._stamp)
+        if found is None:
+            self._shares = None
+        else:
+            self._shares, self._stamp = found
+
+    def _read_slow(self) -> None:
+        self._slow = GPUSample(
+            at=0.0,
+            memory={},
+            used=self._gpu.memory_used(),
+            occupancy=self._gpu.sm_occupancy(),
+            pcie=self._gpu.pcie_throughput(),
+        )

@@ -54,6 +54,11 @@ class NodeGPUs(fake.FakeGPUs):
         self._node.start("nvidia-plugin", plugin, socket.exists)
         return uuids
 
+    def programs(self) -> dict[int, int]:
+        """Return what the programs on all GPUs have, by PID: kubelet chooses among the GPUs."""
+        numbers = [int(path.name.removeprefix("gpu-")) for path in self.folder.glob("gpu-?")]
+        return {pid: has for gpu in numbers for pid, has in self.pids(gpu).items()}
+
     def figure(self, name: str, gpu: int = 0) -> str:
         """Return a figure of a GPU as it is now."""
         lines = (self.folder / f"gpu-{gpu}").read_text().splitlines()

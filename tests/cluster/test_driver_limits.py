@@ -63,7 +63,7 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
     )
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     neighbour = await jobs.running("neighbour")
-    poll(lambda: list(node.pids().values()) == [900 * MIB])
+    poll(lambda: list(node.programs().values()) == [900 * MIB])
 
     attempts = "; ".join(
         f"echo '== {name}'; fake-cuda {steps} 2>&1" for name, steps in ESCAPES.items()
@@ -72,7 +72,7 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
     await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi")
     container = await jobs.running("hostile")
     limit = int((await environment(api, jobs, "hostile"))["NVIDIA_GPU_MEMORY_LIMIT"])
-    poll(lambda: 100 * MIB in node.pids().values(), timeout=60)
+    poll(lambda: 100 * MIB in node.programs().values(), timeout=60)
     said = await logs(api, jobs.namespace, "hostile-1")
     found = dict(part.split("\n", 1) for part in said.split("== ")[1:])
     assert found.keys() == {*ESCAPES, "end"}
@@ -84,7 +84,7 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
     assert 0 < entered <= limit - 100
 
     assert await jobs.running("neighbour") == neighbour
-    assert 900 * MIB in node.pids().values()
+    assert 900 * MIB in node.programs().values()
     await jobs.submit("late", "alloc:900", memory="1Gi")
     await jobs.reaches("late", "Succeeded")
     await jobs.delete("hostile", "neighbour", "late")
@@ -110,7 +110,7 @@ async def test_memory_above_the_guarantee_is_reclaimed_for_the_guarantee_of_anot
     )
     await jobs.submit_command("borrower", ["sh", "-c", once], memory="1Gi", gpuMemoryLimit="4Gi")
     await jobs.running("borrower")
-    poll(lambda: list(node.pids().values()) == [4000 * MIB])
+    poll(lambda: list(node.programs().values()) == [4000 * MIB])
     await jobs.submit("owner", "alloc:3000", "compute:500", memory="3Gi")
     assert len((await jobs.reaches("owner", "Succeeded"))["attempts"]) == 1
     status = await jobs.reaches("borrower", "Succeeded", seconds=90)

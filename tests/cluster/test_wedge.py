@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
 from cluster.jobs import Carve, condition, server_path, servers
 from gpu.fake import MIB
 from support.api import Api
 from support.polling import poll
 
-KILLED_IN_FLIGHT = "fake-cuda alloc:300 forever & sleep 2; kill -9 $!; wait; exit 1"
-"""As the kernel kills a program that has used up its container's memory: MPS is not told."""
+
+def computing(gpus: NodeGPUs, memory: int) -> int | None:
+    """Return the program, by the node's PIDs, that has so many bytes and computes."""
+    files = gpus.folder.glob("gpu-?.processes")
+    found = [row.split() for file in files for row in file.read_text().splitlines()]
+    return next((int(p) for p, has, sm, _ in found if int(has) == memory and sm != "0"), None)
 
 
 @pytest.fixture
@@ -25,14 +30,17 @@ def node(gpus: NodeGPUs) -> Iterator[NodeGPUs]:
 
 
 async def test_a_silent_wedge_is_found_and_its_jobs_are_queued_again_uncharged(
-    node: NodeGPUs, api: Api, carve: Carve
+    node: NodeGPUs, cluster: Cluster, api: Api, carve: Carve
 ):
     jobs = await carve()
     retry = {"limit": 0}
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi", retry=retry)
     await jobs.running("neighbour")
-    poll(lambda: list(node.pids().values()) == [900 * MIB])
-    await jobs.submit_command("killed", ["sh", "-c", KILLED_IN_FLIGHT], retry=retry)
+    poll(lambda: list(node.programs().values()) == [900 * MIB])
+    await jobs.submit("killed", "alloc:300", "forever", retry=retry)
+    pid = poll(lambda: computing(node, 300 * MIB))
+    # As the kernel kills a program whose container has used up its memory: MPS is not told.
+    cluster.node.run("kill", "-9", str(pid))
     (server,) = await servers(api)
     await api.until(
         server_path(server["metadata"]["name"]),
@@ -44,6 +52,6 @@ async def test_a_silent_wedge_is_found_and_its_jobs_are_queued_again_uncharged(
     first, second = (await jobs.reaches("neighbour", "Running"))["attempts"]
     assert first["outcome"] == "GPUFault"
     assert second["number"] == 2, "with a limit of no retry it was not charged"
-    assert not (node.folder / "gpu-0.wedged").exists()
+    assert not [*node.folder.glob("*.wedged")]
     await jobs.submit("late", "alloc:900", memory="1Gi")
     await jobs.reaches("late", "Succeeded")

@@ -156,6 +156,10 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         facts = "it used 16.0 GiB of GPU memory with 8.0 GiB allocated, and was ended"
         assert last(made).message.startswith(facts)
 
+    def test_what_its_contexts_took_is_not_above_its_allocation(self):
+        made = self.plan(code=137, said="", peak=8 * GIB + GIB // 4, contexts=GIB // 2, now=62)
+        assert last(made).outcome is Outcome.FAILED
+
     def test_where_nobody_ends_it_for_that_it_failed(self):
         made = self.plan(code=137, said="", peak=16 * GIB, enforced=False, now=62)
         assert last(made).outcome is Outcome.FAILED

@@ -28,6 +28,7 @@ def judged(
         "ended_since": {number: at(60)},
         "allocated": number,
         "peak": None if peak is None else int(peak * GIB),
+        "contexts": GIB // 2,
     }
     pod = a_pod(attempt=number, status=ended(more.pop("exit_code", 1), message))
     return plan_job(job, around(pod, **(values | more)), NOW)

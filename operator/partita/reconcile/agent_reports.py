@@ -14,6 +14,7 @@ from partita.reconcile.reasons import gib
 
 __all__ = [
     "context_memory",
+    "contexts_of",
     "excess_of",
     "fault_of",
     "kill_beside",
@@ -43,6 +44,12 @@ def context_memory(server: GPUServer) -> int:
     0 if the driver does not limit the jobs: then their limits do not include contexts.
     """
     return CONTEXT_MEMORY if server.status.enforcement == "Driver" else 0
+
+
+def contexts_of(uid: str, servers: Iterable[GPUServer]) -> int:
+    """Return the bytes that a job may use for CUDA contexts on a GPU in addition to its memory."""
+    found = ((server, server.status.allocations.get(uid)) for server in servers)
+    return max((context_memory(s) * a.clients for s, a in found if a is not None), default=0)
 
 
 def wrong_limit_of(uid: str, server: GPUServer) -> str:

@@ -7,7 +7,6 @@ from itertools import takewhile
 
 from partita.informer.views import PodView
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
-from partita.pods.allocation import CONTEXT_MEMORY
 from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.reconcile.fault_policy import Ending
@@ -76,6 +75,9 @@ class JobContext:
     """Why its attempt must be ended: preemption, a drained or faulted GPU."""
     peak: int | None
     """Measured peak of its GPU memory, in bytes."""
+    contexts: int = 0
+    """Bytes that it may use for CUDA contexts in addition to its memory; 0 unless the driver limits
+    it."""
     first_use: datetime | None = None
     """Its first measured use of the GPU, by the node's clock."""
     enforced: bool = True
@@ -232,7 +234,7 @@ def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outco
         if (external := _external_cause(pod, context)) is not None:
             return external
         limit = attempt.memory_limit or attempt.memory
-        above = peak is not None and peak > limit + _overhead(attempt, context) and context.enforced
+        above = peak is not None and peak > limit + context.contexts and context.enforced
         if seen.ended_from_outside and peak is not None and above and limit:
             facts = f"it used {gib(peak)} of GPU memory with {gib(limit)} allocated"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
@@ -257,17 +259,6 @@ def _external_cause(pod: PodView, context: JobContext) -> tuple[Outcome, str] | 
     if seen.gpu_error and _is_explained(seen.finished_at, context.killed_beside):
         return Outcome.GPU_FAULT, f"{_KILLED_BESIDE}: {seen.message}"
     return None
-
-
-def _overhead(attempt: Attempt, context: JobContext) -> int:
-    """Return the bytes of contexts in the measured memory of an attempt that may borrow.
-
-    Such an attempt can be evicted at its ceiling, which does not include its contexts.
-    """
-    if not attempt.memory_limit:
-        return 0
-    clients = max((a.clients for a in context.allocated.values()), default=1)
-    return CONTEXT_MEMORY * clients
 
 
 def _is_explained(finished: datetime | None, killed: datetime | None) -> bool:

@@ -21,13 +21,7 @@ from partita.models import (
     SharingMode,
 )
 from partita.pods.termination import preemption_grace
-from partita.reconcile.agent_reports import (
-    excess_of,
-    fault_of,
-    kill_beside,
-    use_of,
-    wrong_limit_of,
-)
+from partita.reconcile import agent_reports
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.fault_policy import ending_of
@@ -291,7 +285,7 @@ class JobReconciler:
         pods = state.pods_of(uid)
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
-        peak, first_use = use_of(uid, servers.values())
+        peak, first_use = agent_reports.use_of(uid, servers.values())
         times = times_of(job.spec.partition, state)
         return JobContext(
             pods=pods,
@@ -305,6 +299,7 @@ class JobReconciler:
             creation=self.creations.of(uid, allocated.values()),
             ending=self._ending(job, now),
             peak=peak,
+            contexts=agent_reports.contexts_of(uid, servers.values()),
             first_use=first_use,
             ended_since=record.ended_since,
             enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
@@ -313,9 +308,9 @@ class JobReconciler:
             beside=record.beside,
             known=record.plan.attempts if record.plan else (),
             may_start=self._may_start(job, servers.values()),
-            above_processes=excess_of(uid, servers.values()),
+            above_processes=agent_reports.excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
-            killed_beside=kill_beside(uid, servers.values()),
+            killed_beside=agent_reports.kill_beside(uid, servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
         )
@@ -333,12 +328,12 @@ class JobReconciler:
         allocated, record = self._state.allocated(job.metadata.uid), self._records[job.metadata.uid]
         pods = self._state.pods_of(job.metadata.uid)
         for name, allocation in allocated.items():
-            fault = fault_of(self._state.servers[name], self._state.server_pod(name))
+            fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
             # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
             cause = fault is not None and fault.killed == job.metadata.uid
             if fault is not None and not (cause and not any(p.alive for p in pods)):
                 return ending_of(name, fault, allocation)
-            if wrong := wrong_limit_of(job.metadata.uid, self._state.servers[name]):
+            if wrong := agent_reports.wrong_limit_of(job.metadata.uid, self._state.servers[name]):
                 return Ending(Outcome.SYSTEM_FAILURE, wrong)
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:

@@ -89,6 +89,17 @@ async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node):
     assert await works(node)
 
 
+async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(node: Node):
+    await serve(node)
+    await Running.on(node, "beside")
+    short = await node.allocate("short", 1000)
+    node.gpus.wedge()
+    await short.ends("Failed", 137)
+    await short.release()
+    body = await node.says("MPSWedged", "Faulted", "True")
+    assert mps(body)["wedges"] == 1
+
+
 async def test_neighbours_that_fail_with_a_killed_client_are_explained(node: Node):
     await serve(node)
     node.gpus.mps(kill="fault")

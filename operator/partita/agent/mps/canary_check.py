@@ -5,7 +5,8 @@ so it runs only when nothing else has shown that MPS works:
 
 - after MPS has started, or the agent, and after a client ended uncleanly: the GPU takes no jobs
   until a canary has passed (`require`);
-- after the last client has left: the GPU takes jobs meanwhile (`renew`).
+- after the last client has left, and after an attempt of which no sample showed a client: the GPU
+  takes jobs meanwhile (`renew`).
 
 No further canary runs while clients come and go.
 """

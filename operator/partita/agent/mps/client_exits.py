@@ -76,6 +76,7 @@ class ClientExits:
         self._vanished: list[_Vanished] = []
         self._terminated: set[int] = set()
         self._has_left = False
+        self._ended_unseen = False
 
     @property
     def undecided(self) -> bool:
@@ -109,6 +110,18 @@ class ClientExits:
     def has_left(self) -> bool:
         """Return whether any client has ended since the last call."""
         found, self._has_left = self._has_left, False
+        return found
+
+    def attempt_ended_unseen(self) -> None:
+        """Record that an attempt has ended of which no sample showed a client.
+
+        It may have had one that was killed between two samples.
+        """
+        self._ended_unseen = True
+
+    def has_ended_unseen(self) -> bool:
+        """Return whether such an attempt has ended since the last call."""
+        found, self._ended_unseen = self._ended_unseen, False
         return found
 
     async def decide(

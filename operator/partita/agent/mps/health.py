@@ -237,11 +237,11 @@ class MPSHealth:
         return state
 
     def _count(self, pids: Sequence[int]) -> None:
-        """Count the clients of jobs; after the last one has left, a canary checks MPS."""
+        """Count the clients of jobs, and renew the canary if one may have harmed MPS unseen."""
         before = self.clients
         self.clients = len(set(pids) - {self.canary.pid()})
         has_left = self.exits.has_left() or before > 0
-        if has_left and not self.clients:
+        if self.exits.has_ended_unseen() or (has_left and not self.clients):
             self.canary.renew()
 
     async def _answered(self, state: ServerState | None, now: float) -> None:

@@ -129,6 +129,8 @@ class RunningJobs:
             trace = self._traces.pop(allocation.key, None)
             if pod is not None and trace is not None:
                 self.finished.put_nowait(FinishedAttempt(allocation, pod, trace))
+            if trace is None:
+                self.exits.attempt_ended_unseen()
             self._enforcer.forget(allocation.key)
 
     async def has_single_job(self) -> bool:

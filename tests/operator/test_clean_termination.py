@@ -88,7 +88,8 @@ async def test_the_operator_marks_the_ledger_before_it_deletes_a_pod(
         await end(system, job)
 
         def ends() -> list[Request]:
-            return [w.request for w in proxy.writes if is_mark(w.request) or is_end(w.request)]
+            taken = [w.request for w in proxy.writes if w.took_effect]
+            return [request for request in taken if is_mark(request) or is_end(request)]
 
         await until(lambda: any(map(is_end, ends())))
         assert [is_mark(request) for request in ends()[:2]] == [True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,8 +199,21 @@ def _schema(definition: Body) -> Body:
     return schema
 
 
+def _fields(schema: Body) -> set[str]:
+    """Return the names of all fields in a schema."""
+    below = [*schema.get("properties", {}).values()]
+    below += [
+        schema[k] for k in ("items", "additionalProperties") if isinstance(schema.get(k), dict)
+    ]
+    return {*schema.get("properties", {})}.union(*map(_fields, below))
+
+
 def _demands(old: Body, new: Body, path: str = "") -> Iterator[str]:
-    """Find what an object that was right must have now, or may not have any more."""
+    """Find what an object that was right must have now, or may not have any more.
+
+    A rule about a field that the first definitions lack concerns only objects that use it.
+    """
+    added = _fields(new) - _fields(old)
     for name in set(new.get("required", ())) - set(old.get("required", ())):
         yield f"{path}.{name} is required"
     if old.get("type") != new.get("type"):
@@ -210,7 +224,8 @@ def _demands(old: Body, new: Body, path: str = "") -> Iterator[str]:
     for rule in new.get("x-kubernetes-validations", ()):
         unusable = "above zero and below 8Ei" in rule["message"]  # no model could read it
         wider = rule["rule"].replace("maxJobsPerGPU <= 60", "maxJobsPerGPU <= 48") in rules
-        if not (wider or "oldSelf" in rule["rule"] or unusable):
+        optional = bool(added & set(re.findall(r"\w+", rule["rule"])))
+        if not (wider or "oldSelf" in rule["rule"] or unusable or optional):
             yield f"{path} has a new rule: {rule['rule']}"
     for name, field in old.get("properties", {}).items():
         yield from _demands(field, new["properties"][name], f"{path}.{name}")

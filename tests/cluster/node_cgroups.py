@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,15 @@ class NodeCgroups:
     def __init__(self, root: Path) -> None:
         self._tree = CgroupTree(root)
 
-    def add(self, config: dict[str, Any]) -> None:
+    def add(self, config: dict[str, Any], gpus: Sequence[str]) -> None:
         """Make a container's cgroup and enter it: what runc starts is born there.
 
         A Pod that mounts the host's cgroups gets the folders.
+
+        Parameters
+        ----------
+        gpus
+            UUIDs of the GPUs whose device files the container has, or `all`.
         """
         if not self._tree.exists:
             return
@@ -38,6 +44,8 @@ class NodeCgroups:
             if mount["source"] == "/sys/fs/cgroup":
                 mount["source"] = str(self._tree.root)
         group = self._tree.make(config["linux"]["cgroupsPath"].strip("/"))
+        if "all" not in gpus:
+            self._tree.allow(group, gpus)
         self._enter(group)
 
     def enter(self, container: str) -> None:

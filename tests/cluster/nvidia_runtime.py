@@ -41,6 +41,12 @@ def environment_of(config: dict[str, Any]) -> dict[str, str]:
     return dict(v.partition("=")[::2] for v in config["process"].get("env", ()))
 
 
+def visible_gpus(config: dict[str, Any]) -> list[str]:
+    """Return the GPUs that a container asks for: UUIDs, or `all`."""
+    words = environment_of(config).get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    return [word for word in words if word == "all" or word.startswith("GPU-")]
+
+
 def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
     """Add the driver's files to a container's OCI configuration, if it is to have them."""
     environment = environment_of(config)
@@ -67,8 +73,8 @@ def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
 
 def add_hook(config: dict[str, Any], driver: Path, state: Path) -> None:
     """Add the toolkit's hook for limits of GPU memory, if this toolkit has it."""
-    visible = environment_of(config).get("NVIDIA_VISIBLE_DEVICES", "").split(",")
-    command = hook_command([word for word in visible if word.startswith("GPU-")], state)
+    visible = [word for word in visible_gpus(config) if word != "all"]
+    command = hook_command(visible, state)
     if command:
         variables = [f"FAKE_GPU_DIR={state}", f"LD_LIBRARY_PATH={driver}"]
         hook = {"path": command[0], "args": command, "env": variables}
@@ -84,7 +90,7 @@ def main(driver: Path, state: Path, arguments: list[str]) -> None:
         config = json.loads(path.read_text())
         add_driver(config, driver, state)
         add_hook(config, driver, state)
-        cgroups.add(config)
+        cgroups.add(config, visible_gpus(config))
         path.write_text(json.dumps(config))
     elif "exec" in arguments:
         cgroups.enter(name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CONTROLLERS = "cpuset cpu io memory pids misc"
@@ -120,6 +120,15 @@ class CgroupTree:
                     group = self.root / line.removeprefix("0::/")
                     return next(g for g in (group, *group.parents) if g.is_dir())
         return self.root
+
+    def allow(self, group: Path, uuids: Sequence[str]) -> None:
+        """Let the programs of a container use only these GPUs, as its device files do."""
+        (group / "gpus").write_text("".join(f"{uuid}\n" for uuid in uuids))
+
+    def allows(self, group: Path, uuid: str) -> bool:
+        """Return whether programs may use a GPU: any where no cgroup says which."""
+        files = [level / "gpus" for level in self.chain(group)]
+        return all(uuid in file.read_text().split() for file in files if file.exists())
 
     def chain(self, group: Path) -> list[Path]:
         """Return a cgroup and those above it, without the root, which has no limits."""

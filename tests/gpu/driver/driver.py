@@ -54,6 +54,7 @@ from memory_limits import Backend, Dmem, Limits, Misc
 INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 DEVICE_UNAVAILABLE = 46
+NO_DEVICE = 100
 INVALID_DEVICE = 101
 INVALID_CONTEXT = 201
 ILLEGAL_ADDRESS = 700
@@ -196,7 +197,14 @@ class Driver:
             await asyncio.sleep(POLL)
 
     async def attach(self, process: Process) -> int:
-        """A client that hung fails when its server goes."""
+        """A container has the device files of its own GPUs only, whatever its variables are.
+
+        A client that hung fails when its server goes.
+        """
+        if not self.tree.allows(
+            process.group, value_of(self.folder / f"gpu-{process.gpu}", "uuid")
+        ):
+            return NO_DEVICE
         if process.kind != "M" or not self.wedged(process.gpu).exists():
             return 0
         await self.until_not_wedged(process.gpu)

@@ -35,8 +35,8 @@ LABELS = {
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail within the time of a test."""
-    monkeypatch.setattr("partita.cli.doctor.gpu_test._START", 15.0)
-    monkeypatch.setattr("partita.cli.doctor.gpu_test._RUN", 25.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_pods._START", 15.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_pods._RUN", 25.0)
     monkeypatch.setattr("partita.cli.doctor.gpu_objects._HOLD", 1)
 
 
@@ -121,7 +121,7 @@ async def test_a_gpu_server_without_a_report_is_a_problem(
 ) -> None:
     await installed(cluster[0])
     monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
-    monkeypatch.setattr("partita.cli.doctor.gpu_test._REPORT", 0.5)
+    monkeypatch.setattr("partita.cli.doctor.gpu_pods._REPORT", 0.5)
     machine.reports = False
     async with machine.running(**LABELS):
         start_mps(fake_gpus, machine)
@@ -147,7 +147,7 @@ async def test_a_limit_that_does_not_hold_is_a_problem(
 async def test_a_pod_that_does_not_start_is_reported_with_its_reason(
     cluster, machine, doctor, monkeypatch
 ) -> None:
-    monkeypatch.setattr("partita.cli.doctor.gpu_test._START", 1.0)
+    monkeypatch.setattr("partita.cli.doctor.gpu_pods._START", 1.0)
     machine.pull_fails = True
     async with machine.running(**LABELS):
         code, found = await doctor()

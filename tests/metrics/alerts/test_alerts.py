@@ -112,6 +112,15 @@ CASES = [
         labels={**GPU, "state": "Stopped"},
     ),
     Case(
+        "PartitaMPSWedgesRepeatedly",
+        {f"partita_mps_wedges_total{{{LABELS}}}": "0x10 1x10 2x60"},
+        {f"partita_mps_wedges_total{{{LABELS}}}": "0x10 1x70"},
+        minutes=30,
+        early=15,
+        says="MPS of GPU shared-0 was wedged more than once in six hours.",
+        labels=GPU,
+    ),
+    Case(
         "PartitaUnknownProcesses",
         {f"partita_gpu_unknown_processes{{{LABELS}}}": "2x60"},
         {f"partita_gpu_unknown_processes{{{LABELS}}}": "0x60"},

@@ -87,8 +87,8 @@ async def _check(
     from partita.cli.doctor.cluster_checks import check_cluster
     from partita.cli.doctor.cluster_facts import read_facts
     from partita.cli.doctor.gpu_objects import choose_place, new_name
+    from partita.cli.doctor.gpu_pods import GPUTest
     from partita.cli.doctor.gpu_results import GPU_CHECKS
-    from partita.cli.doctor.gpu_test import GPUTest
     from partita.cli.doctor.node_checks import check_nodes
     from partita.kube.connect import current_namespace
 

@@ -86,10 +86,10 @@ def test_a_pid_that_was_used_anew_is_another_process(tmp_path: Path):
 
 def test_the_caught_signals_of_a_process_are_read_from_its_mask():
     def caught(program: str) -> bool:
-        child = subprocess.Popen(
-            [sys.executable, "-c", f"import signal\n{program}\nprint(flush=True)\nsignal.pause()"],
-            stdout=subprocess.PIPE,
-        )
+        program = f"import signal\n{program}\nprint(flush=True)\nsignal.pause()"
+        # -S: under coverage, a start-up file makes every Python handle SIGTERM.
+        command = [sys.executable, "-S", "-c", program]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout is not None
         child.stdout.readline()
         try:

@@ -61,8 +61,10 @@ class ReleaseMarks:
         try:
             while marks := dict(self._marks[server]):
                 if await self._try(server, ServerChange(mark=marks)):
-                    now = self._marks[server]
-                    self._marks[server] = {u: a for u, a in now.items() if a != marks.get(u)}
+                    # A mark of the same job was requested before this one was known. The next
+                    # reconciliation requests it again if it is still needed.
+                    for uid in marks:
+                        self._marks[server].pop(uid, None)
                 else:
                     await asyncio.sleep(RETRY_AFTER)
         finally:

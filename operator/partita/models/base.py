@@ -48,6 +48,7 @@ __all__ = [
     "Time",
     "Total",
     "Word",
+    "at_least",
     "at_most",
     "clipped",
     "keyed_by",
@@ -57,15 +58,32 @@ __all__ = [
 ]
 
 
-def _in_range(text: str) -> JsonDict:
-    """Return the CEL rule on a quantity, which the expression `text` returns as a string.
+def _is_comparable(text: str) -> str:
+    """Return the CEL expression for whether the API server can compare a quantity.
 
     The exponent has at most two digits. To compare 1e2147483647, the API server would write out all
     digits and hang.
     """
+    return (
+        f"{text}.matches('^[+0-9.]{{1,24}}([eE][+-]?[0-9]{{1,2}}|[numkKMGTPE]i?)?$') && "
+        f"isQuantity({text})"
+    )
+
+
+def at_least(quantity: str, least: str) -> str:
+    """Return the CEL expression for whether a quantity is not below another one.
+
+    Both are expressions for strings. It is true if one of them is invalid, because the rule of that
+    field refuses it.
+    """
+    comparable = f"({_is_comparable(quantity)} && {_is_comparable(least)})"
+    return f"!{comparable} || quantity({quantity}).compareTo(quantity({least})) >= 0"
+
+
+def _in_range(text: str) -> JsonDict:
+    """Return the CEL rule on a quantity, which the expression `text` returns as a string."""
     return {
-        "rule": f"{text}.matches('^[+0-9.]{{1,24}}([eE][+-]?[0-9]{{1,2}}|[numkKMGTPE]i?)?$') && "
-        f"isQuantity({text}) && quantity({text}).isGreaterThan(quantity('0')) && "
+        "rule": f"{_is_comparable(text)} && quantity({text}).isGreaterThan(quantity('0')) && "
         f"quantity({text}).isLessThan(quantity('{QUANTITY_LIMIT}'))",
         "message": "must be an amount of memory above zero and below 8Ei: "
         "write one such as 512Mi or 4Gi",

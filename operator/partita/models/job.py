@@ -21,6 +21,7 @@ from partita.models.base import (
     StartTimeout,
     Time,
     Word,
+    at_least,
     at_most,
     keyed_by,
     rule,
@@ -154,8 +155,7 @@ class SharedGPUJobSpec(Model):
             ),
             rule(
                 "!has(self.gpuMemoryLimit) || !has(self.gpuMemory) || "
-                "quantity(string(self.gpuMemoryLimit))"
-                ".compareTo(quantity(string(self.gpuMemory))) >= 0",
+                + at_least("string(self.gpuMemoryLimit)", "string(self.gpuMemory)"),
                 "gpuMemoryLimit is below gpuMemory: write gpuMemory or more, "
                 "or remove gpuMemoryLimit",
                 field=".gpuMemoryLimit",

@@ -14,6 +14,7 @@ from partita.models.base import (
     Resource,
     Shared,
     StartTimeout,
+    at_least,
     at_most,
     keyed_by,
     rule,
@@ -90,8 +91,7 @@ class Slice(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.memoryLimit) || "
-                "quantity(self.memoryLimit).compareTo(quantity(self.memory)) >= 0",
+                "!has(self.memoryLimit) || " + at_least("self.memoryLimit", "self.memory"),
                 "memoryLimit is below memory: write memory or more, or remove memoryLimit",
                 field=".memoryLimit",
             ),

@@ -8,7 +8,7 @@ from partita.decide.node_resources import requested_by
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.models.quantities import seconds_since
-from partita.reconcile.agent_reports import context_memory, max_clients
+from partita.reconcile.agent_reports import contexts_of, max_clients
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import allocatable
 from partita_policies import types as policy
@@ -59,7 +59,7 @@ def _running_jobs(
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         expected = job.spec.expected_duration if job else None
         requests, _ = requested_by(uid, allocation.attempt, state)
-        contexts = allocation.clients * context_memory(server)
+        contexts = contexts_of(uid, [server])
         limit = allocation.memory_limit
         running.append(
             policy.RunningJob(

@@ -56,8 +56,16 @@ class NodeGPUs(fake.FakeGPUs):
 
     def programs(self) -> dict[int, int]:
         """Return what the programs on all GPUs have, by PID: kubelet chooses among the GPUs."""
+        return {pid: memory for pid, (memory, _) in self._use_of_all().items()}
+
+    def computing(self, memory: int) -> int | None:
+        """Return the program, by the node's PIDs, that has so many bytes and computes."""
+        found = self._use_of_all().items()
+        return next((pid for pid, (has, sm) in found if has == memory and sm), None)
+
+    def _use_of_all(self) -> dict[int, tuple[int, int]]:
         numbers = [int(path.name.removeprefix("gpu-")) for path in self.folder.glob("gpu-?")]
-        return {pid: has for gpu in numbers for pid, has in self.pids(gpu).items()}
+        return {pid: use for gpu in numbers for pid, use in self.use(gpu).items()}
 
     def figure(self, name: str, gpu: int = 0) -> str:
         """Return a figure of a GPU as it is now."""

@@ -14,13 +14,6 @@ from support.api import Api
 from support.polling import poll
 
 
-def computing(gpus: NodeGPUs, memory: int) -> int | None:
-    """Return the program, by the node's PIDs, that has so many bytes and computes."""
-    files = gpus.folder.glob("gpu-?.processes")
-    found = [row.split() for file in files for row in file.read_text().splitlines()]
-    return next((int(p) for p, has, sm, _ in found if int(has) == memory and sm != "0"), None)
-
-
 @pytest.fixture
 def node(gpus: NodeGPUs) -> Iterator[NodeGPUs]:
     """The node's GPUs; a client that is killed in flight wedges MPS."""
@@ -38,7 +31,7 @@ async def test_a_silent_wedge_is_found_and_its_jobs_are_queued_again_uncharged(
     await jobs.running("neighbour")
     poll(lambda: list(node.programs().values()) == [900 * MIB])
     await jobs.submit("killed", "alloc:300", "forever", retry=retry)
-    pid = poll(lambda: computing(node, 300 * MIB))
+    pid = poll(lambda: node.computing(300 * MIB))
     # As the kernel kills a program whose container has used up its memory: MPS is not told.
     cluster.node.run("kill", "-9", str(pid))
     (server,) = await servers(api)

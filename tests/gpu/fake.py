@@ -142,11 +142,15 @@ class FakeGPUs:
         text = "".join(f"{pid} {memory} {sm} {kind}\n" for pid, memory, sm, kind in rows)
         self._write(self.folder / f"gpu-{gpu}.processes", text)
 
-    def pids(self, gpu: int = 0) -> dict[int, int]:
-        """What the programs on a GPU have now, by PID; the MPS server left out."""
+    def use(self, gpu: int = 0) -> dict[int, tuple[int, int]]:
+        """Bytes and percent of SMs of the programs on a GPU now, by PID; the MPS server left out."""
         path = self.folder / f"gpu-{gpu}.processes"
         rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        return {int(pid): int(memory) for pid, memory, _, kind in rows if kind != "S"}
+        return {int(pid): (int(memory), int(sm)) for pid, memory, sm, kind in rows if kind != "S"}
+
+    def pids(self, gpu: int = 0) -> dict[int, int]:
+        """What the programs on a GPU have now, by PID; the MPS server left out."""
+        return {pid: memory for pid, (memory, _) in self.use(gpu).items()}
 
     def mode(self, gpu: int = 0) -> int:
         """The compute mode."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation, device_resource
-from partita.pods.environment import environment, limit_allocator
+from partita.pods.environment import environment
+from partita.pods.pytorch_options import limit_allocator
 from pods.builders import GI, UUID, an_allocation
 
 MPS_ONLY = "CUDA_MPS_"

@@ -11,17 +11,16 @@ from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation
 from partita.pods.mps_directories import log_directory, pipe_directory
+from partita.pods.pytorch_options import decimal
 
 __all__ = [
     "CONNECTIONS",
     "MAX_CONNECTIONS",
     "MEMORY_LIMIT",
     "MEMORY_REQUEST",
-    "PYTORCH_FRACTION",
     "SM_PARTITION",
     "ContainerEnvironment",
     "environment",
-    "limit_allocator",
 ]
 
 SM_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
@@ -39,11 +38,6 @@ MEMORY_LIMIT: Final = "NVIDIA_GPU_MEMORY_LIMIT"
 cgroup for each of its GPUs, in MiB as a decimal number (NVIDIA/nvidia-container-toolkit 1.20.1,
 cmd/nvidia-cdi-hook/cudamemorylimits). A container with them is not created on a node without driver
 r615 or cgroup v2, so they are set only where a probe Pod has shown that they work."""
-
-PYTORCH_FRACTION: Final = "per_process_memory_fraction"
-"""Key in PyTorch's allocator options: share of the total memory, above 0 and at most 1.
-https://docs.pytorch.org/docs/stable/notes/cuda.html, "Optimizing memory usage with
-PYTORCH_ALLOC_CONF"; added by https://github.com/pytorch/pytorch/pull/161035."""
 
 _UNIFIED_FRACTION: Final = 2.0
 """Managed memory of a JAX process as a multiple of the GPU's memory. The part above 1 is located
@@ -161,7 +155,7 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # allocate the whole fraction at once. Then the MPS limit would leave no memory for
             # CUDA's libraries outside XLA, and a profile would show only the allocation.
             return {
-                "XLA_CLIENT_MEM_FRACTION": _decimal(fraction),
+                "XLA_CLIENT_MEM_FRACTION": decimal(fraction),
                 "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
                 "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             }
@@ -169,7 +163,7 @@ def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, 
             # Bytes on each device: https://docs.cupy.dev/en/stable/reference/environment.html.
             return {"CUPY_GPU_MEMORY_LIMIT": str(memory)}
         case Framework.PYTORCH | Framework.NONE:
-            # PyTorch's variable may also contain options of the user: see `limit_allocator`.
+            # PyTorch's variable may also have options of the user (`partita.pods.pytorch_options`).
             return {}
 
 
@@ -182,7 +176,7 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
             # "Unified memory".
             return {
                 "TF_FORCE_UNIFIED_MEMORY": "true",
-                "XLA_CLIENT_MEM_FRACTION": _decimal(_UNIFIED_FRACTION),
+                "XLA_CLIENT_MEM_FRACTION": decimal(_UNIFIED_FRACTION),
             }, ()
         case Framework.TENSORFLOW:
             # Only XLA's client reads the variable. TensorFlow's own allocator reads
@@ -205,40 +199,3 @@ def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:
                     "to TensorFlow or JAX if the program uses one of them"
                 ),
             )
-
-
-def limit_allocator(options: str, fraction: float) -> str:
-    """Add the memory fraction to PyTorch's allocator options and keep the other options.
-
-    Parameters
-    ----------
-    options
-        Options of the user: `key:value` pairs separated by commas. A value may be a list in
-        brackets that also contains commas.
-    fraction
-        Share of the total memory that CUDA reports.
-    """
-    kept = [
-        option
-        for option in _split(options)
-        if option and option.partition(":")[0].strip() != PYTORCH_FRACTION
-    ]
-    return ",".join([*kept, f"{PYTORCH_FRACTION}:{_decimal(fraction)}"])
-
-
-def _split(options: str) -> list[str]:
-    if options.count("[") != options.count("]"):
-        # PyTorch rejects such options. An unclosed bracket must not include the added option.
-        return [part.strip() for part in options.split(",")]
-    parts, depth = [""], 0
-    for character in options:
-        depth += (character == "[") - (character == "]")
-        if character == "," and depth <= 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
-
-
-def _decimal(fraction: float) -> str:
-    return f"{fraction:.6f}".rstrip("0").rstrip(".")

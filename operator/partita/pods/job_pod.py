@@ -26,11 +26,16 @@ from partita.pods.environment import (
     MAX_CONNECTIONS,
     MEMORY_LIMIT,
     MEMORY_REQUEST,
-    PYTORCH_FRACTION,
     SM_PARTITION,
     ContainerEnvironment,
     environment,
-    limit_allocator,
+)
+from partita.pods.pytorch_options import (
+    ALLOCATOR,
+    OLD_ALLOCATOR,
+    PYTORCH_FRACTION,
+    allocator_variables,
+    literal,
 )
 from partita.pods.template_check import TemplateError, template_problems
 from partita.pods.termination import add_pre_stop, extend_grace
@@ -49,9 +54,6 @@ __all__ = [
 RUNTIME_CLASS: Final = "nvidia"
 """Name of the RuntimeClass that NVIDIA's GPU Operator and the guide of its container toolkit use:
 https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/cdi.html."""
-
-_ALLOCATOR: Final = "PYTORCH_ALLOC_CONF"
-_OLD_ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +256,7 @@ class PodSpecBuilder:
         """
         users: list[dict[str, Any]] = container.get("env") or []
         ours = {**self.ours.variables, **self._allocator(container, users)}
-        if _literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
+        if literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
             ours.pop(CONNECTIONS, None)  # the user may choose fewer
         merged: dict[str, dict[str, Any]] = {
             name: {"name": name, "value": value}
@@ -285,33 +287,23 @@ class PodSpecBuilder:
         return [*merged.values(), *rest]
 
     def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
-        """Return the variables that limit PyTorch's allocator.
-
-        PyTorch after 2.9 supports the fraction, and reads PYTORCH_CUDA_ALLOC_CONF before
-        PYTORCH_ALLOC_CONF (c10/cuda/CUDAAllocatorConfig.h). PyTorch up to 2.9 stops the program at
-        an unknown key ("Unrecognized CachingAllocator option",
-        https://github.com/pytorch/pytorch/issues/123505), but ignores PYTORCH_ALLOC_CONF
-        (https://github.com/pytorch/pytorch/issues/183387). So PYTORCH_ALLOC_CONF always gets the
-        fraction. PYTORCH_CUDA_ALLOC_CONF gets it only if the user's value already contains it.
-        """
+        """Return the variables that limit PyTorch's allocator."""
         fraction = self.ours.pytorch_fraction
         if fraction is None:
             return {}
-        new, old = (_literal(users, name) for name in (_ALLOCATOR, _OLD_ALLOCATOR))
-        variables = {_ALLOCATOR: limit_allocator(new or old or "", fraction)}
-        if old and PYTORCH_FRACTION in old:
-            variables[_OLD_ALLOCATOR] = limit_allocator(old, fraction)
-        elif any(e["name"] == _OLD_ALLOCATOR for e in users):
+        new, old = (literal(users, name) for name in (ALLOCATOR, OLD_ALLOCATOR))
+        variables = allocator_variables(new, old, fraction)
+        if OLD_ALLOCATOR not in variables and any(e["name"] == OLD_ALLOCATOR for e in users):
             self.notices.append(
-                f"container {container['name']} sets {_OLD_ALLOCATOR}, so PyTorch's own "
-                f"memory limit may not be set: write its options to {_ALLOCATOR} (PyTorch over 2.9)"
+                f"container {container['name']} sets {OLD_ALLOCATOR}, so PyTorch's own "
+                f"memory limit may not be set: write its options to {ALLOCATOR} (PyTorch over 2.9)"
             )
         return variables
 
     def _extends(self, entry: dict[str, Any]) -> bool:
         """Return whether the operator only adds an option to the user's value."""
         return (
-            entry["name"] == _ALLOCATOR
+            entry["name"] == ALLOCATOR
             and "valueFrom" not in entry
             and PYTORCH_FRACTION not in (entry.get("value") or "")
         )
@@ -337,8 +329,3 @@ class PodSpecBuilder:
 def is_gpu_resource(name: str) -> bool:
     """Return whether a resource is a GPU: whole, shared (`nvidia.com/gpu.shared`) or MIG."""
     return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
-
-
-def _literal(users: list[dict[str, Any]], name: str) -> str | None:
-    """Return the user's value of a variable. The last entry counts, as in Kubernetes."""
-    return next((e.get("value") for e in reversed(users) if e["name"] == name), None)

@@ -9,7 +9,7 @@ import pytest
 
 from partita.kube import events as events_module
 from partita.kube.errors import ForbiddenError
-from partita.kube.events import Events
+from partita.kube.events import Events, EventSubject
 from support.builders import a_job, a_partition
 from support.fake_kube import FakeKube
 
@@ -47,6 +47,17 @@ async def test_an_event_tells_of_its_object(kube: FakeKube, events: Events):
     assert event["involvedObject"]["uid"] == "uid-train"
     assert (event["type"], event["reason"]) == ("Warning", "VariableOverridden")
     assert len(event["message"]) == 1024
+
+
+async def test_an_event_tells_of_a_pod(kube: FakeKube, events: Events):
+    events.warn(EventSubject.pod("team-a", "serve-1", "uid-1"), "AboveAllocation", "too much")
+    await all_written(events)
+    (event,) = written(kube)
+    about = event["involvedObject"]
+    assert event["metadata"]["namespace"] == about["namespace"] == "team-a"
+    assert (about["apiVersion"], about["kind"], about["name"], about["uid"]) == (
+        "v1", "Pod", "serve-1", "uid-1",
+    )  # fmt: skip
 
 
 async def test_events_of_cluster_scoped_objects_go_where_the_api_server_takes_them(

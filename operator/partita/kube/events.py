@@ -7,6 +7,7 @@ logged.
 import asyncio
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Resource
 
-__all__ = ["Events"]
+__all__ = ["EventSubject", "Events"]
 
 _SAME_WITHIN = 300.0
 """Seconds in which the same event about the same object is not repeated."""
@@ -32,8 +33,34 @@ _OF_THE_CLUSTER = "default"
 (ValidateEvent in pkg/apis/core/validation/events.go)."""
 
 
+@dataclass(frozen=True, slots=True)
+class EventSubject:
+    """An object that Events are about."""
+
+    api_version: str
+    """Group and version, or only the version for the core group."""
+    kind: str
+    name: str
+    namespace: str = ""
+    """Its namespace; empty for an object of the cluster."""
+    uid: str = ""
+    resource_version: str = ""
+
+    @classmethod
+    def of(cls, found: Resource) -> "EventSubject":
+        """Return an object of Partita as a subject."""
+        meta, kind = found.metadata, type(found).__name__
+        version = meta.resource_version
+        return cls(found.api_version(), kind, meta.name, meta.namespace, meta.uid, version)
+
+    @classmethod
+    def pod(cls, namespace: str, name: str, uid: str) -> "EventSubject":
+        """Return a Pod as a subject."""
+        return cls("v1", "Pod", name, namespace, uid)
+
+
 class Events:
-    """Writes Events about objects of Partita."""
+    """Writes Events about objects of Partita and about Pods."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
@@ -41,11 +68,11 @@ class Events:
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._log = structlog.get_logger().bind(part="events")
 
-    def warn(self, about: Resource, reason: str, message: str) -> None:
+    def warn(self, about: Resource | EventSubject, reason: str, message: str) -> None:
         """Write a Warning, which may require a user to correct something."""
         self._say(about, "Warning", reason, message)
 
-    def inform(self, about: Resource, reason: str, message: str) -> None:
+    def inform(self, about: Resource | EventSubject, reason: str, message: str) -> None:
         """Write a Normal Event."""
         self._say(about, "Normal", reason, message)
 
@@ -58,9 +85,9 @@ class Events:
             except KubernetesError as error:
                 self._log.info("event not written", error=str(error), reason=event["reason"])
 
-    def _say(self, about: Resource, kind: str, reason: str, message: str) -> None:
-        meta = about.metadata
-        key = (meta.uid, reason, message)
+    def _say(self, about: Resource | EventSubject, kind: str, reason: str, message: str) -> None:
+        subject = about if isinstance(about, EventSubject) else EventSubject.of(about)
+        key = (subject.uid, reason, message)
         now = time.monotonic()
         if now - self._said.get(key, -_SAME_WITHIN) < _SAME_WITHIN:
             return
@@ -71,16 +98,16 @@ class Events:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = {
             "metadata": {
-                "name": f"{meta.name}.{time.time_ns():x}",
-                "namespace": meta.namespace or _OF_THE_CLUSTER,
+                "name": f"{subject.name}.{time.time_ns():x}",
+                "namespace": subject.namespace or _OF_THE_CLUSTER,
             },
             "involvedObject": {
-                "apiVersion": about.api_version(),
-                "kind": type(about).__name__,
-                "name": meta.name,
-                "namespace": meta.namespace,
-                "uid": meta.uid,
-                "resourceVersion": meta.resource_version,
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "name": subject.name,
+                "namespace": subject.namespace,
+                "uid": subject.uid,
+                "resourceVersion": subject.resource_version,
             },
             "reason": reason,
             "message": message[:_MAX_MESSAGE],
